@@ -90,25 +90,25 @@ impl Step {
 pub enum ErrorKind {
     /// A capability is missing.
     PermissionDenied,
-    /// The kernel has no AF_XDP, or is too old for a requested feature.
+    /// The kernel does not support AF_XDP, or is too old for a requested feature.
     Unsupported,
     /// The UMEM exceeds RLIMIT_MEMLOCK.
     MemoryLimit,
     /// Not enough memory, or not enough huge pages.
     OutOfMemory,
-    /// No such interface.
+    /// The interface does not exist.
     NoInterface,
     /// The interface has no such queue.
     NoQueue,
-    /// Another socket has the queue, or one that was closed still releases it.
+    /// Another socket uses the queue, or a closed socket has not released it yet.
     QueueBusy,
-    /// The driver has no zero copy for this queue.
+    /// The driver does not support zero copy for this queue.
     NoZeroCopy,
     /// Another program or link is attached.
     ProgramAttached,
     /// A program is attached in the other mode.
     OtherMode,
-    /// The driver has no native mode.
+    /// The driver does not support native mode.
     NoNativeMode,
     /// The MTU is too large for a program without multi-buffer support, or for zero copy.
     MtuTooLarge,
@@ -118,7 +118,7 @@ pub enum ErrorKind {
     DeviceGone,
     /// The kernel has rejected a descriptor; the socket no longer sends.
     Rejected,
-    /// An option has no valid value.
+    /// An option has an invalid value.
     InvalidOption,
     /// None of the other kinds.
     Other,
@@ -153,7 +153,7 @@ impl Error {
         self.step
     }
 
-    /// The errno of the system call, or EINVAL for an option that was refused before any.
+    /// The errno of the system call, or EINVAL for an option that was rejected before any system call.
     pub fn errno(&self) -> i32 {
         self.errno
     }
@@ -200,7 +200,7 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
             (K::PermissionDenied, "no CAP_NET_RAW in this network namespace; run as root or pass in an open socket")
         }
         (Step::OpenSocket, libc::EAFNOSUPPORT) => {
-            (K::Unsupported, "the kernel has no AF_XDP; use one with CONFIG_XDP_SOCKETS")
+            (K::Unsupported, "the kernel does not support AF_XDP; use one with CONFIG_XDP_SOCKETS")
         }
         (Step::MapUmem, libc::ENOMEM) => {
             (K::OutOfMemory, "not enough memory; for huge pages, raise /proc/sys/vm/nr_hugepages")
@@ -217,7 +217,7 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
             (K::InvalidOption, "the socket has a UMEM or is bound already; pass in a new socket")
         }
         (Step::SizeRing, libc::EINVAL) => {
-            (K::InvalidOption, "the ring exists already, or its size is no power of two; pass in a new socket")
+            (K::InvalidOption, "the ring exists already, or its size is not a power of two; pass in a new socket")
         }
         (Step::SizeRing | Step::MapRing, libc::ENOMEM) => (K::OutOfMemory, "not enough memory; use a smaller ring"),
         (Step::MapRing, libc::ENOSYS | libc::ENOPROTOOPT) => {
@@ -232,9 +232,10 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
         (Step::Bind, libc::EBUSY) => {
             (K::QueueBusy, "another socket uses this queue; choose another queue, or end the other program")
         }
-        (Step::Bind, libc::EOPNOTSUPP) => {
-            (K::NoZeroCopy, "the driver has no zero copy for this queue, or not with multi-buffer; allow copy mode")
-        }
+        (Step::Bind, libc::EOPNOTSUPP) => (
+            K::NoZeroCopy,
+            "the driver does not support zero copy for this queue, or not with multi-buffer; allow copy mode",
+        ),
         (Step::Bind, libc::ENODEV) => (K::NoInterface, "the interface does not exist any more; check ip link"),
         (Step::Bind, libc::EBADF) => {
             (K::InvalidOption, "the interface of another socket with this UMEM was removed; close that socket first")

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use crate::error::{Error, Step};
 use crate::sys;
 
-/// `SIOCETHTOOL`, which libc has for some C libraries only.
+/// `SIOCETHTOOL`, which libc defines only for some C libraries.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 /// `ETHTOOL_GCHANNELS`.
 const GET_CHANNELS: u32 = 0x3c;
@@ -24,7 +24,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`NoInterface`](crate::ErrorKind::NoInterface) if there is none in this network namespace.
+    /// [`NoInterface`](crate::ErrorKind::NoInterface) if this network namespace has no such interface.
     #[doc(alias = "if_nametoindex")]
     pub fn by_name(name: &str) -> Result<Self, Error> {
         let find = CString::new(name).map_err(|_| libc::ENODEV).and_then(|name| sys::interface_index(&name));
@@ -36,7 +36,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`NoInterface`](crate::ErrorKind::NoInterface) if there is none in this network namespace.
+    /// [`NoInterface`](crate::ErrorKind::NoInterface) if this network namespace has no such interface.
     #[doc(alias = "if_indextoname")]
     pub fn by_index(index: u32) -> Result<Self, Error> {
         let name = sys::interface_name(index)
@@ -91,7 +91,7 @@ struct Channels {
     combined_count: u32,
 }
 
-/// `struct ifreq`, with its pointer.
+/// `struct ifreq`, with a pointer as its data.
 #[repr(C)]
 struct Request {
     name: [u8; libc::IFNAMSIZ],

@@ -1,18 +1,20 @@
 //! AF_XDP sockets: packets between a NIC's queue and this process, without the kernel's network stack.
 //!
-//! The crate makes the system calls itself. It needs no libbpf, libxdp, clang or ELF file, and contains the XDP program.
+//! The crate makes the system calls itself. It needs no libbpf, libxdp, clang or ELF file, because it contains the XDP
+//! program.
 //!
 //! # Frames
 //!
-//! A [`Umem`] is memory for packets, divided into frames. Each [`Frame`] is an owned value, and each place that can hold it takes it by value:
+//! A [`Umem`] is memory for packets, divided into frames. Each [`Frame`] is an owned value. Pools, rings and packets
+//! take frames by value:
 //!
 //! ```text
 //!   Pool ──Fill──▶ kernel ──Rx──▶ Packet ──Tx──▶ kernel ──Completion──▶ Sent ──▶ Pool
 //! ```
 //!
-//! So a frame cannot be in two rings, and its bytes cannot be accessed while the kernel has it. Frames of another UMEM are refused. A frame
-//! that is dropped returns to the UMEM. Frames have no reference count: rings count what passes through them, and the memory is unmapped after the
-//! last user.
+//! So a frame cannot be in two rings, and its bytes cannot be accessed while the kernel has it. Rings reject frames of
+//! another UMEM. A frame that is dropped returns to the UMEM. Frames have no reference count: rings count the frames
+//! that pass through them, and the memory is unmapped after its last user.
 //!
 //! # Example
 //!

@@ -1,4 +1,5 @@
-//! Examples that must not compile, one for each rule. The first example shows that their common part compiles.
+//! Examples that must not compile, one for each rule. A first example, which compiles, shows that their common part is
+//! valid.
 //!
 //! ```
 //! let (umem, mut pool) = xsk::Umem::builder(4).build().unwrap();

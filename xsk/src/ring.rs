@@ -1,19 +1,21 @@
-//! One direction of a ring that the kernel shares: indices run freely, wrap at 2³² and are masked on access.
+//! A ring that the process shares with the kernel. Indices count entries, wrap at 2³², and are masked on access.
 //!
-//! Each ring has one producer and one consumer, so loads and stores suffice. A side publishes its own index with a release store and reads
-//! the peer's with an acquire load. Both sides cache the peer's index and read it again only if the cached one is used up.
+//! Each ring has one producer and one consumer, so loads and stores suffice. A side publishes its own index with a
+//! release store and reads the peer's with an acquire load. Both sides cache the peer's index and read it again only if
+//! the cached one is used up.
 //!
-//! A batch keeps copies of everything that its loop reads. A store through a raw pointer could alias the fields of the ring, so the
-//! compiler would load these again for each entry. Positions within a batch are masked and in bytes, which saves instructions for each entry.
+//! A batch has copies of all fields that its loop reads. A store through a raw pointer could alias the fields of the
+//! ring, so the compiler would load them again for each entry. Positions within a batch are masked byte offsets, which
+//! saves instructions for each entry.
 
 use std::ptr::NonNull;
 
 use crate::sys::sync::{AtomicU32, Ordering, Slots};
 
-/// The kernel sets this flag if a system call must wake it.
+/// The kernel sets this flag if a system call is needed to wake it.
 const NEED_WAKEUP: u32 = 1;
 
-/// Where the parts of a ring are.
+/// The addresses of the parts of a ring.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     producer: NonNull<AtomicU32>,
@@ -23,8 +25,8 @@ pub(crate) struct Ring<T> {
     mask: u32,
 }
 
-// SAFETY: the pointers lead to shared memory that is accessed by atomics and, for entries, by the protocol of the ring. The mapping may be
-// used from any thread.
+// SAFETY: the pointers lead to shared memory that is accessed by atomics and, for entries, by the protocol of the ring.
+// The mapping may be used from any thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: a shared reference only loads the flags.
 unsafe impl<T: Send> Sync for Ring<T> {}
@@ -36,7 +38,7 @@ impl<T: Copy> Ring<T> {
     ///
     /// - The pointers lead to a ring with `size` entries, which stays mapped while the value exists.
     /// - `size` is a power of two.
-    /// - No other `Producer` or `Consumer` of this process acts for the same side of the ring.
+    /// - This process has no other `Producer` or `Consumer` for the same side of the ring.
     pub(crate) unsafe fn new(
         producer: NonNull<AtomicU32>,
         consumer: NonNull<AtomicU32>,
@@ -72,11 +74,11 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// The side that adds entries.
+/// The side of a ring that adds entries.
 #[derive(Debug)]
 pub(crate) struct Producer<T> {
     ring: Ring<T>,
-    /// Entries published so far.
+    /// Number of entries published so far.
     next: u32,
     /// The consumer's index when it was last read.
     released: u32,
@@ -94,7 +96,7 @@ impl<T: Copy> Producer<T> {
         &self.ring
     }
 
-    /// Entries published so far, modulo 2³².
+    /// Returns the number of entries published so far, modulo 2³².
     pub(crate) fn total(&self) -> u32 {
         self.next
     }
@@ -104,7 +106,7 @@ impl<T: Copy> Producer<T> {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// A batch with space for up to `max` entries.
+    /// Begins a batch with space for up to `max` entries.
     #[inline]
     pub(crate) fn batch(&mut self, max: u32) -> ProducerBatch<'_, T> {
         let size = self.ring.size();
@@ -113,7 +115,7 @@ impl<T: Copy> Producer<T> {
             self.released = self.ring.consumer().load(Ordering::Acquire);
             free = size.wrapping_sub(self.next.wrapping_sub(self.released));
         }
-        // A consumer index that is ahead of ours gives a number above the size; nothing is free then.
+        // If the consumer's index is ahead of this one, the difference exceeds the size; no space is then free.
         let count = if free > size { 0 } else { free.min(max) };
         let (slots, mask, at) = (self.ring.slots, bytes::<T>(self.ring.mask), bytes::<T>(self.next & self.ring.mask));
         ProducerBatch { slots, mask, at, left: count, end: self.next.wrapping_add(count), producer: self }
@@ -151,8 +153,8 @@ impl<T: Copy> ProducerBatch<'_, T> {
     /// `space` is not 0.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: T) {
-        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The consumer has released this entry, as
-        // there is space.
+        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The consumer has
+        // released this entry, as there is space.
         unsafe { self.slots.write(self.at, entry) };
         self.at = (self.at + bytes::<T>(1)) & self.mask;
         self.left -= 1;
@@ -167,11 +169,11 @@ impl<T: Copy> Drop for ProducerBatch<'_, T> {
     }
 }
 
-/// The side that takes entries.
+/// The side of a ring that takes entries.
 #[derive(Debug)]
 pub(crate) struct Consumer<T> {
     ring: Ring<T>,
-    /// Entries taken so far.
+    /// Number of entries taken so far.
     next: u32,
     /// The producer's index when it was last read.
     published: u32,
@@ -185,7 +187,7 @@ impl<T: Copy> Consumer<T> {
         Self { ring, next, published }
     }
 
-    /// Entries taken so far, modulo 2³².
+    /// Returns the number of entries taken so far, modulo 2³².
     pub(crate) fn total(&self) -> u32 {
         self.next
     }
@@ -195,7 +197,7 @@ impl<T: Copy> Consumer<T> {
         self.ring.producer().load(Ordering::Acquire).wrapping_sub(self.next)
     }
 
-    /// A batch of up to `max` entries.
+    /// Begins a batch of up to `max` entries.
     #[inline]
     pub(crate) fn batch(&mut self, max: u32) -> ConsumerBatch<'_, T> {
         let mut available = self.published.wrapping_sub(self.next);
@@ -205,13 +207,14 @@ impl<T: Copy> Consumer<T> {
         }
         let count = available.min(max).min(self.ring.size());
         let (slots, mask, at) = (self.ring.slots, bytes::<T>(self.ring.mask), bytes::<T>(self.next & self.ring.mask));
-        // Taken before it is read: a forgotten batch must not be read a second time.
+        // Counts the entries as taken before they are read, because a forgotten batch must not be read a second time.
         self.next = self.next.wrapping_add(count);
         ConsumerBatch { slots, mask, at, left: count, consumer: self }
     }
 }
 
-/// Entries that are read one by one. When the batch is dropped, those that were read are released, and the others stay in the ring.
+/// Entries that are read one by one. When the batch is dropped, those that were read are released, and the others stay
+/// in the ring.
 #[derive(Debug)]
 pub(crate) struct ConsumerBatch<'a, T: Copy> {
     slots: Slots<T>,
@@ -233,8 +236,8 @@ impl<T: Copy> ConsumerBatch<'_, T> {
         if self.left == 0 {
             return None;
         }
-        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The producer has published this entry and
-        // gets it back when the batch is dropped.
+        // SAFETY: the mask keeps the position within the ring, at a multiple of the entry's size. The producer has
+        // published this entry and gets it back when the batch is dropped.
         let entry = unsafe { self.slots.read(self.at) };
         self.at = (self.at + bytes::<T>(1)) & self.mask;
         self.left -= 1;
@@ -250,10 +253,10 @@ impl<T: Copy> Drop for ConsumerBatch<'_, T> {
     }
 }
 
-/// Moves entries from one ring to another, as many as are available and fit. `pass` gets each entry and may refuse it; the value that it
-/// returns is then dropped.
+/// Moves entries from one ring to another, as many as are available and fit. `pass` receives each entry and returns the
+/// entry to write, or rejects it with a value that this function drops.
 ///
-/// Runs of entries that wrap in neither ring need no mask. A refused entry ends a run, because a call within the loop
+/// Runs of entries that wrap in neither ring need no mask. A rejected entry ends a run, because a call within the loop
 /// would cost registers.
 #[inline]
 pub(crate) fn transfer<A: Copy, B: Copy, D>(
@@ -270,12 +273,14 @@ pub(crate) fn transfer<A: Copy, B: Copy, D>(
         if count == 0 {
             return (before - from.left) as usize;
         }
-        // All are taken before `pass` has one: a panic there loses the rest of the stretch, and no entry passes twice.
+        // All entries of the run count as taken before the first call of `pass`. So if `pass` panics, the rest of the
+        // run is lost, but no entry is passed twice.
         from.left -= count;
         let mut taken = count;
         let mut refused = None;
         for at in 0..count {
-            // SAFETY: the position is within the stretch. The producer has published this entry and gets it back when the batch is dropped.
+            // SAFETY: the position is within the stretch. The producer has published this entry and gets it back when
+            // the batch is dropped.
             let entry = unsafe { from.slots.read(from.at + bytes::<A>(at)) };
             match pass(entry) {
                 // SAFETY: the position is within the stretch. The consumer has released this entry.

@@ -1,4 +1,4 @@
-//! A queue without a kernel, for measurements and for tests on machines without privileges or interfaces.
+//! A simulated queue, for measurements, and for tests on machines without privileges or interfaces.
 //!
 //! ```
 //! use xsk::{Umem, simulation};
@@ -23,7 +23,7 @@ use crate::socket::{Completion, Fill, Granted, Layout, Queue, Rings, Rx, Side, S
 use crate::sys::{self, Desc, Mapping};
 use crate::umem::Umem;
 
-/// Where the kernel puts packets within a frame, beyond the UMEM's headroom.
+/// The offset at which the kernel puts packets within a frame, in addition to the UMEM's headroom.
 const XDP_HEADROOM: u64 = 256;
 const LAYOUT: Layout = Layout { producer: 0, consumer: 64, flags: 128, slots: 192 };
 
@@ -34,11 +34,11 @@ pub struct Kernel {
     tx: Consumer<Desc>,
     fill: Consumer<u64>,
     completion: Producer<u64>,
-    /// Keeps the rings.
+    /// Keeps the memory of the rings.
     socket: Arc<Socket>,
 }
 
-/// Makes a queue whose kernel is a value of this process. Its rings have `size` entries, a power of two.
+/// Creates a queue whose kernel side is a value in this process. Its rings have `size` entries, a power of two.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub fn queue(umem: &Umem, size: u32) -> Result<(Queue, Kernel), Error> {
     let mut rings = Rings::default();
     let [rx, tx] = [pair::<Desc>(&mut rings, size).map_err(error)?, pair(&mut rings, size).map_err(error)?];
     let [fill, completion] = [pair::<u64>(&mut rings, size).map_err(error)?, pair(&mut rings, size).map_err(error)?];
-    // No socket: whatever waits for it waits until its time-out.
+    // The descriptor is not a socket; a wait on it lasts until its time-out.
     let fd = Arc::new(sys::eventfd().map_err(error)?);
     let granted = Granted { need_wakeup: true, ..Granted::default() };
     let socket = Arc::new(Socket::new(rings, fd, subject(), 0, granted, umem.clone()));
@@ -77,13 +77,14 @@ pub fn queue(umem: &Umem, size: u32) -> Result<(Queue, Kernel), Error> {
 /// Both sides of a ring.
 fn pair<T: Copy>(rings: &mut Rings, size: u32) -> Result<(Ring<T>, Ring<T>), sys::Errno> {
     let mapping = Mapping::anonymous(LAYOUT.len::<T>(size), false)?;
-    // SAFETY: zeroes are an empty ring, and the mapping is long enough for it. The rings keep the socket, which takes over the mapping. Each
-    // value acts for one side.
+    // SAFETY: zeroes are an empty ring, and the mapping is long enough for it. The rings keep the socket, which takes
+    // over the mapping. Each value acts for one side.
     Ok(unsafe { rings.add_pair(mapping, LAYOUT, size) })
 }
 
 impl Kernel {
-    /// Receives a packet. `false` if it was dropped: no frame in the fill ring, a full RX ring, or a packet that exceeds a frame.
+    /// Receives a packet. `false` if it was dropped: no frame in the fill ring, a full RX ring, or a packet that
+    /// exceeds a frame.
     pub fn deliver(&mut self, packet: &[u8]) -> bool {
         let geometry = *self.socket.umem().holder.geometry();
         let offset = XDP_HEADROOM + u64::from(geometry.headroom);
@@ -94,7 +95,8 @@ impl Kernel {
         let Some(addr) = self.fill.batch(1).pop() else { return false };
         let frame = addr & geometry.start_mask();
         let to = self.socket.umem().holder.base().as_ptr().wrapping_add((frame + offset) as usize);
-        // SAFETY: the frame was in the fill ring, so it lies within the UMEM and no `Frame` of it exists. The packet fits.
+        // SAFETY: the frame was in the fill ring, so it lies within the UMEM and no `Frame` of it exists. The packet
+        // fits.
         unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr(), to, packet.len()) };
         let desc = Desc { addr: frame + (offset << geometry.offset_shift()), len: packet.len() as u32, options: 0 };
         // SAFETY: there is space.
@@ -111,7 +113,8 @@ impl Kernel {
         while let Some(Desc { addr, len, .. }) = tx.pop() {
             let position = if geometry.is_unaligned { (addr & geometry.start_mask()) + (addr >> 48) } else { addr };
             let from = self.socket.umem().holder.base().as_ptr().wrapping_add(position as usize);
-            // SAFETY: the packet was in the TX ring, so it lies within the UMEM and no `Frame` of it exists until it completes.
+            // SAFETY: the packet was in the TX ring, so it lies within the UMEM and no `Frame` of it exists until it
+            // completes.
             send(unsafe { std::slice::from_raw_parts(from, len as usize) });
             // SAFETY: the batch of the TX ring is no longer than the space.
             unsafe { completion.push(addr) };

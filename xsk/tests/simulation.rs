@@ -1,4 +1,4 @@
-//! Frames and rings on a simulated kernel: no rights are needed, and Miri checks the same.
+//! Tests frames and rings with a simulated kernel. The tests need no privileges, and also run under Miri.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -77,7 +77,7 @@ fn frame_of_another_umem_is_refused() {
     foreign.put(packet).unwrap();
     assert_eq!(queue.fill.refill(&mut foreign), 0);
     assert!(pool.append(foreign).is_err());
-    // A closure that exchanges the packet for a foreign one.
+    // The closure replaces the packet by one of another UMEM.
     queue.fill.refill(&mut pool);
     kernel.deliver(&[1; 60]);
     let (_c, mut other, ..) = open(4, 4);
@@ -124,7 +124,7 @@ fn dropped_frames_return_from_any_thread() {
     assert_eq!(starts.len(), 32);
 }
 
-/// Takes a frame for good.
+/// Takes a frame, and never returns it.
 trait Next {
     fn starts_next(&mut self) -> Option<u64>;
 }
@@ -199,7 +199,7 @@ fn invalid_geometry_is_refused_with_a_remedy() {
 }
 
 proptest! {
-    /// Free + fill + received + sent + completed = all, after any steps.
+    /// Checks that free + fill + received + sent + completed frames = all frames, after random steps.
     #[test]
     fn frames_balance_after_any_steps(steps in proptest::collection::vec((0_u8..7, 1_usize..6), 0..60)) {
         let (_umem, mut pool, mut queue, mut kernel) = open(16, 4);

@@ -1,7 +1,8 @@
 //! The built-in programs, instruction by instruction.
 //!
-//! Registers at the start: r1 is the `xdp_md`. Then r2 is the first byte of the packet, r3 its end, r6 the queue. The verifier requires that
-//! each access follows a comparison with the end.
+//! At the start, register r1 points to the `xdp_md`. After the first instructions, r2 points to the first byte of the
+//! packet, r3 to its end, and r6 contains the queue. The verifier requires a comparison with the end before each
+//! access.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -25,7 +26,7 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const UDP: i32 = 17;
 
-/// Instructions with a jump to the common end.
+/// A program under construction, whose checks jump to a common end.
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
@@ -109,7 +110,7 @@ impl Assembler {
     }
 }
 
-/// The value that a load of two bytes in network order has on this machine.
+/// Returns the value that this machine reads when it loads two bytes in network order.
 fn network(value: u16) -> i32 {
     i32::from(value.to_be())
 }
@@ -137,7 +138,7 @@ pub(super) fn program(filter: Filter, map: BorrowedFd<'_>) -> Vec<Instruction> {
             code.require(5, network(IPV4));
             code.load(Width::Byte, 5, 2, 14);
             code.require(5, 0x45);
-            // Neither "more fragments" nor an offset.
+            // Checks that neither the flag "more fragments" nor an offset is set.
             code.load(Width::Half, 5, 2, 20);
             code.add(0x57, 5, 0, 0, network(0x3fff));
             code.require(5, 0);
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn program_for_all_packets_is_seven_instructions() {
-        // Any descriptor: nothing is loaded.
+        // The descriptor is arbitrary, because nothing is loaded.
         let file = std::io::stdin();
         let map = file.as_raw_fd();
         let code = program(Filter::All, file.as_fd());

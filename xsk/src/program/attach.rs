@@ -1,4 +1,4 @@
-//! Attaching a program by a link, which the kernel removes when its last descriptor is closed.
+//! Attaches a program by a link, which the kernel removes when its last descriptor is closed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +12,7 @@ const NATIVE: u32 = 1 << 2;
 /// The place in the kernel at which the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttachMode {
-    /// In the driver if it supports that, else in the network stack.
+    /// In the driver if the driver supports this, otherwise in the network stack.
     #[default]
     Auto,
     /// In the driver.

@@ -1,4 +1,4 @@
-//! The XDP program: which packets go to the sockets.
+//! The XDP program, which selects the packets for the sockets.
 
 mod assembler;
 mod attach;
@@ -15,14 +15,15 @@ use crate::sys::bpf;
 /// Slots of the built-in programs' maps, one for each queue.
 const SLOTS: u32 = 1024;
 
-/// Which packets the built-in program passes to the sockets. The kernel's network stack receives all others, and those of queues without a
-/// socket.
+/// Which packets the built-in program passes to the sockets. The kernel's network stack receives all others, and those
+/// of queues without a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
     /// All packets.
     All,
-    /// Packets to this UDP port, over IPv4 without options or fragments, or over IPv6 without extension headers; without VLAN tags.
+    /// Packets to this UDP port, over IPv4 without options or fragments, or over IPv6 without extension headers;
+    /// without VLAN tags.
     UdpPort(u16),
     /// Packets with this EtherType.
     EtherType(u16),
@@ -30,8 +31,8 @@ pub enum Filter {
 
 /// A loaded XDP program and its map of sockets.
 ///
-/// [`attach`](Self::attach) it to each interface, and [`insert`](SocketMap::insert) the sockets into its [`map`](Self::map). Packets then
-/// reach the socket of the queue that they arrive on. The NIC selects the queue.
+/// [`attach`](Self::attach) it to each interface, and [`insert`](SocketMap::insert) the sockets into its
+/// [`map`](Self::map). Packets then reach the socket of the queue on which they arrive. The NIC selects the queue.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -48,7 +49,8 @@ impl Program {
         Self::load_as(filter, false)
     }
 
-    /// Loads the built-in program for packets with several pieces (Linux 5.18): it can be attached to interfaces with any MTU.
+    /// Loads the built-in program for packets with several pieces (Linux 5.18): it can be attached to interfaces with
+    /// any MTU.
     ///
     /// # Errors
     ///
@@ -80,14 +82,15 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`ProgramAttached`](crate::ErrorKind::ProgramAttached) if there is another program, [`OtherMode`](crate::ErrorKind::OtherMode) if
-    /// that is attached in the other mode, [`NoNativeMode`](crate::ErrorKind::NoNativeMode), [`MtuTooLarge`](crate::ErrorKind::MtuTooLarge).
+    /// [`ProgramAttached`](crate::ErrorKind::ProgramAttached) if another program is attached,
+    /// [`OtherMode`](crate::ErrorKind::OtherMode) if that is attached in the other mode,
+    /// [`NoNativeMode`](crate::ErrorKind::NoNativeMode), [`MtuTooLarge`](crate::ErrorKind::MtuTooLarge).
     pub fn attach(&self, interface: &Interface, mode: AttachMode) -> Result<Attached, Error> {
         attach::attach(self.fd.as_fd(), interface, mode)
     }
 
-    /// `BPF_PROG_TEST_RUN` — runs the program on a frame of at least 14 bytes, and returns the XDP verdict: 2 passes it to the kernel, 4
-    /// redirects it to a socket.
+    /// `BPF_PROG_TEST_RUN` — runs the program on a frame of at least 14 bytes, and returns the XDP verdict: 2 passes it
+    /// to the kernel, 4 redirects it to a socket.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Opening a socket: UMEM, rings, bind.
+//! Opens sockets: registers the UMEM, creates the rings, binds.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const DEFAULT_BUDGET: u32 = 32;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(2);
 
-/// Whether packets may, must or must not be transferred without a copy.
+/// Whether packets may, must, or must not be transferred without a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
     /// The kernel selects the mode; [`Granted`] contains the result.
@@ -33,9 +33,9 @@ pub enum ZeroCopy {
     Refused,
 }
 
-/// Busy polling: system calls of the program run the driver, instead of interrupts (Linux 5.11).
+/// Busy polling: the program's system calls run the driver, instead of interrupts (Linux 5.11).
 ///
-/// Set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface too.
+/// Also set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
     /// How long a call polls an idle driver, in microseconds.
@@ -83,14 +83,14 @@ impl SocketBuilder {
         self
     }
 
-    /// Whether packets may be copied. A socket that shares its UMEM has the mode of that UMEM's first socket.
+    /// Whether packets may be copied. A socket that shares a UMEM has the mode of the first socket of that UMEM.
     pub fn zero_copy(&mut self, zero_copy: ZeroCopy) -> &mut Self {
         self.zero_copy = zero_copy;
         self
     }
 
-    /// Receives packets that are larger than a frame, in pieces (`XDP_USE_SG`, Linux 6.6). The XDP program must support it too:
-    /// [`Program::load_multi_buffer`](crate::Program::load_multi_buffer).
+    /// Receives packets that are larger than a frame, in pieces (`XDP_USE_SG`, Linux 6.6). The XDP program must support
+    /// it too: [`Program::load_multi_buffer`](crate::Program::load_multi_buffer).
     #[doc(alias = "XDP_USE_SG")]
     pub fn multi_buffer(&mut self, is_enabled: bool) -> &mut Self {
         self.is_multi_buffer = is_enabled;
@@ -103,17 +103,19 @@ impl SocketBuilder {
         self
     }
 
-    /// How long to retry while the queue is in use: the kernel releases the queue of a closed socket with a delay. 1 second by default.
+    /// How long to retry while the queue is in use: the kernel releases the queue of a closed socket with a delay. 1
+    /// second by default.
     pub fn busy_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.busy_timeout = timeout;
         self
     }
 
-    /// Uses an AF_XDP socket that another process has opened, for a process without CAP_NET_RAW. It must be new: not bound, without a UMEM.
+    /// Uses an AF_XDP socket that another process has opened; for a process without CAP_NET_RAW. The socket must be
+    /// new: not bound, and without a UMEM.
     ///
-    /// This function is safe by the rules of I/O safety: the kernel refuses other descriptors and used sockets, and safe code cannot write to
-    /// the rings through a duplicate. Another process that keeps a duplicate can map the rings and so change the UMEM, as a debugger can:
-    /// accept sockets from trusted processes only.
+    /// This function is safe by the rules of I/O safety: the kernel rejects other descriptors and used sockets, and
+    /// safe code cannot write to the rings through a duplicate. Another process that keeps a duplicate can map the
+    /// rings and so change the UMEM, like a debugger. So accept sockets only from trusted processes.
     pub fn socket(&mut self, socket: OwnedFd) -> &mut Self {
         self.socket = Some(socket);
         self
@@ -123,7 +125,8 @@ impl SocketBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::kind`] distinguishes missing privileges, a queue in use, a missing queue and limits. The error text contains the remedy.
+    /// [`Error::kind`] distinguishes missing privileges, a queue in use, a missing queue and limits. The error text
+    /// contains the remedy.
     #[doc(alias = "xsk_socket__create")]
     pub fn open(&mut self, umem: &Umem) -> Result<Queue, Error> {
         let mut open = self.start(umem)?;
@@ -186,7 +189,7 @@ impl SocketBuilder {
 
     fn start(&mut self, umem: &Umem) -> Result<Opening, Error> {
         let mut open = Opening::new(self)?;
-        // A UMEM that is registered is shared; the socket to share with must stay open until this one is bound.
+        // If the UMEM is registered, it is shared. The other socket must then stay open until this one is bound.
         open.shared = umem.bound();
         if open.shared.is_none() {
             open.register(self, umem)?;
@@ -205,7 +208,7 @@ impl SocketBuilder {
 
 /// A socket that is not bound yet.
 struct Opening {
-    // Before the descriptor, as in `Socket`.
+    // This field comes before the descriptor, as in `Socket`.
     rings: Rings,
     fd: Arc<OwnedFd>,
     layouts: [Layout; 4],
@@ -291,12 +294,12 @@ impl Opening {
         self.set(name, size).map_err(|errno| options.error(Step::SizeRing, errno))?;
         let mapping = Mapping::of_socket(self.fd.as_fd(), layout.len::<T>(size), offset)
             .map_err(|errno| options.error(Step::MapRing, errno))?;
-        // SAFETY: the kernel has created the ring with this size, and described its layout. `Socket` takes over the mappings, and each ring
-        // keeps the socket. A ring of a socket can be created once only.
+        // SAFETY: the kernel has created the ring with this size, and described its layout. `Socket` takes over the
+        // mappings, and each ring keeps the socket. A ring of a socket can be created once only.
         Ok(unsafe { self.rings.add(mapping, layout, size) })
     }
 
-    /// Creates a ring that the kernel requires and the crate does not use.
+    /// Creates a ring that the kernel requires but this crate does not use.
     fn unused(&self, options: &SocketBuilder, name: i32) -> Result<(), Error> {
         self.set(name, 2).map_err(|errno| options.error(Step::SizeRing, errno))
     }
@@ -313,7 +316,7 @@ impl Opening {
             ZeroCopy::Refused => libc::XDP_COPY,
         };
         let pieces = if options.is_multi_buffer { libc::XDP_USE_SG } else { 0 };
-        // A socket that shares takes these from the first one, and may have no other flag.
+        // A socket that shares gets these settings from the first socket, and may have no other flag.
         let flags = shared.map_or(mode | pieces | libc::XDP_USE_NEED_WAKEUP, |_| libc::XDP_SHARED_UMEM);
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,

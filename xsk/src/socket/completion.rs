@@ -10,7 +10,7 @@ use crate::umem::{Frame, METADATA_LEN, Pool, Region, Token, is_packet, timestamp
 
 /// The completion ring of a socket: frames whose packets were sent or dropped by the device.
 ///
-/// It returns the frames of all sockets of its queue.
+/// The ring returns the frames of all sockets on its queue.
 #[doc(alias = "XDP_UMEM_COMPLETION_RING")]
 #[derive(Debug)]
 pub struct Completion {
@@ -25,7 +25,7 @@ impl Completion {
         Self { consumer, side }
     }
 
-    /// A batch of up to `max` frames.
+    /// Begins a batch of up to `max` frames.
     #[inline]
     pub fn batch(&mut self, max: usize) -> CompletionBatch<'_> {
         let geometry = self.side.holder.geometry();
@@ -73,7 +73,8 @@ unsafe impl Send for CompletionBatch<'_> {}
 impl CompletionBatch<'_> {
     /// Passes each frame to a fill ring, to receive into it. Returns the number of frames.
     ///
-    /// It ends early if the fill ring is full; nothing happens if it belongs to another UMEM. The other frames stay in the completion ring.
+    /// It stops early if the fill ring is full, and does nothing if the fill ring belongs to another UMEM. The
+    /// remaining frames stay in the completion ring.
     #[inline]
     pub fn refill(self, to: &mut Fill) -> usize {
         let Self { batch, region, mask, last } = self;
@@ -84,11 +85,12 @@ impl CompletionBatch<'_> {
         })
     }
 
-    /// Passes each frame to `write`, which returns where its next packet starts and how long it is, and then to a TX ring. Returns the number of
-    /// frames.
+    /// Passes each frame to `write`, which returns where its next packet starts and how long it is, and then to a TX
+    /// ring. Returns the number of frames.
     ///
-    /// This is the fastest way to generate packets. It ends early if the TX ring is full; nothing happens if it belongs to another UMEM. The
-    /// other frames stay in the completion ring. A frame is dropped if its packet is invalid, as in [`Frame::packet`].
+    /// This is the fastest way to generate packets. It stops early if the TX ring is full, and does nothing if the TX
+    /// ring belongs to another UMEM. The remaining frames stay in the completion ring. A frame is dropped if its packet
+    /// is invalid, as in [`Frame::packet`].
     #[inline]
     pub fn send(self, to: &mut Tx, mut write: impl FnMut(&mut Frame) -> (usize, usize)) -> usize {
         let Self { batch, region, mask, last } = self;
@@ -101,7 +103,7 @@ impl CompletionBatch<'_> {
             let token = unsafe { token(addr & mask, region, mask, last) }.ok_or(None)?;
             let mut frame = Frame::at_start(token);
             let (offset, len) = write(&mut frame);
-            // The closure may have put another frame in its place.
+            // The closure may have replaced the frame by another one.
             if !is_packet(size, offset, len) || !frame.token().belongs_to(region) {
                 return Err(Some(frame));
             }
@@ -120,7 +122,8 @@ impl CompletionBatch<'_> {
 #[inline]
 unsafe fn token(addr: u64, region: NonNull<Region>, mask: u64, last: u64) -> Option<Token> {
     if addr & mask > last {
-        // No frame of ours: a fault of the kernel or of a process that shares the memory.
+        // The address is not that of a frame that was sent: a fault of the kernel, or of a process that shares the
+        // memory.
         return None;
     }
     // SAFETY: the kernel returns the address of each packet once, as it was written to the TX ring.
@@ -156,9 +159,11 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// The time of transmission in nanoseconds, if the packet's [`TxMetadata`](crate::TxMetadata) requested it and the driver supports it.
+    /// The time of transmission in nanoseconds, if the packet's [`TxMetadata`](crate::TxMetadata) requested it and the
+    /// driver supports it.
     ///
-    /// The clock is the NIC's in zero copy, and TAI in copy mode. The value has no meaning for a packet without metadata.
+    /// The clock is the NIC's in zero copy, and TAI in copy mode. The value has no meaning for a packet without
+    /// metadata.
     pub fn timestamp(&self) -> Option<u64> {
         if !self.token.region().geometry().has_metadata {
             return None;

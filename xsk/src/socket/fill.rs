@@ -22,7 +22,7 @@ impl Fill {
         Self { producer, side }
     }
 
-    /// A batch of up to `max` frames. It has less [`space`](FillBatch::space) if the ring is nearly full.
+    /// Begins a batch of up to `max` frames. It has less [`space`](FillBatch::space) if the ring is nearly full.
     #[inline]
     pub fn batch(&mut self, max: usize) -> FillBatch<'_> {
         let region = self.side.holder.pointer();
@@ -44,7 +44,7 @@ impl Fill {
         while batch.space() != 0 {
             let Some(frame) = pool.take() else { break };
             if let Err(frame) = batch.put(frame) {
-                // A pool takes its own frame back.
+                // This cannot fail: a pool takes its own frame back.
                 drop(pool.put(frame));
                 break;
             }
@@ -64,7 +64,7 @@ impl Fill {
         self.producer.ring().needs_wakeup()
     }
 
-    /// `recvfrom(fd, NULL, 0, MSG_DONTWAIT, …)` — wakes the driver if it requests that.
+    /// `recvfrom(fd, NULL, 0, MSG_DONTWAIT, …)` — wakes the driver if it has requested this.
     ///
     /// # Errors
     ///

@@ -27,17 +27,17 @@ use crate::umem::{Holder, Umem};
 
 /// A bound socket. Its rings keep it open.
 ///
-/// Dropping the last ring closes the socket. Frames that the kernel has at that time never return to the UMEM: no call reports when
-/// the kernel has released them.
+/// Dropping the last ring closes the socket. Frames that the kernel has at that time never return to the UMEM: no call
+/// reports when the kernel has released them.
 #[doc(alias = "AF_XDP")]
 pub struct Socket {
-    // Before the descriptor: a mapped ring keeps the socket bound.
+    // The mappings are dropped before the descriptor, because a mapped ring keeps the socket bound.
     _rings: Rings,
     fd: Arc<OwnedFd>,
     subject: String,
     queue: u32,
     granted: Granted,
-    /// Set once the kernel has rejected a descriptor. Each further attempt to send would return its frame again.
+    /// Whether the kernel has rejected a descriptor. Each further attempt to send would return its frame again.
     is_rejected: AtomicBool,
     umem: Umem,
 }
@@ -48,7 +48,7 @@ pub struct Socket {
 pub struct Granted {
     /// Packets are not copied.
     pub zero_copy: bool,
-    /// Whether the kernel sets a flag if it must be woken. If false, each batch wakes it.
+    /// Whether the kernel sets a flag if it must be woken. If false, each batch wakes the kernel.
     pub need_wakeup: bool,
     /// Packets may have several pieces.
     pub multi_buffer: bool,
@@ -113,7 +113,7 @@ impl Socket {
         }
         match sys::kick_tx(self.fd()) {
             Ok(()) => Ok(true),
-            // The budget is used up or the device is busy; the rest is sent by a later call.
+            // The budget is used up, or the device is busy; a later call sends the rest.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(false),
             Err(errno) => {
                 if errno == libc::EINVAL {
@@ -153,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// If its interface was removed, a socket reports that only once, and is never ready again.
+    /// If the interface was removed, a socket reports this only once, and is never ready again.
     fn check_device(&self) -> Result<(), Error> {
         // SAFETY: any bytes are an integer.
         let read = unsafe { sys::get_option::<i32>(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
@@ -211,8 +211,8 @@ pub struct TxQueue {
     pub completion: Completion,
 }
 
-/// The rings of a further socket on the same queue. It receives into the frames of the first socket's [`Fill`], and what it has sent returns
-/// on the first socket's [`Completion`].
+/// The rings of a further socket on the same queue. The socket receives into frames of the first socket's [`Fill`], and
+/// the frames that it has sent return on the first socket's [`Completion`].
 #[derive(Debug)]
 pub struct SharedQueue {
     /// Received packets.

@@ -11,7 +11,7 @@ use crate::sys::{self, Errno, Mapping};
 #[derive(Debug, Default)]
 pub(crate) struct Rings(Vec<Mapping>);
 
-/// Where the parts of one ring are within its mapping.
+/// The offsets of a ring's parts within its mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) producer: usize,
@@ -46,7 +46,7 @@ impl Layout {
 }
 
 impl Rings {
-    /// Keeps a mapping, and makes a ring of it.
+    /// Keeps a mapping, and creates a ring in it.
     ///
     /// # Safety
     ///
@@ -57,7 +57,7 @@ impl Rings {
         unsafe { self.add_pair(mapping, layout, size) }.0
     }
 
-    /// Keeps a mapping, and makes a ring for each side of it.
+    /// Keeps a mapping, and creates a ring for each of its sides.
     ///
     /// # Safety
     ///
@@ -72,7 +72,7 @@ impl Rings {
         let base = mapping.base();
         self.0.push(mapping);
         let side = || {
-            // SAFETY: the caller ensures that the layout lies within the mapping, and what is at each offset.
+            // SAFETY: the caller ensures that the layout lies within the mapping and describes its contents.
             unsafe {
                 let word = |offset: usize| -> NonNull<AtomicU32> { base.add(offset).cast() };
                 let slots = Slots::new(base.add(layout.slots).cast().as_ptr());

@@ -14,7 +14,7 @@ use crate::umem::{CONTINUES, Packet, Region, SHORTEST, Token};
 #[derive(Debug)]
 pub struct Rx {
     consumer: Consumer<Desc>,
-    /// With multi-buffer: whether the packet that was received last continues in the next one.
+    /// With multi-buffer: whether the last received piece continues in the next one.
     is_inside: Option<bool>,
     side: Side,
 }
@@ -26,7 +26,7 @@ impl Rx {
         Self { consumer, is_inside: side.socket.granted().multi_buffer.then_some(false), side }
     }
 
-    /// A batch of up to `max` received packets.
+    /// Begins a batch of up to `max` received packets.
     #[inline]
     pub fn batch(&mut self, max: usize) -> RxBatch<'_> {
         let region = self.side.holder.pointer();
@@ -81,8 +81,8 @@ unsafe impl Send for RxBatch<'_> {}
 impl RxBatch<'_> {
     /// Passes each packet to `inspect`, and its frame back to the fill ring. Returns the number of packets.
     ///
-    /// This is the fastest way to receive. It ends early if the fill ring is full; nothing happens if it belongs to another UMEM. The other
-    /// packets stay in the RX ring.
+    /// This is the fastest way to receive. It stops early if the fill ring is full, and does nothing if the fill ring
+    /// belongs to another UMEM. The remaining packets stay in the RX ring.
     #[inline]
     pub fn recycle(self, to: &mut Fill, mut inspect: impl FnMut(&mut Packet)) -> usize {
         let Self { batch, mut is_inside, region } = self;
@@ -92,16 +92,16 @@ impl RxBatch<'_> {
             // SAFETY: the entry was in the RX ring, whose batch keeps the region.
             let mut packet = unsafe { packet(desc, region) };
             inspect(&mut packet);
-            // The closure may have put another packet in its place.
+            // The closure may have replaced the packet by another one.
             if packet.token().belongs_to(region) { Ok(fill::give(packet.into_token())) } else { Err(Some(packet)) }
         })
     }
 
     /// Passes each packet to `edit`, and then to a TX ring. Returns the number of packets.
     ///
-    /// This is the fastest way to forward. It ends early if the TX ring is full; nothing happens if it belongs to
-    /// another UMEM. The other packets stay in the RX ring. A packet shorter than 14 bytes is dropped. Pieces of a
-    /// larger packet (multi-buffer) are dropped without a call of `edit`.
+    /// This is the fastest way to forward. It stops early if the TX ring is full, and does nothing if the TX ring
+    /// belongs to another UMEM. The remaining packets stay in the RX ring. A packet shorter than 14 bytes is dropped.
+    /// Pieces of a larger packet (multi-buffer) are dropped without a call of `edit`.
     #[inline]
     pub fn forward(self, to: &mut Tx, mut edit: impl FnMut(&mut Packet)) -> usize {
         let Self { batch, mut is_inside, region } = self;

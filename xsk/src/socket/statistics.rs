@@ -10,13 +10,14 @@ use crate::sys::{self, Errno};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Packets dropped for another reason than a full RX ring: no frame, too long, or in pieces without multi-buffer.
+    /// Packets dropped for a reason other than a full RX ring: no free frame, packet too long, or several pieces
+    /// without multi-buffer.
     pub rx_dropped: u64,
     /// Invalid descriptors in the fill ring. This crate writes none.
     pub rx_invalid_descs: u64,
     /// Invalid descriptors in the TX ring. This crate writes none.
     pub tx_invalid_descs: u64,
-    /// Packets dropped because the RX ring was full; 0 before Linux 5.9, as are the next two.
+    /// Packets dropped because the RX ring was full. Like the next two counters, 0 before Linux 5.9.
     pub rx_ring_full: u64,
     /// Attempts to take a frame from an empty fill ring.
     pub rx_fill_ring_empty_descs: u64,

@@ -9,7 +9,7 @@ use crate::ring::{Producer, ProducerBatch};
 use crate::sys::Desc;
 use crate::umem::{CONTINUES, HAS_METADATA, Packet, Region, SHORTEST};
 
-/// The most pieces of one packet that every kernel sends in copy mode (`MAX_SKB_FRAGS + 1`).
+/// Maximum number of pieces of a packet that every kernel sends in copy mode (`MAX_SKB_FRAGS + 1`).
 pub const MAX_PIECES: usize = 18;
 
 /// The TX ring of a socket.
@@ -27,9 +27,9 @@ impl Tx {
         Self { producer, side }
     }
 
-    /// A batch of up to `max` packets. It has less [`space`](TxBatch::space) if the ring is nearly full.
+    /// Begins a batch of up to `max` packets. It has less [`space`](TxBatch::space) if the ring is nearly full.
     ///
-    /// Dropping the batch hands the packets to the kernel; [`wake`](Self::wake) then sends them.
+    /// Dropping the batch passes the packets to the kernel; [`wake`](Self::wake) then sends them.
     #[inline]
     pub fn batch(&mut self, max: usize) -> TxBatch<'_> {
         let region = self.side.holder.pointer();
@@ -55,7 +55,7 @@ impl Tx {
         self.producer.ring().needs_wakeup() || !self.side.socket.granted().need_wakeup
     }
 
-    /// `sendto(fd, NULL, 0, MSG_DONTWAIT, …)` — sends what is in the ring, if the kernel must be woken for that.
+    /// `sendto(fd, NULL, 0, MSG_DONTWAIT, …)` — sends the packets in the ring, if the kernel must be woken for this.
     ///
     /// Returns `false` if packets may be left: the call has sent its budget, the completion ring is full, or the device
     /// is busy. Call again after frames were taken from the completion ring. Before Linux 6.17, only the next call in
@@ -111,7 +111,8 @@ impl TxBatch<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the packet if the batch is full, if it belongs to another UMEM, or if it is a received piece of less than 14 bytes.
+    /// Returns the packet if the batch is full, if it belongs to another UMEM, or if it is a received piece of less
+    /// than 14 bytes.
     #[inline]
     pub fn send(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.batch.space() == 0 || !packet.token().belongs_to(self.region) || packet.len() < SHORTEST {
@@ -122,10 +123,11 @@ impl TxBatch<'_> {
         Ok(())
     }
 
-    /// Adds one packet that consists of several pieces (multi-buffer), in order. Returns `true` if it took the pieces.
+    /// Adds one packet that consists of several pieces (multi-buffer), in order. Returns `true` if the pieces were
+    /// added.
     ///
-    /// `false`, without a change, if there are more than [`MAX_PIECES`], not enough space, pieces of another UMEM, or fewer than 14 bytes in
-    /// the first piece.
+    /// Returns `false`, and changes nothing, if the packet has more than [`MAX_PIECES`], the space is too small, a
+    /// piece belongs to another UMEM, or the first piece has fewer than 14 bytes.
     #[must_use = "the pieces are not sent if this returns false"]
     pub fn send_pieces(&mut self, pieces: &mut Vec<Packet>) -> bool {
         let fits = pieces.len() <= MAX_PIECES.min(self.space());

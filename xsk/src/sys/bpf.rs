@@ -91,7 +91,7 @@ pub(crate) fn remove_socket(map: BorrowedFd<'_>, queue: u32) -> Result<(), Errno
     unsafe { call(MAP_DELETE_ELEM, &mut element) }.map(drop)
 }
 
-/// Loads an XDP program. The verifier's report is left out: the programs of this crate are its own.
+/// Loads an XDP program. Does not request the verifier's report, because the programs are part of this crate.
 pub(crate) fn load_xdp(instructions: &[Instruction], has_frags: bool) -> Result<OwnedFd, Errno> {
     #[repr(C)]
     struct Attributes {
@@ -123,7 +123,8 @@ pub(crate) fn load_xdp(instructions: &[Instruction], has_frags: bool) -> Result<
         ifindex: 0,
         expected_attach_type: ATTACH_XDP,
     };
-    // SAFETY: the attributes begin as those of BPF_PROG_LOAD; instructions and licence are readable until the call returns.
+    // SAFETY: the attributes begin as those of BPF_PROG_LOAD; instructions and licence are readable until the call
+    // returns.
     unsafe { call(PROG_LOAD, &mut attributes) }.map(owned)
 }
 

@@ -7,14 +7,15 @@ use libc::{c_int, off_t};
 
 use super::{Errno, errno};
 
-/// A mapping, removed when it is dropped. Children after `fork` do not have it: a child that keeps a ring would keep the queue bound.
+/// A mapping, which is removed when it is dropped. Children after `fork` do not inherit it, because a child with a ring
+/// would keep the queue bound.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping may be used and removed from any thread; what it holds is the business of its users.
+// SAFETY: the mapping may be used and removed from any thread; its users are responsible for its contents.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -4,11 +4,11 @@ pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The entries of a ring, in memory that the kernel shares.
 ///
-/// Only pointers are kept: the kernel writes entries that it owns, so no reference to an entry may exist.
+/// Contains only a pointer: the kernel writes entries that it owns, so no reference to an entry may exist.
 #[derive(Debug)]
 pub(crate) struct Slots<T>(*mut T);
 
-// Not derived: `T` itself need not be `Copy` for a pointer to be.
+// Not derived, because a pointer is `Copy` even if `T` is not.
 impl<T> Clone for Slots<T> {
     fn clone(&self) -> Self {
         *self
@@ -26,7 +26,8 @@ impl<T: Copy> Slots<T> {
     ///
     /// # Safety
     ///
-    /// The ring has an entry there, and its memory is mapped. The peer has published the entry and does not write it until it is released.
+    /// The ring has an entry there, and its memory is mapped. The peer has published the entry and does not write it
+    /// until it is released.
     #[inline]
     pub(crate) unsafe fn read(self, position: usize) -> T {
         // SAFETY: the caller ensures that the entry exists and that nothing writes it.

@@ -1,4 +1,4 @@
-//! Building a UMEM.
+//! Builds a UMEM.
 
 use super::region::{Geometry, Holder};
 use super::{Pool, Umem};
@@ -9,7 +9,7 @@ use crate::sys::{self, Mapping};
 const SMALLEST: u32 = 2048;
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
-/// Bytes that XDP reserves in front of a packet.
+/// Bytes that XDP reserves before a packet.
 const XDP_HEADROOM: u32 = 256;
 
 /// The options of a [`Umem`].
@@ -32,26 +32,28 @@ impl UmemBuilder {
         Self { geometry, is_huge: false }
     }
 
-    /// Size of a frame in bytes: 2048 or 4096 up to the size of a page; any multiple of 8 between
-    /// in unaligned mode.
+    /// Size of a frame in bytes: 2048 or 4096, at most the size of a page; in unaligned mode, any multiple of 8 between
+    /// these.
     pub fn frame_size(&mut self, bytes: u32) -> &mut Self {
         self.geometry.frame_size = bytes;
         self
     }
 
-    /// Bytes that the kernel leaves free in front of each received packet, in addition to the 256 of XDP: for headers to prepend.
+    /// Bytes that the kernel leaves free before each received packet, in addition to the 256 of XDP, for example for
+    /// headers to prepend.
     pub fn headroom(&mut self, bytes: u32) -> &mut Self {
         self.geometry.headroom = bytes;
         self
     }
 
-    /// Allows frame sizes that are not a power of two (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`). Zero copy then needs huge pages.
+    /// Allows frame sizes that are not a power of two (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`). Zero copy then needs huge
+    /// pages.
     pub fn unaligned(&mut self, is_unaligned: bool) -> &mut Self {
         self.geometry.is_unaligned = is_unaligned;
         self
     }
 
-    /// Takes the memory from huge pages of 2 MiB. The system must have them reserved.
+    /// Takes the memory from huge pages of 2 MiB, which the system must have reserved.
     pub fn huge_pages(&mut self, is_huge: bool) -> &mut Self {
         self.is_huge = is_huge;
         self
@@ -63,8 +65,8 @@ impl UmemBuilder {
         self
     }
 
-    /// In copy mode, the kernel calculates the checksums that TX metadata requests (`XDP_UMEM_TX_SW_CSUM`). Implies
-    /// [`tx_metadata`](Self::tx_metadata).
+    /// In copy mode, makes the kernel calculate the checksums that TX metadata requests (`XDP_UMEM_TX_SW_CSUM`).
+    /// Implies [`tx_metadata`](Self::tx_metadata).
     pub fn software_checksum(&mut self, is_enabled: bool) -> &mut Self {
         self.geometry.software_checksum = is_enabled;
         self.geometry.has_metadata |= is_enabled;
@@ -84,7 +86,7 @@ impl UmemBuilder {
         let mapping = Mapping::anonymous(len, self.is_huge)
             .map_err(|errno| Error::new(Step::MapUmem, errno, format!("{len} bytes")))?;
         let mut holder = Holder::new(mapping, geometry);
-        // The pool has the frames, and counts as outside.
+        // The pool has all frames, which therefore count as outside.
         holder.settle(0);
         let pool = Pool::full(holder.clone());
         Ok((Umem::new(holder), pool))

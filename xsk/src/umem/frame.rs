@@ -1,4 +1,4 @@
-//! An owned frame, and the token that packets and sent frames consist of.
+//! An owned frame, and the token of which packets and sent frames consist.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -16,20 +16,20 @@ pub(crate) fn is_packet(frame_size: usize, offset: usize, len: usize) -> bool {
     (SHORTEST..=usize::from(u16::MAX)).contains(&len) && len <= frame_size && offset <= frame_size - len
 }
 
-/// Ownership of a frame, with an address in it as the kernel writes it: the start of the frame, plus the offset of the data (aligned mode) or with
-/// the offset in the upper 16 bits (unaligned mode).
+/// Ownership of a frame, with an address in the kernel's format: the start of the frame, plus the offset of the data
+/// (aligned mode) or with the offset in the upper 16 bits (unaligned mode).
 pub(crate) struct Token {
     region: NonNull<Region>,
     addr: u64,
 }
 
-// SAFETY: a token is the only access to the bytes of its frame, and the region may be used from any thread.
+// SAFETY: only the token gives access to the bytes of its frame, and the region may be used from any thread.
 unsafe impl Send for Token {}
 // SAFETY: a shared reference only reads the bytes.
 unsafe impl Sync for Token {}
 
 impl Token {
-    /// The frame that an address lies in.
+    /// Creates the token of the frame that contains an address.
     ///
     /// # Safety
     ///
@@ -108,7 +108,8 @@ impl Drop for Token {
 
 /// A frame of a UMEM that is in no ring: its bytes belong to the program.
 ///
-/// Rings and pools take it by value. A dropped frame returns to the UMEM, and the next pool that runs empty takes it from there.
+/// Rings and pools take a frame by value. A dropped frame returns to the UMEM; the next pool that is empty takes it
+/// from there.
 pub struct Frame {
     token: Token,
 }
@@ -158,7 +159,7 @@ impl Frame {
     ///
     /// # Errors
     ///
-    /// Returns the frame if the packet is shorter than 14 bytes, longer than 65535, or ends outside the frame.
+    /// Returns the frame if the packet is shorter than 14 bytes, longer than 65535 bytes, or ends outside the frame.
     #[inline]
     pub fn packet(self, offset: usize, len: usize) -> Result<Packet, Self> {
         if !is_packet(self.token.region().geometry().frame_size as usize, offset, len) {
@@ -169,11 +170,12 @@ impl Frame {
         Ok(Packet::new(token, len as u32, 0))
     }
 
-    /// Makes a packet with a copy of these bytes. Space for [`TxMetadata`](crate::TxMetadata) stays in front if the UMEM has it.
+    /// Makes a packet with a copy of these bytes. If the UMEM supports [`TxMetadata`](crate::TxMetadata), space for it
+    /// stays free before the packet.
     ///
     /// # Errors
     ///
-    /// Returns the frame if [`packet`](Self::packet) does.
+    /// Returns the frame if [`packet`](Self::packet) would return it.
     #[inline]
     pub fn packet_from(self, bytes: &[u8]) -> Result<Packet, Self> {
         let offset = if self.token.region().geometry().has_metadata { super::metadata::LEN } else { 0 };

@@ -1,11 +1,11 @@
-//! What a program requests for one packet that it sends (`struct xsk_tx_metadata`).
+//! Requests of a program for one packet that it sends (`struct xsk_tx_metadata`).
 
 use std::fmt;
 
 use super::packet::Packet;
 use crate::sys::XDP_TXMD_FLAGS_LAUNCH_TIME;
 
-/// Bytes in front of the packet.
+/// Number of bytes before the packet.
 pub(crate) const LEN: usize = 24;
 
 const TIMESTAMP: u64 = libc::XDP_TXMD_FLAGS_TIMESTAMP as u64;
@@ -13,7 +13,8 @@ const CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
 
 /// Requests for one packet: a checksum, a timestamp of its transmission, a launch time.
 ///
-/// The UMEM must be built with [`tx_metadata`](crate::UmemBuilder::tx_metadata). A driver ignores requests that it does not support.
+/// The UMEM must be built with [`tx_metadata`](crate::UmemBuilder::tx_metadata). A driver ignores requests that it does
+/// not support.
 #[doc(alias = "xsk_tx_metadata")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxMetadata {
@@ -36,8 +37,8 @@ impl TxMetadata {
         self
     }
 
-    /// Requests the Internet checksum of the bytes from `start` on, written `offset` bytes after `start`. For UDP over IPv4 without options:
-    /// 34 and 6. The field must contain the sum of the pseudo header.
+    /// Requests the Internet checksum of the bytes from `start` on, written `offset` bytes after `start`. For UDP over
+    /// IPv4 without options: 34 and 6. The field must contain the sum of the pseudo header.
     #[must_use]
     pub fn checksum(mut self, start: u16, offset: u16) -> Self {
         self.flags |= CHECKSUM;
@@ -70,7 +71,8 @@ pub(crate) fn timestamp(metadata: &[u8]) -> Option<u64> {
     word(8)
 }
 
-/// Whether the kernel accepts the metadata: it stops at a descriptor that it rejects. Returns where the metadata starts.
+/// Checks that the kernel will accept the metadata, because it stops at a descriptor that it rejects. Returns the
+/// offset at which the metadata starts.
 pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) -> Result<usize, MetadataError> {
     if !is_enabled {
         return Err(MetadataError::Disabled);
@@ -83,7 +85,8 @@ pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) ->
         return Err(MetadataError::ChecksumOutside { end, len: packet.len() });
     }
     let offset = packet.offset();
-    // Aligned for the kernel's words, and even: Linux 6.18 clears the lowest bit of the addresses that it completes in copy mode.
+    // The start must be aligned for the kernel's words, and even, because Linux 6.18 clears the lowest bit of the
+    // addresses that it completes in copy mode.
     if !offset.is_multiple_of(8) {
         return Err(MetadataError::NoSpace { offset });
     }
@@ -101,7 +104,7 @@ fn has_launch_time() -> bool {
     })
 }
 
-/// Why a packet cannot carry metadata.
+/// The reason why a packet cannot have metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetadataError {
@@ -109,12 +112,12 @@ pub enum MetadataError {
     Disabled,
     /// The packet starts less than 24 bytes after its frame, or not at a multiple of 8.
     NoSpace {
-        /// Where it starts.
+        /// The offset at which the packet starts.
         offset: usize,
     },
     /// The checksum field ends after the packet.
     ChecksumOutside {
-        /// Where the field ends.
+        /// The offset at which the field ends.
         end: usize,
         /// Length of the packet.
         len: usize,
@@ -132,11 +135,14 @@ impl fmt::Display for MetadataError {
             Self::NoSpace { offset } => {
                 write!(
                     f,
-                    "a packet with TX metadata starts at a multiple of 8 from {LEN} on, this one at {offset}; move it"
+                    "a packet with TX metadata must start at a multiple of 8 from {LEN} on, but this one starts at {offset}; move it"
                 )
             }
             Self::ChecksumOutside { end, len } => {
-                write!(f, "the checksum field ends at byte {end} of a packet of {len}; correct start and offset")
+                write!(
+                    f,
+                    "the checksum field ends at byte {end}, but the packet has {len} bytes; correct start and offset"
+                )
             }
             Self::NoLaunchTime => f.write_str("launch times need Linux 6.15; send without one"),
         }

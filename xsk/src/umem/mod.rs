@@ -1,4 +1,4 @@
-//! The packet memory (UMEM): its geometry, its frames and their owners.
+//! The packet memory (UMEM): its layout, its frames and their owners.
 
 mod builder;
 mod frame;
@@ -21,17 +21,18 @@ pub(crate) use self::packet::{CONTINUES, HAS_METADATA};
 pub use self::pool::Pool;
 pub(crate) use self::region::{Holder, Region};
 
-/// Memory that sockets receive into and send from, divided into frames of equal size.
+/// Memory into which sockets receive and from which they send, divided into frames of equal size.
 ///
-/// Clones name the same memory. The memory is unmapped when the last clone, pool, socket and frame is dropped, in any order.
+/// Clones refer to the same memory. The memory is unmapped when all clones, pools, sockets and frames are dropped, in
+/// any order.
 ///
-/// The first socket that is opened with it registers the memory with the kernel (`XDP_UMEM_REG`). Later ones share that registration
-/// (`XDP_SHARED_UMEM`), also on other queues and interfaces.
+/// The first socket that is opened with it registers the memory with the kernel (`XDP_UMEM_REG`). Later ones share that
+/// registration (`XDP_SHARED_UMEM`), also on other queues and interfaces.
 #[doc(alias = "xsk_umem")]
 #[derive(Clone)]
 pub struct Umem {
     pub(crate) holder: Holder,
-    /// The sockets that are bound with this memory; a new socket names one of them when it binds.
+    /// The sockets that are bound with this memory. A new socket must name one of them when it binds.
     bound: Arc<Mutex<Vec<Bound>>>,
 }
 
@@ -64,7 +65,7 @@ impl Umem {
         self.holder.geometry().frame_size
     }
 
-    /// Bytes that the kernel leaves free in front of a received packet, beyond the 256 of XDP.
+    /// Bytes that the kernel leaves free before a received packet, in addition to the 256 of XDP.
     pub fn headroom(&self) -> u32 {
         self.holder.geometry().headroom
     }

@@ -54,7 +54,7 @@ impl Packet {
         self.token.offset()
     }
 
-    /// Whether the packet continues in the one received next (multi-buffer).
+    /// Whether the packet continues in the next received piece (multi-buffer).
     #[inline]
     pub fn continues(&self) -> bool {
         self.options & CONTINUES != 0
@@ -63,7 +63,7 @@ impl Packet {
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // In bounds by construction; a slice that is checked twice costs less than an unsafe block in each place.
+        // The range is valid by construction. Checking the slice twice is simpler than an unsafe block in each place.
         &self.token.bytes()[self.offset()..][..self.len()]
     }
 
@@ -74,11 +74,12 @@ impl Packet {
         &mut self.token.bytes_mut()[offset..][..len]
     }
 
-    /// Moves start and end of the packet within its frame: to prepend a header, remove one, or change the length.
+    /// Moves the start and the end of the packet within its frame, in order to prepend or remove a header, or to change
+    /// the length.
     ///
     /// # Errors
     ///
-    /// `false`, without a change, if the packet would be shorter than 14 bytes or end outside the frame.
+    /// Returns `false`, and changes nothing, if the packet would be shorter than 14 bytes or end outside the frame.
     #[inline]
     #[must_use = "the packet is unchanged if this returns false"]
     pub fn resize(&mut self, offset: usize, len: usize) -> bool {
@@ -86,14 +87,14 @@ impl Packet {
         if !is_packet(size, offset, len) {
             return false;
         }
-        // Metadata is written for one position and length.
+        // Metadata is valid only for the position and length for which it was written.
         self.options &= !HAS_METADATA;
         self.token.set_offset(offset);
         self.len = len as u32;
         true
     }
 
-    /// The `len` bytes in front of the packet, which an XDP program may have written (`bpf_xdp_adjust_meta`). The XDP
+    /// The `len` bytes before the packet, which an XDP program may have written (`bpf_xdp_adjust_meta`). The XDP
     /// program determines `len`.
     pub fn rx_metadata(&self, len: usize) -> Option<&[u8]> {
         let start = self.offset().checked_sub(len)?;
@@ -104,7 +105,8 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// The UMEM was built without TX metadata, there is no space in front of the packet, or the checksum's position lies outside the packet.
+    /// The UMEM was built without TX metadata, the space before the packet is too small, or the checksum's position
+    /// lies outside the packet.
     pub fn set_tx_metadata(&mut self, metadata: &TxMetadata) -> Result<(), MetadataError> {
         let start = metadata::check(self, self.token.region().geometry().has_metadata, metadata)?;
         self.token.bytes_mut()[start..][..metadata::LEN].copy_from_slice(&metadata.encode());

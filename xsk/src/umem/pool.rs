@@ -5,7 +5,8 @@ use super::region::Holder;
 
 /// Free frames of a UMEM: a stack without locks.
 ///
-/// Each thread has its own pool. To move frames between threads, send a pool: [`split`](Self::split) and [`append`](Self::append).
+/// Each thread has its own pool. To move frames between threads, send a pool: [`split`](Self::split) and
+/// [`append`](Self::append).
 #[derive(Debug)]
 pub struct Pool {
     starts: Vec<u64>,

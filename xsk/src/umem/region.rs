@@ -1,10 +1,12 @@
-//! The memory itself, and when it is unmapped.
+//! The memory of a UMEM; determines when it is unmapped.
 //!
-//! Frames carry a pointer to the region and no reference count. Holders (handles, pools, rings) are counted; a holder counts how many
-//! frames it has taken over or handed out and adds that number once, when it is dropped. When no holder is left, `outside` is exactly the
-//! number of frames that the program still has, and the last of these unmaps the region.
+//! Frames contain a pointer to the region, and have no reference count. Instead, holders (handles, pools, rings) are
+//! counted. Each holder counts the frames that it has handed out minus those it has taken over, and adds this number to
+//! `outside` once, when it is dropped. When no holder is left, `outside` is exactly the number of frames that the
+//! program still has, and the last of these frames unmaps the region.
 //!
-//! Frames that are inside the kernel do not keep the memory: the kernel has pinned its pages and does not use the mapping.
+//! Frames in the kernel do not keep the memory mapped, because the kernel has pinned the pages and does not use the
+//! mapping.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -16,7 +18,7 @@ use crate::sys::Mapping;
 const BASE_BITS: u64 = (1 << 48) - 1;
 /// End of the list of dropped frames.
 const EMPTY: u32 = u32::MAX;
-/// The value in place of the list after the last holder was dropped.
+/// The value that replaces the list after the last holder was dropped.
 const CLOSED: u32 = u32::MAX - 1;
 
 /// Number and layout of the frames.
@@ -37,7 +39,7 @@ impl Geometry {
         if self.is_unaligned { BASE_BITS } else { !u64::from(self.frame_size - 1) }
     }
 
-    /// Where the offset of the data is in an address.
+    /// The mask of the bits in an address that contain the offset of the data.
     #[inline]
     pub(crate) fn offset_shift(&self) -> u32 {
         if self.is_unaligned { 48 } else { 0 }
@@ -58,7 +60,8 @@ pub(crate) struct Region {
     start_mask: u64,
     mapping: Mapping,
     holders: AtomicU32,
-    /// Frames that the program has, pools included, once all holders have added their numbers; modulo 2³² before.
+    /// After all holders have added their numbers: how many frames the program has, including those in pools. Before
+    /// that, a partial sum modulo 2³².
     outside: AtomicU32,
     /// The first frame of the list of dropped frames. Each frame of the list has the next one in its first bytes.
     dropped: AtomicU32,
@@ -67,8 +70,8 @@ pub(crate) struct Region {
     in_kernel: Box<[std::sync::atomic::AtomicBool]>,
 }
 
-// SAFETY: what is not atomic does not change after construction. The frames' bytes are only accessed through `Frame`, of which there is one
-// for each.
+// SAFETY: what is not atomic does not change after construction. The frames' bytes are only accessed through `Frame`,
+// of which there is one for each.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -92,7 +95,8 @@ impl Region {
         self.start_mask
     }
 
-    /// Records that a frame passes from the kernel to the program, or back. Debug builds detect a frame that the kernel returns twice.
+    /// Records that a frame passes from the kernel to the program, or back. Debug builds detect a frame that the kernel
+    /// returns twice.
     #[inline]
     pub(crate) fn pass(&self, addr: u64, to_kernel: bool) {
         #[cfg(debug_assertions)]
@@ -133,7 +137,7 @@ impl Region {
     }
 }
 
-/// Adds a dropped frame to the list, or removes it from the count if there is no holder left to take it.
+/// Adds a dropped frame to the list; or, if no holder is left to take it, subtracts it from the count.
 ///
 /// # Safety
 ///
@@ -158,7 +162,7 @@ pub(crate) unsafe fn put_back(region: NonNull<Region>, addr: u64) {
     unsafe { leave(region, 1) };
 }
 
-/// Subtracts frames from the final count; the last one removes the region.
+/// Subtracts frames from the final count; the last frame removes the region.
 ///
 /// # Safety
 ///
@@ -176,7 +180,8 @@ unsafe fn leave(region: NonNull<Region>, count: u32) {
 #[derive(Debug)]
 pub(crate) struct Holder {
     region: NonNull<Region>,
-    /// What the holder adds to `outside` when it is dropped: frames handed out, minus frames taken over, modulo 2³².
+    /// The number that the holder adds to `outside` when it is dropped: frames handed out minus frames taken over,
+    /// modulo 2³².
     balance: u32,
 }
 
@@ -236,7 +241,8 @@ impl Drop for Holder {
         if self.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // A guard: a frame that another thread drops meanwhile must not be the last.
+        // Counts one extra frame as a guard, so that a frame which another thread drops in the meantime is not the
+        // last.
         self.outside.fetch_add(1, Ordering::Relaxed);
         let mut count = 1;
         self.walk(self.dropped.swap(CLOSED, Ordering::AcqRel), |_| count += 1);

@@ -1,8 +1,8 @@
-//! The rings, in every order in which two threads can run: each entry arrives once, in order and whole.
+//! Tests the rings in every interleaving of two threads: each entry arrives once, in order and complete.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-/// What the ring is built from, of a model that tries all orders.
+/// The primitives of the ring, from a model that tries all interleavings.
 mod sys {
     pub(crate) mod sync {
         use std::marker::PhantomData;
@@ -57,7 +57,7 @@ struct Memory {
     slots: Vec<UnsafeCell<u64>>,
 }
 
-// SAFETY: the model checks which thread uses a cell when, which is what is tested.
+// SAFETY: the model checks the accesses to the cells, which is the purpose of the test.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

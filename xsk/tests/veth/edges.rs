@@ -1,4 +1,4 @@
-//! The limits of what can be sent: the edges of frames, budgets, and sockets that are opened again and again.
+//! Tests limits: packets at the edges of frames, budgets of a call, and sockets that are opened repeatedly.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ fn at(end: &mut End, offset: usize, bytes: &[u8]) -> Packet {
     packet
 }
 
-/// Sends packets and pieces that begin and end at the edges of frames. The kernel must accept all of them, whichever the frame; those that
-/// end outside are refused before.
+/// Sends packets and pieces that begin and end at the edges of frames. The kernel must accept all of them, in every
+/// frame. The crate rejects packets that end outside their frame.
 fn edges_are_sent(size: usize, is_unaligned: bool) {
     let Some(net) = Net::with("numrxqueues 1 numtxqueues 1", 9000) else { return };
     let open = |interface| End::multi_buffer(interface, umem(size as u32, is_unaligned));
@@ -87,7 +87,7 @@ fn one_call_sends_its_budget() {
     drop(batch);
     let budget = end.queue.tx.socket().granted().tx_budget as usize;
     if budget == 32 {
-        // Before Linux 6.17, the kernel publishes what it has taken with the next call.
+        // Before Linux 6.17, the kernel publishes the entries that it has taken only with the next call.
         return end.flush();
     }
     let mut left: usize = 100;
@@ -114,8 +114,8 @@ fn descriptors() -> usize {
         .count()
 }
 
-/// 1,000 sockets on one queue, one after the other, with their program. Ignored for its time, and as it counts what the process has: run it
-/// alone.
+/// Opens 1,000 sockets on one queue, one after the other, with their program. Ignored by default, because it takes long
+/// and counts resources of the process: run it alone.
 #[test]
 #[ignore = "a minute, and alone"]
 fn thousand_sockets_leave_nothing() {
@@ -137,7 +137,8 @@ fn thousand_sockets_leave_nothing() {
     }
 }
 
-/// 10⁸ packets from one socket to another and back on the frames' way: free + fill + received + sent + completed = all, at each step.
+/// Sends 10⁸ packets from one socket to another. At each step, free + fill + received + sent + completed frames = all
+/// frames.
 #[test]
 #[ignore = "minutes"]
 fn frame_balance_is_exact_after_a_hundred_million_packets() {

@@ -1,4 +1,5 @@
-//! Each error that the kernel has for AF_XDP, provoked: by its cause, or else by a filter for system calls.
+//! Provokes each error that the kernel returns for AF_XDP: by its cause if possible, otherwise by a filter for system
+//! calls.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
@@ -17,7 +18,7 @@ fn parts(error: &Error) -> (Step, ErrorKind) {
     (error.step(), error.kind())
 }
 
-/// Opens a socket in a thread whose calls fail so, and returns step and kind.
+/// Opens a socket in a thread in which this call fails, and returns step and kind of the error.
 fn open_fails(net: &Net, call: libc::c_long, argument: u32, value: i32, errno: i32) -> (Step, ErrorKind) {
     std::thread::scope(|scope| {
         let open = || {
@@ -75,7 +76,7 @@ fn geometry_that_the_kernel_rejects_is_reported() {
 fn memory_limit_is_reported() {
     const LIMITED: &str = "XSK_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_none() {
-        // As root of a user namespace, which has no CAP_IPC_LOCK outside of it.
+        // Runs as root of a user namespace, which has no CAP_IPC_LOCK outside of that namespace.
         let program = std::env::current_exe().unwrap();
         let script = "ulimit -l 1024 && exec unshare -Urn \"$0\" --exact errors::memory_limit_is_reported --nocapture";
         let output = Command::new("sh").args(["-c", script]).arg(program).env(LIMITED, "1").output().unwrap();
@@ -155,7 +156,7 @@ fn full_completion_ring_holds_packets_back_and_loses_none() {
         let mut batch = end.queue.tx.batch(32);
         packets.into_iter().for_each(|packet| batch.send(packet).unwrap());
         drop(batch);
-        // Before Linux 6.17, the kernel publishes what it has taken with the second call.
+        // Before Linux 6.17, the kernel publishes the entries that it has taken only with the second call.
         end.queue.tx.wake().unwrap();
     }
     assert!(!end.queue.tx.wake().unwrap(), "the completion ring is full");
@@ -179,7 +180,7 @@ fn rejected_descriptor_ends_sending() {
     let mut packet = end.packet(&frame(0, 60));
     packet.set_tx_metadata(&TxMetadata::new().timestamp()).unwrap();
     end.queue.tx.batch(1).send(packet).unwrap();
-    // The crate writes no such descriptor, so the kernel has to be played.
+    // The crate writes no such descriptor, so the test writes it.
     fail(libc::SYS_sendto, 3, libc::MSG_DONTWAIT, libc::EINVAL);
     for _ in 0..2 {
         let error = end.queue.tx.wake().unwrap_err();

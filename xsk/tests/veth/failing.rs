@@ -1,8 +1,8 @@
-//! Calls that fail with an errno that no test can cause otherwise, by a seccomp filter of the test's thread.
+//! Makes system calls fail with an errno that a test cannot cause otherwise, by a seccomp filter for the test's thread.
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
-/// From here on, the system call fails in this thread if its argument with this index has this value.
+/// Makes the system call fail in this thread from now on, if its argument with this index has this value.
 pub(crate) fn fail(call: libc::c_long, argument: u32, value: i32, errno: i32) {
     let code = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     // Offsets in `struct seccomp_data`: the number at 0, the arguments from 16 on, the lower half first.

@@ -1,4 +1,4 @@
-//! Packets from one socket to another, with their order and content checked.
+//! Sends packets from one socket to another, and checks their order and content.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ impl End {
         Ok(Self { umem, pool, queue })
     }
 
-    /// A socket with multi-buffer, or a report that the kernel has none.
+    /// Opens a socket with multi-buffer, or reports that the kernel does not support it.
     pub(crate) fn multi_buffer(interface: &Interface, umem: UmemBuilder) -> Option<Self> {
         match Self::with(interface, umem, |socket| socket.multi_buffer(true).ring_size(64)) {
             Err(error) if error.errno() == libc::EINVAL => {
@@ -57,8 +57,8 @@ impl End {
         (program, attached)
     }
 
-    /// As `steer`, on an interface from which a program was removed: a test beside this one may fork, and its child has the link until it
-    /// executes another program.
+    /// Like `steer`, on an interface from which a program was removed. A concurrent test may fork, and its child has
+    /// the link until it executes another program, so this retries.
     pub(crate) fn steer_again(&self, interface: &Interface) -> (Program, Attached) {
         let program = Program::load(Filter::All).unwrap();
         program.map().insert(self.queue.rx.socket()).unwrap();
@@ -121,7 +121,7 @@ impl End {
         }
     }
 
-    /// Receives packets, each whole, and refills.
+    /// Receives complete packets, and refills the fill ring.
     pub(crate) fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let deadline = Instant::now() + PATIENCE;
         let mut received: Vec<Vec<u8>> = Vec::new();
@@ -147,12 +147,12 @@ impl End {
         received
     }
 
-    /// Nothing more arrives.
+    /// Checks that no further packet arrives.
     pub(crate) fn assert_silent(&mut self) {
         assert!(!self.queue.rx.wait(Duration::from_millis(50)).unwrap(), "an unexpected packet");
     }
 
-    /// All frames are in the pool, in a ring, or in the kernel.
+    /// Checks that all frames are in the pool, in a ring, or in the kernel.
     pub(crate) fn collect(&mut self) {
         self.queue.completion.collect(&mut self.pool);
         self.pool.collect_dropped();
@@ -175,7 +175,7 @@ pub(crate) fn frames(count: u32, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| frame(number, len)).collect()
 }
 
-/// Sends in groups that fit the receiver's rings, and compares what arrives.
+/// Sends in groups that fit into the receiver's rings, and checks the received packets.
 pub(crate) fn transfer(from: &mut End, to: &mut End, packets: &[Vec<u8>]) {
     for group in packets.chunks(32) {
         from.send(group.iter().cloned());

@@ -1,9 +1,11 @@
-//! Sockets on a veth pair, in a network namespace of each test's thread. These tests need root; without it they report that they did not run.
+//! Tests sockets on a veth pair. Each test's thread has its own network namespace. These tests need root; otherwise
+//! they report that they did not run.
 //!
 //! # The cases of the kernel's own tests
 //!
-//! The kernel tests AF_XDP by `xskxceiver` (36 cases in Linux 6.18). Two change ring sizes of hardware, which veth does not have
-//! (`HW_SW_MIN_RING_SIZE`, `HW_SW_MAX_RING_SIZE`). The others, and the test of each here:
+//! The kernel tests AF_XDP by `xskxceiver` (36 cases in Linux 6.18). Two of them change ring sizes of hardware, which
+//! veth does not have (`HW_SW_MIN_RING_SIZE`, `HW_SW_MAX_RING_SIZE`). The table lists the others, with the test for
+//! each:
 //!
 //! | case | test |
 //! |---|---|

@@ -16,7 +16,7 @@ pub(crate) struct Net {
     pub(crate) b: Interface,
 }
 
-/// Reports a test that cannot run here, past the test harness, which hides output of tests that pass.
+/// Reports a test that cannot run here. Bypasses the test harness, which hides the output of tests that pass.
 pub(crate) fn did_not_run(why: &str) {
     assert!(env::var_os(REQUIRE).is_none_or(|value| value != "1"), "{REQUIRE}=1, but {why}");
     let name = std::thread::current().name().unwrap_or_default().to_owned();
@@ -31,12 +31,12 @@ impl Net {
 
     /// A pair whose ends both have these options of `ip link add`, and an MTU.
     pub(crate) fn with(options: &str, mtu: u32) -> Option<Self> {
-        // SAFETY: the call takes no pointers; this thread leaves its namespace, which no other test is in.
+        // SAFETY: the call takes no pointers; it affects only the namespace of this thread.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             did_not_run(&format!("no network namespace: {}; run as root", std::io::Error::last_os_error()));
             return None;
         }
-        // The namespace must stay silent.
+        // IPv6 is disabled, because the kernel must send no packets of its own.
         let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         if !run(&format!("ip link add name v0 mtu {mtu} {options} type veth peer name v1 mtu {mtu} {options}")) {
             did_not_run("cannot create a veth pair; install iproute2 and load the module veth");

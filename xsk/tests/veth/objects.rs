@@ -1,4 +1,4 @@
-//! Programs, sharing, errors, rights and the end of sockets.
+//! Tests programs, sharing, errors, privileges and the end of sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -108,7 +108,7 @@ fn dropped_link_detaches_the_program() {
         let (_program, attached) = to.steer(&net.b, mode, false);
         transfer(&mut from, &mut to, &frames(8, 60));
         drop(attached);
-        // A test beside this one may fork, and its child has the link until it executes another program.
+        // A concurrent test may fork, and its child has the link until it executes another program.
         let arrives = |from: &mut End, to: &mut End| {
             from.send([frame(0, 60)]);
             let arrives = to.queue.rx.wait(Duration::from_millis(50)).unwrap();
@@ -298,8 +298,8 @@ fn passed_socket_sends_and_used_ones_are_refused() {
 #[test]
 fn missing_rights_are_reported() {
     let Some(net) = Net::new() else { return };
-    // The thread of this test alone loses its rights.
-    // SAFETY: the call of this thread takes no pointers; 65534 is a user without rights.
+    // Only the thread of this test loses its privileges. SAFETY: the call takes no pointers; 65534 is a user without
+    // privileges.
     if unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) } != 0 {
         return did_not_run("cannot change the user of a thread");
     }
@@ -313,7 +313,7 @@ fn missing_rights_are_reported() {
 #[test]
 fn sending_needs_no_rights_in_a_user_namespace() {
     let thread = thread::spawn(|| -> Result<(), String> {
-        // As another program: a thread of several cannot enter a user namespace.
+        // Runs as a separate program, because a thread of a multi-threaded process cannot enter a user namespace.
         let script = "ip link add name v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
         let done = std::process::Command::new("unshare").args(["-Urn", "sh", "-c", script]).output();
         match done {

@@ -1,4 +1,4 @@
-//! XDP programs of a test's own: what a user's program does before it redirects, in bytes.
+//! XDP programs of the tests, as instructions: examples of what a user's program does before it redirects.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -23,7 +23,8 @@ fn call(helper: i32, value: i32) -> Vec<[u8; 8]> {
     vec![code(0xbf, 1, CONTEXT, 0, 0), code(0xb7, 2, 0, 0, value), code(0x85, 0, 0, 0, helper)]
 }
 
-/// `r2` = a field of the context, `r3` = another, and a jump over `skip` instructions if fewer than `len` bytes lie between them.
+/// `r2` = a field of the context, `r3` = another, and a jump over `skip` instructions if fewer than `len` bytes lie
+/// between them.
 fn range(from: i16, to: i16, len: i32, skip: i16) -> Vec<[u8; 8]> {
     vec![
         code(0x61, 2, CONTEXT, from, 0),

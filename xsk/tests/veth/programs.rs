@@ -1,4 +1,4 @@
-//! Programs of the user that change, drop or distribute packets before they reach a socket.
+//! Tests programs of the user that change, drop or distribute packets before they reach a socket.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::link::{End, frame, frames, transfer};
 use crate::net::Net;
 use crate::own::{adjust_tail, drop_odd, load, write_metadata};
 
-/// Jumbo frames in a pair of ends with multi-buffer.
+/// Creates two ends with multi-buffer, for jumbo frames.
 fn jumbo() -> Option<(Net, End, End)> {
     let net = Net::with("numrxqueues 1 numtxqueues 1", 9000)?;
     let open = |interface| End::multi_buffer(interface, Umem::builder(4096));
@@ -97,7 +97,8 @@ fn program_shortens_and_extends_packets_of_several_pieces() {
         let whole = frame(3, 9000);
         send_pieces(&mut from, &whole);
         let received = &to.receive(1)[0];
-        // veth of Linux 6.18 does not extend packets of several pieces: the program's call fails and the packet stays as it is.
+        // veth of Linux 6.18 does not extend packets of several pieces: the program's call fails and the packet stays
+        // as it is.
         let is_unchanged = change > 0 && received == &whole;
         assert!(received.len() == len || is_unchanged, "{change}: {}", received.len());
         let same = received.len().min(9000);

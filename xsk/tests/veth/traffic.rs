@@ -1,4 +1,4 @@
-//! Sending and receiving: the cases of the kernel's own tests that do not need hardware.
+//! Tests sending and receiving: the cases of the kernel's own tests that need no hardware.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn unaligned(frame_size: u32) -> UmemBuilder {
     builder
 }
 
-/// Both ends with this memory, in both modes of the program.
+/// Creates both ends with this memory, in both modes of the program.
 fn both_modes(umem: &UmemBuilder, is_multi_buffer: bool, mtu: u32, packets: &[Vec<u8>]) {
     for mode in [AttachMode::Generic, AttachMode::Native] {
         let Some(net) = Net::with("numrxqueues 1 numtxqueues 1", mtu) else { return };
