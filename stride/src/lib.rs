@@ -13,8 +13,9 @@
 //!
 //! # From an option to its files
 //!
-//! An option is declared once, with its help and its default: as a field of a part of [`plan::Plan`], from which it travels by serde to the server,
-//! into JSON and into CSV; or in `cli/options` if it is not part of a plan, or if its default depends on other options.
+//! An option is declared once, with its help and its default. Usually it is a field of a part of [`plan::Plan`]; serde
+//! then passes it to the server, to JSON and to CSV. It is declared in `cli/options` if it is not part of a plan, or if
+//! its default depends on other options.
 //!
 //! | options | declared in | used in |
 //! |---|---|---|

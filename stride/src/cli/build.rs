@@ -10,7 +10,7 @@ use crate::plan::{
     Placement, Plan, Queues, RunLength, SWEPT, Semantics, SideConfig, Transport, Workload, size,
 };
 
-/// The first word of the command.
+/// The first word of a test command: the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Write,
@@ -74,8 +74,9 @@ pub(super) fn plan(
     Ok((plan, note))
 }
 
-/// The number of messages per completion: as given; otherwise 1 if completions are unordered; otherwise the post list;
-/// otherwise 100, at most the queue depth. Also returns whether each large message requests a completion.
+/// Returns the number of messages per completion: the given value; otherwise 1 if completions are unordered; otherwise
+/// the length of the post list; otherwise 100, at most the queue depth. Also returns whether each large message
+/// requests a completion.
 fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Option<u32>) -> (u32, bool) {
     match (load.cq_mod, post_list) {
         (Some(given), _) => (given, false),
@@ -143,7 +144,8 @@ fn measure(
     Ok(Measure::Latency(messages.latency.unwrap_or(default)))
 }
 
-/// The sizes, and whether they are a sweep. If an unordered receiver polls memory, messages are limited to one packet.
+/// Returns the sizes, and whether they are a sweep. If the receiver polls memory and packets may arrive out of order,
+/// messages are limited to one packet.
 fn sizes(
     operation: Operation,
     (transport, watches): (Transport, bool),
@@ -186,7 +188,7 @@ fn sizes(
         _ if operation.is_atomic() => 8,
         true => 2,
         false if is_datagram => u64::from(mtu.unwrap_or(1024)),
-        // The largest message that all devices support.
+        // The default limit is the largest message that all devices support.
         false if transport == Transport::Srd && matches!(operation, Operation::Send | Operation::SendWithImmediate) => {
             4096
         }

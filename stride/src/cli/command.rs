@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use super::options::{Local, Server, Test};
 
-/// Exit statuses; [`Exit`](crate::program) has the numbers.
+/// Help text for the exit statuses; [`Exit`](crate::program) defines the numbers.
 const EXIT_STATUS: &str = "\
 Exit status:
   0    done
@@ -38,7 +38,7 @@ Each command has its own help: stride-perf write bw --help";
 
 /// Text below the help of the self-test.
 const SELF_TEST: &str = "\
-Takes some seconds. Fails if anything the device supports fails, or if it supports nothing.";
+Takes some seconds. Fails if a supported test fails, or if the device supports none.";
 
 /// Text below the help of a test.
 const TEST_EXAMPLES: &str = "\
@@ -151,8 +151,8 @@ pub(super) struct Plot {
     pub(super) output: PathBuf,
 }
 
-/// The command line as `--help` shows it: every option with one line of help; `-h` shows the most used ones, and the manual page
-/// the details.
+/// Returns the command line as `--help` shows it: every option with one line of help. `-h` shows the most used options,
+/// and the manual page the details.
 pub(super) fn with_all_options(command: Command) -> Command {
     let about = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
     let after = command.get_after_long_help().or(command.get_after_help()).cloned().unwrap_or_default();
@@ -169,7 +169,7 @@ pub(super) fn with_all_options(command: Command) -> Command {
 ///
 /// # Errors
 ///
-/// Errors of `to`.
+/// Errors of the writer `to`.
 pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
     let mut page = Vec::new();
     clap_complete::generate(shell, &mut Program::command(), "stride-perf", &mut page);

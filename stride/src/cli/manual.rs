@@ -1,4 +1,4 @@
-//! Manual pages: the options by clap, followed by the sections of `manual.txt`.
+//! Manual pages: clap writes the options; the sections of `manual.txt` follow.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::command::Program;
 /// Sections of a test's manual page: `# HEADING` lines, and paragraphs separated by empty lines.
 const SECTIONS: &str = include_str!("manual.txt");
 
-/// The command with these words; the program if there are none.
+/// Returns the command with these words; without words, the program.
 pub(super) fn command(words: &[String]) -> Option<Command> {
     let mut program = Program::command();
     program.build();
@@ -21,14 +21,15 @@ pub(super) fn command(words: &[String]) -> Option<Command> {
 ///
 /// # Errors
 ///
-/// Errors of `to`; `InvalidInput` if no command has these words.
+/// Errors of the writer `to`; `InvalidInput` if no command has these words.
 pub fn man(words: &[String], to: &mut dyn Write) -> io::Result<()> {
     let command = command(words).ok_or(io::ErrorKind::InvalidInput)?;
     Man::new(command.clone()).render(to)?;
     if command.get_name() == "bw" || command.get_name() == "lat" { sections(SECTIONS, to) } else { Ok(()) }
 }
 
-/// Writes text as roff: hyphens are minus signs, so that options can be copied; backslashes and leading dots are escaped.
+/// Writes text as roff: hyphens are minus signs, so that options can be copied; backslashes and leading dots are
+/// escaped.
 fn sections(text: &str, to: &mut dyn Write) -> io::Result<()> {
     for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
         match paragraph.strip_prefix("# ") {
@@ -50,7 +51,7 @@ mod tests {
         let mut page = Vec::new();
         man(&["write".to_owned(), "bw".to_owned()], &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        // An option, a text that `--help` omits, and a section.
+        // Looks for an option, a text that `--help` omits, and a section.
         assert!(
             page.contains("post\\-list")
                 && page.contains("perftest\\*(Aqs \\-q with \\-O")

@@ -26,7 +26,7 @@ use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
-/// What the program is to do.
+/// The task of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
     /// Run a test.
@@ -74,9 +74,9 @@ pub struct Measurement {
 /// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Its configuration, as far as given.
+    /// The server's own configuration, as far as the user gave it.
     pub place: SideConfig,
-    /// A test given for comparison with the client's.
+    /// A test that the user gave, for comparison with the client's.
     pub test: Option<(Plan, Given)>,
     /// Options of the control channel.
     pub contact: ControlOptions,
@@ -90,7 +90,7 @@ pub struct Service {
 ///
 /// # Errors
 ///
-/// Help and version, which `exit` prints with status 0, and invalid arguments, which it prints with status 2.
+/// The text of help or version, which `exit` prints with status 0; or invalid arguments, which it prints with status 2.
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let is_long = arguments.iter().any(|argument| argument == "--help" || argument == "help");
@@ -221,7 +221,7 @@ fn is_ipv6(text: &str) -> bool {
     text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
-/// Rejects a server name that cannot be meant, such as one with a port.
+/// Rejects an invalid server name, such as one with a port.
 fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     if port == 0 {
         return Err(Contradiction(

@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// What to do instead of an option of perftest.
+/// The replacement for an option of perftest.
 #[derive(Clone, Copy, Debug)]
 enum Here {
     /// Use another option.

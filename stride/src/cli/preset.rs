@@ -1,4 +1,4 @@
-//! `--like-perftest`: perftest's defaults where this program's differ.
+//! `--like-perftest`: sets perftest's defaults, if this program's differ.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Preset {
         self.is_on.then_some(time / 4)
     }
 
-    /// A note that lists the values as options.
+    /// Returns a note that lists the values as options.
     pub(super) fn note(&self, test: &Test, plan: &Plan) -> Option<String> {
         if !self.is_on {
             return None;

@@ -1,4 +1,4 @@
-//! The client: makes the requests and measures.
+//! The client: requests the steps of a test, and measures.
 
 use std::os::fd::AsFd;
 
@@ -50,7 +50,7 @@ pub struct Step {
     pub server: Option<Figures>,
     /// Changes of the requested counters.
     pub counters: Option<Counted>,
-    /// The step ran to its planned end.
+    /// Whether the step ran to its planned end.
     pub is_whole: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Outcome {
 ///
 /// # Errors
 ///
-/// The failure of either side. The server receives this side's.
+/// The failure of either side. A failure of this side is sent to the server.
 pub fn measure(
     mut connection: Connection,
     near: Near,
@@ -167,7 +167,7 @@ impl Client<'_> {
         Ok(path)
     }
 
-    /// The sizes of the test. A sweep without a given end stops at the largest message that the path supports.
+    /// Returns the sizes of the test. A sweep without a given end stops at the largest message that the path supports.
     fn fitting(&mut self, limits: PathLimits) -> Vec<u64> {
         let plan = &self.request.plan;
         let (sizes, others): (Vec<u64>, _) = plan.workload.sizes.iter().partition(|size| plan.fits(**size, limits));
@@ -274,8 +274,8 @@ impl Client<'_> {
         }
     }
 
-    /// Runs the step. Returns the client's figures, the server's if it finished first, and whether the user let the
-    /// step run to its end.
+    /// Runs the step. Returns the client's figures, the server's figures if the server finished first, and whether the
+    /// step ran to its end without being stopped by the user.
     #[expect(clippy::type_complexity, reason = "the server's result contradicts what the client measured")]
     fn run(
         &mut self,
@@ -315,7 +315,7 @@ impl Client<'_> {
             (_, Some(failure)) => Err(failure),
             (Ok(client), None) => Ok((client, server, is_whole)),
             (Err(error), None) => match self.connection.arrived() {
-                // Both sides may have failed for the same cause, which only one of them can report.
+                // Both sides may have failed for the same cause, but only one of them may be able to report it.
                 Err(theirs @ Failure::Theirs(..)) => Err(Failure::rdma(error.context(theirs.to_string()))),
                 _ => Err(Failure::rdma(error)),
             },

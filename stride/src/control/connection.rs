@@ -43,13 +43,13 @@ impl Connection {
     /// # Errors
     ///
     /// `Incompatible` if the peer is another program or version, `Busy` if the server serves another client, `Broken`
-    /// if the peer is silent, `Unreachable` if it closes the connection: a server may have ended, and another may be
-    /// about to start.
+    /// if the peer is silent, `Unreachable` if it closes the connection. In the last case, a server may have exited,
+    /// and the next may be about to start.
     pub fn handshake(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
         let (wire, last_received) = (Box::new(wire), Instant::now());
         let mut new = Self { wire, role, timeout, last_received, notes: Vec::new(), version: None };
-        // An incompatible peer may have closed the connection; the data that it sent explains more than that.
+        // An incompatible peer may have closed the connection, but the data that it sent before explains more.
         let sent = new.write(&Message::Hello(hello));
         let theirs = new.hello()?;
         sent.map_err(|error| new.lost(&error))?;
@@ -91,8 +91,8 @@ impl Connection {
         self.read(Deadline::after(self.timeout))
     }
 
-    /// A local failure of a joint operation, with the peer's report if one arrives within a moment: both may have the
-    /// same cause.
+    /// Returns a local failure of a joint operation, together with the peer's report if one arrives within a moment,
+    /// because both may have the same cause.
     pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
         match self.read(Deadline::after(CLOSE_TIMEOUT.min(self.timeout))) {
             Err(theirs @ Failure::Theirs(..)) => Failure::rdma(error.context(theirs.to_string())),
@@ -111,14 +111,14 @@ impl Connection {
         self.wire.readable_fd()
     }
 
-    /// A failure if the peer has sent no progress for the time-out while a step runs.
+    /// Returns a failure if the peer has sent no progress for the time-out while a step runs.
     pub(super) fn silence(&self) -> Option<Failure> {
         let text =
             || format!("was silent for {} during the measurement; it may be hung or stopped", time::show(self.timeout));
         (self.last_received.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
-    /// Remarks of the peer for the user, since the last call.
+    /// Returns the peer's remarks for the user, since the last call.
     pub(super) fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -143,7 +143,7 @@ impl Connection {
         // The peer may have disconnected.
         let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
         let _ = self.write(&Message::Error(reason));
-        // A peer that is silent will not close the connection either.
+        // Does not wait for a silent peer to close the connection.
         if self.last_received.elapsed() <= self.timeout {
             self.linger();
         }

@@ -1,4 +1,4 @@
-//! Why a test ended.
+//! The reason why a test ended.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::message::Reason;
 use crate::endpoint::Role;
 use crate::plan::Contradiction;
 
-/// Why a test ended. Each prints as an error for the user.
+/// The reason why a test ended. `Display` formats it as an error for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The peer was not reached, or closed the connection before its hello.
@@ -39,7 +39,7 @@ pub enum Cause {
     Contact,
     /// RDMA: queue pairs do not connect, requests fail, or data is corrupt.
     Rdma,
-    /// Everything else: missing or unsupported.
+    /// Any other failure, such as a missing or unsupported feature.
     Other,
 }
 

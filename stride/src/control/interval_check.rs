@@ -29,7 +29,7 @@ impl IntervalCheck {
             (Measure::Bandwidth, Seen::Latency { .. }) => return Err("reported times, expected message counts".into()),
             (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("reported messages, expected times".into()),
         }
-        // NaN is in no range.
+        // This also rejects NaN, which is in no range.
         if !(self.end..=f64::MAX).contains(&start) || !(start..=f64::MAX).contains(&end) {
             return Err(format!(
                 "reported an interval from {start} s to {end} s after one that ended at {} s",

@@ -15,7 +15,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(180);
 /// Maximum number of messages per read, so that a flood does not block this side.
 const MOST: usize = 1000;
 
-/// Reads the connection now and then, and sends progress.
+/// Reads the connection at intervals, and sends progress.
 #[derive(Debug)]
 pub(super) struct Keepalive {
     looked: Option<Instant>,

@@ -13,7 +13,7 @@ use crate::stats::{Figures, Interval};
 pub struct Hello {
     /// Version of the program.
     pub version: String,
-    /// Why the server does not accept the client.
+    /// The reason why the server rejects the client.
     #[serde(default)]
     pub busy: Option<String>,
 }
@@ -25,7 +25,7 @@ pub struct Offer {
     pub facts: PortInfo,
     /// The GID index that either user gave.
     pub gid_index: Option<u32>,
-    /// Those of further ports.
+    /// The indexes for further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_gid_indices: Vec<Option<u32>>,
 }
@@ -46,12 +46,12 @@ pub struct Done {
     pub is_whole: bool,
 }
 
-/// Why a side ends the test.
+/// The reason why a side ends the test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// The error for the peer's user.
     pub text: String,
-    /// The class is RDMA: queue pairs, requests or corrupt data.
+    /// Whether the failure has the class RDMA: queue pairs, requests or corrupt data.
     pub is_rdma: bool,
 }
 
@@ -65,7 +65,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// The number of its kind.
+            /// The number of the message's kind.
             pub(crate) fn kind(&self) -> u16 {
                 match self {
                     $(Self::$Variant { .. } => $kind,)*
@@ -138,7 +138,7 @@ messages! {
     15 "end" End;
 }
 
-/// Why a frame is not a message.
+/// The reason why a frame is not a message.
 #[derive(Debug)]
 pub(super) enum Unread {
     /// The kind is unknown.
@@ -150,7 +150,7 @@ pub(super) enum Unread {
 }
 
 impl Message {
-    /// Its name in texts.
+    /// The name of the message in texts.
     pub(super) fn name(&self) -> &'static str {
         name(self.kind())
     }
@@ -162,7 +162,7 @@ fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
     serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
 }
 
-/// Decodes a request. Fails on unsupported members, because a server that ignored one would run a different test.
+/// Decodes a request. Fails on unsupported members, because a server that ignores one would run a different test.
 fn request(kind: u16, body: &[u8]) -> Result<Box<Request>, Unread> {
     let unread = |error| Unread::Body(name(kind), error);
     let mut received: Value = serde_json::from_slice(body).map_err(unread)?;

@@ -107,7 +107,7 @@ pub fn connect_reporting(
                 busy.get_or_insert(failure);
                 thread::sleep(PAUSE);
             }
-            // That the server was busy before explains more.
+            // Keeps the earlier failure: that the server was busy explains more.
             Err(failure) if wait.is_none() => return Err(advised(busy.unwrap_or(failure), wait)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
@@ -124,9 +124,9 @@ pub fn connect_reporting(
     }
 }
 
-/// Adds the remedy to a failure, if the server was unreachable or busy; `wait` is the time waited.
+/// Adds the remedy to a failure if the server was unreachable or busy. `wait` is how long this side has waited.
 fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
-    // Inserts the time after the cause.
+    // Inserts the waiting time after the cause.
     let late = |text: &str, time: Duration| {
         let cause = cause(text);
         text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
@@ -235,7 +235,7 @@ pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let listener = match contact.family {
         Some(Family::V4) => listen_at(four, false),
         Some(Family::V6) => listen_at(six, true),
-        // Without IPv6, IPv4 is enough.
+        // If the host has no IPv6, listens on IPv4.
         None => listen_at(six, false).or_else(|error| match error.kind() {
             io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
             _ => listen_at(four, false),

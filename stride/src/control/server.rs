@@ -17,7 +17,7 @@ use crate::stats::Figures;
 /// Options of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
-    /// Its configuration, as far as given.
+    /// The server's configuration, as far as the user gave it.
     pub place: SideConfig,
     /// A test given for comparison.
     pub test: Option<(Plan, Given)>,
@@ -127,7 +127,7 @@ impl Server<'_> {
         }
         own = self.with_ports(own, &plan.placement.server)?;
         plan.placement.server = plan.placement.server.clone().or(&own);
-        // A client that has reported the GPU memory sends nothing inline either.
+        // After the server has reported GPU memory, the client sends nothing inline either.
         let is_gpu = plan.placement.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
             plan.queues.inline = None;
@@ -249,7 +249,7 @@ impl Server<'_> {
         // A side that sends its own messages continues to the last one, even if the client has finished.
         let ends_alone =
             (plan.workload.direction.is_reversed() || plan.workload.direction.is_both()) && !plan.workload.is_endless;
-        // Otherwise the client would see nothing before the figures.
+        // Reports intervals, because otherwise the client would receive nothing before the figures.
         let reports = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
         let mut keepalive = Keepalive::new();

@@ -1,4 +1,4 @@
-//! A server, with one client at a time. A connection gets the server once its hello is read. Clients that connect
+//! A server, with one client at a time. A client occupies the server when its hello is read. Clients that connect
 //! during a test receive a report that the server is busy. While the hello of an earlier connection is pending, they
 //! wait: the first in `accept`, the others in the backlog of the socket. A port scanner or a health check therefore
 //! delays clients, but does not block them.
@@ -111,7 +111,7 @@ enum Occupant {
     Client(String),
 }
 
-/// The current occupant, and a notification of changes.
+/// The client that currently occupies the server, and a notification of changes.
 #[derive(Debug, Default)]
 struct Current(Mutex<Occupant>, Condvar);
 

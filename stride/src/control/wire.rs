@@ -49,7 +49,7 @@ macro_rules! wire {
             }
 
             fn readable_fd(&mut self) -> Option<OwnedFd> {
-                // Without a free descriptor, the step fails for its own lack of one and reports that.
+                // Ignores the error: if no descriptor is free, the step fails too and reports this.
                 self.as_fd().try_clone_to_owned().ok()
             }
         }

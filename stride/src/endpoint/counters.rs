@@ -1,4 +1,4 @@
-//! Port counters from sysfs: `counters` has those of packets, `hw_counters` those of the driver.
+//! Port counters from sysfs: the folder `counters` contains packet counters, `hw_counters` the driver's counters.
 //!
 //! Each counter is a file with a number. Requested names are compared with the existing ones, and never become part of
 //! a path.
@@ -17,7 +17,7 @@ use crate::plan::ALL_COUNTERS;
 
 /// Folders of counters, relative to that of the port.
 const KINDS: [&str; 2] = ["counters", "hw_counters"];
-/// Drivers may cache values; this file has the lifetime of the cache in milliseconds.
+/// Drivers may cache values; this file contains the lifetime of the cache in milliseconds.
 const LIFESPAN: &str = "hw_counters/lifespan";
 /// Longest wait for fresh values.
 const MAX_LIFESPAN: Duration = Duration::from_secs(1);
@@ -110,14 +110,14 @@ pub(super) fn find(there: &[String], asked: &[String], owner: &str) -> Result<Ve
 pub(super) struct Counters {
     folder: PathBuf,
     names: Vec<String>,
-    /// All counters were requested; only those that changed are reported.
+    /// Whether all counters were requested; only counters that changed are then reported.
     is_all: bool,
     before: BTreeMap<String, i128>,
 }
 
 impl Counters {
-    /// Opens the requested counters of the port with this folder. `None` if none is requested, or if all are and the
-    /// port has none.
+    /// Opens the requested counters of the port with this folder. Returns `None` if no counter is requested, or if all
+    /// are requested and the port has none.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Counters {
         Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
     }
 
-    /// Stores the current values; changes count from here.
+    /// Stores the current values, from which changes are counted.
     pub(super) fn begin(&mut self) {
         self.before = self.now();
     }
@@ -144,7 +144,7 @@ impl Counters {
             thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)).min(MAX_LIFESPAN));
         }
         let changes = self.now().into_iter().filter_map(|(name, now)| {
-            // A counter that was reset meanwhile has a negative change.
+            // A counter that was reset in the meantime has a negative change.
             let change = now - self.before.get(&name)?;
             Some((name, Some(i64::try_from(change).unwrap_or(i64::MAX))))
         });

@@ -38,11 +38,11 @@ pub struct Fake {
     pub waits: Option<Role>,
     /// The side whose run takes much longer than the other's.
     pub late: Option<Role>,
-    /// Neither side measures anything.
+    /// Whether both sides measure nothing.
     pub is_idle: bool,
     /// The MTU in bytes, if less than 4096.
     pub mtu: Option<u32>,
-    /// The port is InfiniBand instead of Ethernet.
+    /// Whether the port is InfiniBand instead of Ethernet.
     pub is_infiniband: bool,
     /// The operation that the device lacks.
     pub lacks: Option<Operation>,

@@ -23,7 +23,7 @@ use crate::stats::{Bandwidth, Figures};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The period of checks for messages of the peer on the control channel.
 const TICK: Duration = Duration::from_millis(20);
-/// The library copies messages up to this size.
+/// The library copies messages up to this size instead of sending them from the program's buffer.
 const COPIED: usize = 16 << 10;
 /// Latency samples that are stored one by one.
 const KEPT: u64 = 1 << 20;
@@ -212,7 +212,7 @@ impl Loop<'_> {
         latency.map(Figures::Latency).context("no message was answered")
     }
 
-    /// The client of a bandwidth test: sends until the peer's device has everything.
+    /// The client of a bandwidth test: sends until the peer's device has received everything.
     fn send(&mut self) -> Result<Figures> {
         let (warm_up, until) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -292,7 +292,7 @@ impl Loop<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            // Without an event there is nothing to receive.
+            // If no event has occurred, no message can be received.
             while self.worker.poll() == 0 {
                 if self.signal.has_stopped() {
                     return Ok(false);
@@ -313,7 +313,7 @@ fn ip(gid: &str) -> Result<IpAddr> {
 
 fn wait_readable(fd: Option<BorrowedFd<'_>>) {
     let time = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
-    // An interrupted wait is only shorter.
+    // A signal may end the wait early; this is harmless.
     _ = match fd {
         Some(fd) => poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time)),
         None => poll(&mut [], Some(&time)),

@@ -115,7 +115,7 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
-    /// Those of each port.
+    /// Returns the information of each port.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
@@ -141,7 +141,7 @@ pub struct QpAddress {
     pub address: u64,
     /// The remote key of the memory.
     pub rkey: u32,
-    /// The object that receives the peer's messages, if it is not the queue pair itself.
+    /// The object that receives the peer's messages, if this is not the queue pair itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intake: Option<Intake>,
 }
@@ -167,7 +167,7 @@ pub enum Intake {
 }
 
 impl Intake {
-    /// Whether `intake` is what a queue pair of this transport has.
+    /// Whether `intake` has the kind that queue pairs of this transport have.
     pub fn is_of(intake: Option<&Self>, transport: Transport) -> bool {
         match transport {
             Transport::Xrc => matches!(intake, Some(Self::Xrc { .. })),

@@ -41,9 +41,9 @@ impl Nodes {
         self.0.iter().filter(|(_, own)| has(own)).map(|(node, _)| *node).collect()
     }
 
-    /// The processors for threads that are not bound otherwise: those of the device's node. `None` if the machine has
-    /// one node, if the device's node has no processors, or if the threads may not run on all `online` processors,
-    /// because then something has bound them.
+    /// Returns the processors for threads that are not bound otherwise: those of the device's node. `None` if the
+    /// machine has one node, if the device's node has no processors, or if the threads are bound already: they may not
+    /// run on all `online` processors.
     pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
         let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
         let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));
@@ -105,7 +105,7 @@ pub(super) fn bind(cpus: &[u32]) -> Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // The thread ran there before, so this does not fail.
+            // The thread ran on these processors before, so this does not fail.
             let _ = sched_setaffinity(None, before);
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         let all: Vec<u32> = (0..16).collect();
         let second = vec![4, 5, 6, 7, 12, 13, 14, 15];
         assert_eq!(nodes.bound(Some(1), &all, &all), Some(second.clone()));
-        // Bound by taskset, numactl or a container; and on a system without a list.
+        // The process is bound by taskset, numactl or a container; or the system has no list.
         assert_eq!(nodes.bound(Some(1), &all[..8], &all), None);
         assert_eq!(nodes.bound(Some(1), &second, &all), None);
         assert_eq!(nodes.bound(Some(1), &all, &[]), None);

@@ -1,4 +1,4 @@
-//! What a side reports about itself, to the peer and in results.
+//! The facts that a side reports about itself, to the peer and in results.
 
 use std::fmt;
 use std::iter;
@@ -75,7 +75,7 @@ pub struct PortInfo {
     pub thread_nodes: Vec<u32>,
     /// Processors of the device's node, in the syntax of `--cpu`; empty if unknown.
     pub near_cpus: String,
-    /// The threads are bound to those processors by default.
+    /// Whether the threads are bound to those processors by default.
     #[serde(rename = "is_bound_to_node", default)]
     pub is_bound: bool,
     /// Outstanding reads and atomics of a queue pair as requester, and as responder.
@@ -119,7 +119,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// An error for the user, if there is no such entry or it is empty.
+    /// An error for the user, if the entry does not exist or is empty.
     pub(super) fn find(index: u16, length: u16, key: impl Fn(u16) -> Option<u16>, owner: &str) -> Result<Self, String> {
         let is_used = |key: &u16| key & !Self::FULL != 0;
         if let Some(key) = Some(index).filter(|index| *index < length).and_then(&key).filter(is_used) {
@@ -163,7 +163,7 @@ impl PortInfo {
         format!("{} port {}", self.device, self.port)
     }
 
-    /// Whether the device is iWARP: only librdmacm connects its queue pairs, by TCP addresses.
+    /// Whether the device is iWARP; if so, only librdmacm can connect its queue pairs, by TCP addresses.
     pub fn is_iwarp(&self) -> bool {
         self.link_layer == IWARP
     }

@@ -59,7 +59,7 @@ impl Wire for Script {
     }
 
     fn has_input(&mut self) -> io::Result<bool> {
-        // The end looks like silence: how often a step polls depends on its duration.
+        // The end of the input is reported as silence, because the number of polls of a step depends on its duration.
         Ok(self.0.position() < self.0.get_ref().len() as u64)
     }
 }

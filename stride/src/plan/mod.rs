@@ -47,8 +47,8 @@ pub const BANDWIDTH_MESSAGES: u64 = 5000;
 
 /// A test: one operation with one size after another.
 ///
-/// Each option is a field of a part. clap reads the parts whose options do not depend on others directly. JSON has all
-/// fields at one level.
+/// Each option is a field of a part. If the options of a part do not depend on others, clap reads the part directly. In
+/// JSON, all fields are at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is sent, how much, in which direction, and how fast.
@@ -69,7 +69,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Ports per side. Queue pairs and threads are distributed equally, those of the first port first.
+    /// Returns the number of ports per side. Queue pairs and threads are distributed equally, those of the first port
+    /// first.
     pub fn ports(&self) -> u32 {
         u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }

@@ -46,8 +46,8 @@ pub struct Queues {
     pub inline: Option<u32>,
     /// Sleep until a completion event instead of polling.
     ///
-    /// The wake-up is part of each latency; the column CPU shows what sleeping saves. A plain write raises no event at its
-    /// destination, so its one-way and round-trip latency cannot be measured this way.
+    /// Each latency includes the wake-up; the column CPU shows how much time sleeping saves. A plain write raises no
+    /// event at its destination, so its one-way and round-trip latency cannot be measured this way.
     // Name in documents of earlier versions.
     #[serde(alias = "has_events")]
     #[arg(short = 'e', long = "events", hide_short_help = true)]
@@ -77,8 +77,8 @@ impl Default for Queues {
 pub struct QpAttributes {
     /// Transport.
     ///
-    /// dc requires mlx5 devices (libmlx5) and srd requires EFA devices (libefa) on both sides; neither works with --rdma-cm or
-    /// --odp.
+    /// dc requires mlx5 devices (libmlx5) and srd requires EFA devices (libefa) on both sides; neither works with
+    /// --rdma-cm or --odp.
     #[arg(
         short = 'c',
         long,
@@ -104,17 +104,18 @@ pub struct QpAttributes {
     pub traffic_class: u8,
     /// Flow label of the GRH, 20 bits.
     ///
-    /// With RoCE v2, most devices derive the UDP source port from it, by which multipath networks choose a path.
+    /// With RoCE v2, most devices derive the UDP source port from the flow label; multipath networks choose a path by
+    /// this port.
     #[serde(default)]
     #[arg(long, value_name = "N", value_parser = values::hexadecimal, default_value_t = Self::default().flow_label, hide_short_help = true)]
     pub flow_label: u32,
     /// Connect queue pairs through the connection manager (librdmacm).
     ///
-    /// The server listens on the address by which the client reached it, at a port chosen by the system; the client opens one
-    /// connection per queue pair. That address selects the device and must belong to an RDMA device's network interface; a
-    /// --device that does not match it is refused. With XRC, both directions use the one connection. UC, XRC, --mtu, --sl,
-    /// --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or --dlid. iWARP devices
-    /// require -R, and have RC only.
+    /// The server listens on the address by which the client reached it, at a port chosen by the system; the client
+    /// opens one connection per queue pair. That address selects the device and must belong to an RDMA device's network
+    /// interface; a --device that does not match it is rejected. With XRC, both directions use one connection. UC, XRC,
+    /// --mtu, --sl, --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or
+    /// --dlid. iWARP devices require -R, and support only RC.
     // Name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]

@@ -57,7 +57,7 @@ impl Setting {
         Self { options: options.iter().map(|option| (*option).to_owned()).collect(), value }
     }
 
-    /// Formats an option's value; without a value, the default that its help names.
+    /// Formats the value of an option. If it has no value, formats the default that its help names.
     fn of(option: &Arg, plan: &Value) -> Self {
         let member = option.get_id().as_str();
         let is_negated = matches!(option.get_action(), ArgAction::SetFalse);
@@ -86,7 +86,7 @@ fn yes(is: bool) -> String {
 }
 
 impl Plan {
-    /// The operation and the kind of measurement.
+    /// The name of a test: the operation and the kind of measurement.
     pub fn title(&self) -> String {
         let measure = match self.workload.measure {
             Measure::Bandwidth => "bw".to_owned(),

@@ -116,7 +116,7 @@ impl SideConfig {
             }
         });
         let spots = spots.collect();
-        // The registration is taken along with the memory only.
+        // The registration is taken only together with the memory.
         let is_gpu = self.memory.as_ref().is_none_or(|memory| memory.cuda().is_some());
         let registration = other.gpu_registration.filter(|_| is_gpu);
         Self {
@@ -203,10 +203,11 @@ pub struct Placement {
     #[serde(default)]
     #[arg(long = "odp", hide_short_help = true)]
     pub is_on_demand: bool,
-    /// Give each queue pair memory regions and keys of its own.
+    /// Give each queue pair its own memory regions and keys.
     ///
-    /// By default, the queue pairs of a thread share two regions: one for remote access, one for the data that they send. With
-    /// this option, the device's translation and key caches hold as many entries as for an application with many buffers.
+    /// By default, the queue pairs of a thread share two regions: one for remote access, one for the data that they
+    /// send. With this option, the device's caches for translations and keys need as many entries as for an application
+    /// with many buffers.
     #[serde(default)]
     #[arg(long = "mr-per-qp", hide_short_help = true)]
     pub has_own_regions: bool,

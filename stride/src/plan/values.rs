@@ -9,7 +9,7 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     size::parse(text)
 }
 
-/// A 32-bit number with the same suffixes.
+/// A 32-bit number with an optional suffix `k`, `K`, `M` or `G`.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
 }
@@ -50,7 +50,7 @@ pub(crate) fn length(text: &str) -> Result<Length, String> {
     }
 }
 
-/// A time of a message: microseconds, or a number with a unit.
+/// A time per message: microseconds, or a number with a unit.
 pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     if bare { duration(&format!("{text}us")) } else { duration(text) }

@@ -25,7 +25,7 @@ pub struct Workload {
     /// Run length per size.
     #[arg(skip)]
     pub amount: RunLength,
-    /// The test runs until the user ends it, and then reports everything measured. The run length is an upper limit.
+    /// Whether the test runs until the user ends it, and then reports all results. The run length is an upper limit.
     #[serde(default)]
     #[arg(skip)]
     pub is_endless: bool,
@@ -33,13 +33,14 @@ pub struct Workload {
     #[serde(flatten)]
     #[arg(skip)]
     pub direction: Direction,
-    /// Compare the data that arrived with the data sent.
+    /// Compare the received data with the sent data.
     ///
-    /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each slot of
-    /// the buffer: up to 64 slots per queue pair, one for receives and for messages above 2 KiB. Fetch-and-add (which requires
-    /// --iters) checks the sum. Compare-and-swap checks the final value of each slot and the value that the last swap returned;
-    /// each swap expects what the one before it stored, so one lost or wrong swap fails the chain. If requests of a
-    /// thread are still in flight a second after Ctrl-C, that thread's data is not checked.
+    /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each
+    /// slot of the buffer: up to 64 slots per queue pair, one for receives and for messages above 2 KiB. Fetch-and-add
+    /// (which requires --iters) checks the sum. Compare-and-swap checks the final value of each slot and the value that
+    /// the last swap returned; each swap expects the value that the previous swap stored, so one lost or wrong swap
+    /// breaks the chain. If requests of a thread are still in flight a second after Ctrl-C, that thread's data is not
+    /// checked.
     #[arg(long = "validate")]
     pub is_validated: bool,
     /// Limit each side's senders to this rate, in Gb/s.
@@ -54,8 +55,8 @@ pub struct Workload {
     pub burst_size: Option<u32>,
     /// Pause between messages of a latency test, in us or with a unit.
     ///
-    /// The pause is part of no latency. The side that measures keeps polling, or sleeps with --events. It shows what the network
-    /// and its devices do after an idle period.
+    /// No latency includes the pause. The side that measures continues to poll, or sleeps with --events. With this
+    /// option, the test shows how the network and its devices behave after an idle period.
     #[serde(rename = "gap_seconds", with = "maybe_seconds", default)]
     #[arg(id = "gap_seconds", long = "gap", value_name = "TIME", value_parser = values::microseconds, alias = "latency-gap", hide_short_help = true)]
     pub gap: Option<Duration>,
@@ -141,19 +142,19 @@ pub struct Sampling {
     pub timeout: Duration,
     /// Length of the reported intervals [default: from the run's length].
     ///
-    /// Slowest, Median and Fastest are taken over intervals of this length. By default there are fewer than twenty, or each lasts
-    /// one to two seconds, with 16 completions or more on average; above 100,000 intervals, the length doubles. On a terminal, with
-    /// --json-stream and with -D forever, running figures are printed for each interval (by default 1 s, at least 100 ms); with
-    /// lat, that is all this option does.
+    /// Slowest, Median and Fastest are computed from intervals of this length. By default, a run has fewer than twenty
+    /// intervals, or each lasts one to two seconds; on average, an interval has at least 16 completions. Above 100,000
+    /// intervals, the length doubles. On a terminal, with --json-stream and with -D forever, running figures are
+    /// printed for each interval (by default 1 s, at least 100 ms); with lat, that is all this option does.
     #[serde(rename = "interval_seconds", with = "maybe_seconds")]
     #[arg(id = "interval_seconds", long = "interval", value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub interval: Option<Duration>,
     /// Show changes of these port counters, or all, on both sides.
     ///
-    /// Names of files in /sys/class/infiniband/DEVICE/ports/PORT/counters and hw_counters, with or without the folder's name;
-    /// `all` shows those that changed. A counter's change runs from before the warm-up to after the last message, and includes
-    /// the traffic of other programs. Units are the kernel's: port_xmit_data and port_rcv_data count four bytes. softrnic has no
-    /// counters.
+    /// Names of files in /sys/class/infiniband/DEVICE/ports/PORT/counters and hw_counters, with or without the folder's
+    /// name; `all` shows those that changed. The change of a counter is measured from before the warm-up to after the
+    /// last message, and includes the traffic of other programs. Units are the kernel's: port_xmit_data and
+    /// port_rcv_data count units of four bytes. softrnic has no counters.
     #[serde(default)]
     #[arg(
         short = 'W',

@@ -25,7 +25,8 @@ pub(super) struct Console {
     command_line: Vec<String>,
     started: SystemTime,
     is_stream: bool,
-    /// Continue without a reader of standard output, because results also go to files or limits.
+    /// Whether to continue after the reader of standard output has closed it, because results also go to files or
+    /// limits.
     goes_on_unseen: bool,
     table: Table,
     progress: Progress,
@@ -41,9 +42,9 @@ pub(super) struct Console {
     pub(super) rows: Vec<Row>,
     /// Complete sizes without a row.
     pub(super) unmeasured: Vec<u64>,
-    /// Sizes without any arrivals on some paths, or on all if cut short, each with a warning.
+    /// Sizes of which nothing arrived on some paths, or on all paths if the step was cut short; each has a warning.
     pub(super) silent: Vec<(u64, String)>,
-    /// The reader of an endless test has closed standard output.
+    /// Whether the reader of an endless test has closed standard output.
     is_left_alone: bool,
     /// The transport of the control channel.
     pub(super) exchange: Carrier,
@@ -126,7 +127,7 @@ pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> 
 
 impl Watch for Console {
     fn met(&mut self, client: &PortInfo, server: &PortInfo, path: &Path) {
-        // Until here, a signal that ends the program loses nothing.
+        // Before this point, a signal may end the program, because no results exist yet.
         match Interrupt::watch() {
             Ok(interrupt) => self.interrupt = interrupt,
             Err(error) => print_line(&format!(
@@ -224,7 +225,7 @@ impl Watch for Console {
     }
 }
 
-/// A remark of the server, with the server as its subject.
+/// Prints a remark of the server; the sentence names the server.
 fn from_server(text: &str) -> String {
     let is_subject = text.starts_with("the server ") || text.starts_with("the server's ");
     if is_subject { text.to_owned() } else { format!("the server: {text}") }
@@ -290,7 +291,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         let node = report::bound(facts);
         format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
     };
-    // Inline sizes apply to senders of data, which reads and atomics have none of.
+    // Inline sizes apply only to senders of data; reads and atomics send none.
     let inline = |facts: &PortInfo, sends: bool| {
         let inline = facts.inline.filter(|_| sends && !plan.workload.operation.fetches());
         inline.map_or_else(String::new, |bytes| match bytes {

@@ -108,14 +108,14 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
     )?)
 }
 
-/// The transports, the vendor's last.
+/// Lists the transports, the vendor's transport last.
 fn transports(can: &Abilities) -> String {
     let all = can.transports.iter().map(ToString::to_string);
     let all: Vec<_> = all.chain(can.vendors.map(|transport| format!("{transport} (not tried)"))).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The transports with on-demand paging, with their operations if not all are supported.
+/// Lists the transports that support on-demand paging; names their operations if not all are supported.
 fn paging(can: &Abilities) -> String {
     let of = |(transport, operations): &(Transport, Vec<Operation>)| {
         let word =

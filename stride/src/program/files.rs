@@ -1,4 +1,4 @@
-//! Output files. Some are already open: those of standard output and standard error.
+//! Output files. A file may be open already, for example as standard output or standard error.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write, stderr, stdout};
@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Checks that a file can be written, before a long test runs. Keeps its contents.
+/// Checks that a file can be written, before a long test runs. Does not change its contents.
 pub(super) fn can_be_written(file: &Path) -> Result<()> {
     if is_open(file) {
         return Ok(());
@@ -18,7 +18,7 @@ pub(super) fn can_be_written(file: &Path) -> Result<()> {
     let opened = File::options().append(true).create(true).open(file);
     opened.with_context(|| format!("cannot write {}", file.display()))?;
     if !is_there {
-        // It is created again with the results.
+        // The file is created again when the results are written.
         let _ = fs::remove_file(file);
     }
     Ok(())

@@ -51,7 +51,7 @@ impl fmt::Display for Signal {
 /// Repeated signals within this time count as one: a sender may signal both the process and its group.
 const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
-/// Makes the second signal end the program at once.
+/// Starts a thread that ends the program at the second signal.
 pub(super) fn end_at_second() -> io::Result<()> {
     let has_one = Arc::new(AtomicBool::new(false));
     for signal in Signal::ALL {

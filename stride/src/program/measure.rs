@@ -88,7 +88,7 @@ fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&
     )
 }
 
-/// A message that validation has succeeded, because no other output shows it.
+/// Prints a message that validation has succeeded, because no other output shows this.
 fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     let sizes = screen.rows.iter().filter(|row| plan.workload.is_validated && row.is_whole).count();
     let at = if sizes == 1 { String::new() } else { format!(", for each of {sizes} sizes") };
@@ -123,7 +123,7 @@ fn hints_of(screen: &Console) -> Vec<String> {
     let mut unmeasured = screen.unmeasured.clone();
     unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
     if plan.workload.is_endless {
-        // The user has ended the test early, so no option is at fault.
+        // If the user has ended the test early, no hint about the run length is useful.
         unmeasured.clear();
     }
     let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };
@@ -213,7 +213,8 @@ mod tests {
     use crate::plan::SideConfig;
     use crate::stats::Figures;
 
-    /// Devices on which one side's messages do not arrive: their destination is changed, and UC reports no error.
+    /// Simulates devices on which one side's messages do not arrive: their destination is changed, and UC reports no
+    /// error.
     struct LossyFactory(Role, Loss);
 
     /// The ports of the peer that receive nothing.
@@ -301,7 +302,7 @@ mod tests {
             let verdict = none.verdict.unwrap();
             assert!(!verdict.is_held && none.hints.iter().all(|hint| !hint.contains("--imm")), "{:?}", none.hints);
         }
-        // With both directions, the other one counts, and both are required.
+        // With both directions, messages of the other direction arrive, but both directions are required.
         for lossy in [Role::Client, Role::Server] {
             let (end, one) = run("write bw -n 500 -s 64 -b", &LossyFactory(lossy, Loss::All));
             let row = one.rows[0].bandwidth().unwrap();

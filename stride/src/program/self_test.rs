@@ -29,7 +29,7 @@ const OPERATIONS: [Operation; 7] = [
     Operation::CompareSwap,
 ];
 
-/// A working test is far shorter.
+/// Time limit of a test; a working test is far shorter.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the self-test on a device.
@@ -211,7 +211,7 @@ impl Report {
         out.flush()
     }
 
-    /// Names tests by transport, briefly if all tests of a transport are included.
+    /// Lists tests by transport. If all tests of a transport are included, names only the transport.
     fn names(&self, cases: &[Case]) -> String {
         if cases.len() == self.0.len() {
             return "everything".to_owned();

@@ -32,7 +32,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
     let (handle, stop) = (signals.handle(), Stop::new(&listener)?);
     let serving = Arc::new(AtomicBool::new(false));
-    // The thread ends with the handle, or with the program.
+    // The thread ends when the handle is dropped, or with the program.
     let is_serving = Arc::clone(&serving);
     let watching = thread::spawn(move || {
         if signals.forever().next().is_some() {
@@ -45,7 +45,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     print_line(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
     let mut print_event = |event: Event| {
         match event {
-            // Until here, the connection may be that of a port scanner.
+            // Before this event, the connection may come from a port scanner.
             Event::Asked(_) => serving.store(true, Ordering::Relaxed),
             Event::End | Event::Failed(_) => serving.store(false, Ordering::Relaxed),
             _ => {}
@@ -54,7 +54,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     };
     let served = control::serve(&listener, factory, &host, contact.timeout, is_one_off, &mut print_event);
     handle.close();
-    // The thread has no result.
+    // The thread returns no result.
     let _ = watching.join();
     match served {
         Ok(()) => Ok(Exit::Done),

@@ -5,9 +5,9 @@ use crate::endpoint::PortInfo;
 use crate::report::bytes_in_words as bytes;
 use crate::stats::{Bandwidth, Figures};
 
-/// A warning for each direction, or each port of a direction, in which nothing arrived while others received messages.
-/// If nothing arrived in any, the row and a hint report that; a step that was cut short has no hint, so it gets a
-/// warning.
+/// Returns a warning for each direction, or each port of a direction, in which nothing arrived although others received
+/// messages. If nothing arrived in any direction, the row and a hint report this. A step that was cut short has no
+/// hint, so it gets a warning.
 pub(super) fn warnings(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
     let (Some(Figures::Bandwidth(client)), Some(Figures::Bandwidth(server))) = (&step.client, &step.server) else {
         return Vec::new();

@@ -67,7 +67,7 @@ fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
 /// Whether the limits and the baseline were met.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// A limit or baseline was given.
+    /// Whether a limit or a baseline was given.
     is_asked: bool,
     misses: Vec<Miss>,
     /// The comparison with the baseline, and differences of the environments if the baseline has one.
@@ -75,7 +75,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Compares the results.
+    /// Compares the results with the limits and the baseline.
     pub(super) fn of(output: &Output, screen: &Console, baseline: Option<Baseline>) -> Result<Self> {
         let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
         let limits = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 };

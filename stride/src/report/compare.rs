@@ -31,8 +31,8 @@ pub struct Change {
     pub size: u64,
     /// The compared value, old and new: average Gb/s, or the median in nanoseconds.
     pub values: [f64; 2],
-    /// For latencies, the 99th percentile, old and new, in nanoseconds, if finite. It is shown only, because it varies
-    /// between runs.
+    /// For latencies: the 99th percentile, old and new, in nanoseconds, if finite. It is only shown and not compared,
+    /// because it varies between runs.
     pub p99: Option<[f64; 2]>,
 }
 
@@ -53,7 +53,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// An error for the user, if the two measured different things.
+    /// An error for the user, if the two tests measured different operations or kinds of results.
     pub fn of(old: &Series, new: &Series, threshold: f64) -> anyhow::Result<Self> {
         if old.measure != new.measure {
             bail!(
@@ -114,7 +114,7 @@ impl Comparison {
         self
     }
 
-    /// Each size of both, in the order of the new test.
+    /// Returns the sizes that both tests have, in the order of the new test.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
@@ -402,7 +402,7 @@ mod tests {
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
         assert_eq!(error, "old is unidirectional, and new is bidirectional; give --bidirectional for both or neither");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
-        // perftest has one name for both.
+        // perftest has the same name for both.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
         assert!(of(&old, immediate).is_err());
         let old = Series { hides_immediates: true, ..old };

@@ -9,7 +9,7 @@ use crate::control::Carrier;
 use crate::endpoint::{Path, PortInfo};
 use crate::plan::Plan;
 
-/// Everything known that affects the figures.
+/// All known facts that affect the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Version of the program that writes the results.

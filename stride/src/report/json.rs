@@ -10,7 +10,7 @@ use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
 
-/// The number of the schema. It changes if readers of the previous one would misinterpret data.
+/// The number of the schema. It changes if readers of the previous schema would misinterpret the data.
 pub const FORMAT: u32 = 1;
 
 /// The results of a test.
@@ -181,7 +181,7 @@ impl Document {
     }
 }
 
-/// Converts a stream into a document. A truncated stream has no end, which becomes its error.
+/// Converts a stream into a document. If the stream is truncated, the document has an error that states this.
 fn gathered(events: Vec<Event>) -> Option<Document> {
     let mut events = events.into_iter();
     let Some(Event::Start(start)) = events.next() else { return None };

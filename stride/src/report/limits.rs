@@ -1,4 +1,4 @@
-//! Limits that rows must meet, for tests that are to fail otherwise.
+//! Limits that rows must meet; otherwise the test fails.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Miss {
     pub limit: f64,
     /// The kind of limit.
     pub measure: Measured,
-    /// Missed regardless of the value, because nothing arrived in a direction or over a port.
+    /// Whether the limit is missed regardless of the value, because nothing arrived in a direction or over a port.
     pub is_silent: bool,
 }
 
@@ -59,9 +59,9 @@ impl Limits {
         *self == Self::default()
     }
 
-    /// The limits that rows miss. Complete sizes without a row miss all limits. A row misses a limit if its value is
-    /// unknown or it has no messages, and if its size is `silent`: nothing arrived over one of several paths,
-    /// regardless of the others.
+    /// Returns the limits that rows miss. Complete sizes without a row miss all limits. A row also misses a limit if
+    /// its value is unknown, if it has no messages, or if its size is `silent`: nothing arrived over one of several
+    /// paths, regardless of the others.
     pub fn missed(&self, rows: &[Row], unmeasured: &[u64], silent: &[u64]) -> Vec<Miss> {
         let all = [(self.min_gbps, Measured::Gigabits), (self.min_mpps, Measured::Rate), (self.max_p99, Measured::P99)];
         let none = unmeasured.iter().flat_map(|&size| {

@@ -7,9 +7,9 @@ use crate::stats::{Bandwidth, Figures, Latency};
 /// Reads all tests in a text with their rows: bandwidth and latency tests of any version, with one or several sizes, by
 /// count or by time.
 ///
-/// For bandwidth tests, this reads the average; perftest's peak differs from an interval. Its maximum latency is the
-/// third or second longest, and its standard deviation is too small below a microsecond; both are used as printed.
-/// Missing values are NaN.
+/// Of bandwidth tests, reads the average; perftest's peak is not comparable with an interval. perftest's maximum
+/// latency is the third or second longest, and its standard deviation is too small below a microsecond; both are used
+/// as printed. Missing values are NaN.
 pub fn read(text: &str, name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let mut title = Title::default();
@@ -101,7 +101,7 @@ enum Column {
     Stdev,
     P99,
     P99_9,
-    /// A column without a counterpart.
+    /// A column that has no counterpart in a row.
     Other,
 }
 
@@ -116,7 +116,7 @@ const HEADS: [(&str, Column); 18] = [
     ("MsgRate[Mpps]", Column::MessageRate),
     ("BW Port", Column::Other),
     ("MsgRate Port", Column::Other),
-    // Of all processors of the machine, not of the program.
+    // This is the load of all processors of the machine, not of the program.
     ("CPU_Util[%]", Column::Other),
     ("t_min[usec]", Column::Min),
     ("t_max[usec]", Column::Max),
@@ -177,7 +177,7 @@ fn bandwidth(size: u64, messages: u64, of: impl Fn(Column) -> Option<f64>) -> Op
         .or_else(|| of(Column::Mebibytes).map(|mebibytes| mebibytes * f64::from(1 << 20)))?;
     let by_bytes = bytes / size as f64;
     let by_messages = of(Column::MessageRate).unwrap_or(0.0) * 1e6;
-    // The relative precision of each: two decimals of one, six of the other.
+    // Compares the relative precision: one number has two decimals, the other six.
     let printed = of(Column::Gigabits).or_else(|| of(Column::Mebibytes)).unwrap_or(0.0);
     let rate = if by_messages > 0.0 && 1.0 / by_messages < 0.01 / printed { by_messages } else { by_bytes };
     let seconds = if rate > 0.0 && rate.is_finite() { messages as f64 / rate } else { 0.0 };

@@ -26,7 +26,7 @@ impl Row {
         Self { size, figures, counters: None, is_whole: true }
     }
 
-    /// The bandwidth, if it is one.
+    /// Returns the figures of a bandwidth; `None` for a latency.
     pub fn bandwidth(&self) -> Option<&Bandwidth> {
         match &self.figures {
             Figures::Bandwidth(bandwidth) => Some(bandwidth),
@@ -34,7 +34,7 @@ impl Row {
         }
     }
 
-    /// The latency, if it is one.
+    /// Returns the figures of a latency; `None` for a bandwidth.
     pub fn latency(&self) -> Option<&Latency> {
         match &self.figures {
             Figures::Bandwidth(_) => None,
@@ -59,7 +59,7 @@ impl Row {
     }
 }
 
-/// The rows of one test under a name, of this program or another.
+/// The named rows of one test, of this program or another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// The name.

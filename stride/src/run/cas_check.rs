@@ -4,7 +4,8 @@
 use std::cell::Cell;
 use std::fmt;
 
-/// An odd factor gives each number of swaps its own value; its inverse recovers the number.
+/// Because this factor is odd, each number of swaps has a different value; the inverse of the factor recovers the
+/// number.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = inverse(FACTOR);
 
@@ -77,8 +78,8 @@ impl Turns {
         Self { each: total / places, more: total % places }
     }
 
-    /// Derives the number of swaps from most of the slots, if the total is unknown. All slots have had the same number,
-    /// or the first ones one more.
+    /// If the total is unknown, derives the number of swaps from the majority of the slots. All slots have had the same
+    /// number of swaps, or the first slots one more.
     fn found(words: &[u64], qp: usize) -> Self {
         let mut all: Vec<u64> = words.iter().enumerate().map(|(place, &word)| swaps(qp, place, word)).collect();
         all.sort_unstable();

@@ -131,8 +131,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         self.posted.saturating_sub(self.done)
     }
 
-    /// Posts the list as often as `room` has space for it, or never if that takes more than the number of its last request.
-    /// Returns the number of requests posted.
+    /// Posts the list as often as `room` has space for it, or never if that takes more than the number of its last
+    /// request. Returns the number of requests posted.
     #[inline(always)]
     pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
         match &mut self.list {

@@ -29,9 +29,9 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) iters: Option<u64>,
     /// Measure each size for this time: 10, 500ms, 2m, forever.
     ///
-    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with 0. It also ends if the
-    /// reader of its rows closes the pipe (| head) while files are to be written or limits to be checked. With -b, each row
-    /// counts what the client sends; the last row counts both directions.
+    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with 0. The test
+    /// also ends if the reader of its rows closes the pipe (| head), provided that files are to be written or limits to
+    /// be checked. With -b, each row counts the messages that the client sends; the last row counts both directions.
     #[arg(short = 'D', long, value_name = "TIME", value_parser = values::length)]
     pub(in crate::cli) duration: Option<Length>,
     /// Same as --duration forever.
@@ -52,17 +52,18 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) atomic: Option<Atomic>,
     /// Latency to report: oneway, rtt or ack [default: see the man page].
     ///
-    /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: from post to completion;
-    /// the peer's NIC has accepted the message, but its program may not see it yet. [default: oneway for write and send, ack for
-    /// read, atomic, and plain writes with --use-cuda]
+    /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: from post to
+    /// completion; the peer's NIC has accepted the message, but its program may not see it yet. [default: oneway for
+    /// write and send, ack for read, atomic, and plain writes with --use-cuda]
     #[arg(long, value_name = "WHICH", value_enum, hide_short_help = true)]
     pub(in crate::cli) latency: Option<Semantics>,
     /// Use perftest's defaults where they differ.
     ///
-    /// Sets: no warm-up, or a quarter of --duration (perftest also drops as much at the end); --iters 1000 except for write bw;
-    /// --recv-post-list 1; --inline 236 for send lat over RC and UC, 188 over UD; --cq-mod 100 for all sizes of a sweep. Options
-    /// given on the command line take precedence. The rest is already the same: queue depths, inline bytes of write lat, relaxed
-    /// ordering, buffer layout. A device that supports fewer inline bytes needs --inline.
+    /// Sets: no warm-up, or with --duration a quarter of it (perftest also drops the same time at the end); --iters
+    /// 1000 except for write bw; --recv-post-list 1; --inline 236 for send lat over RC and UC, 188 over UD; --cq-mod
+    /// 100 for all sizes of a sweep. Options given on the command line take precedence. These defaults are already the
+    /// same: queue depths, inline bytes of write lat, relaxed ordering, buffer layout. A device that supports fewer
+    /// inline bytes needs --inline.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) like_perftest: bool,
 }
@@ -73,7 +74,7 @@ pub(in crate::cli) struct Messages {
 pub(in crate::cli) struct Load {
     /// Queue pairs, in total over all threads and ports [default: --threads].
     ///
-    /// With several ports, perftest's -q counts per port: its -O -q 4 is -q 8 here.
+    /// With several ports, perftest's -q counts per port: -O -q 4 of perftest is -q 8 here.
     #[arg(short = 'q', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) qp_count: Option<u32>,
     /// Threads per side, each with a completion queue [default: 1 per port].
@@ -84,9 +85,9 @@ pub(in crate::cli) struct Load {
     pub(in crate::cli) tx_depth: Option<u32>,
     /// Request a completion every N messages [default: see the man page].
     ///
-    /// [default: --post-list if given; otherwise 1 for messages above 8K, and 100 for others or --tx-depth if that is less; 1 for
-    /// lat and for --transport srd, which supports no other value; with --like-perftest 1 if a single size above 8K is tested,
-    /// else 100]
+    /// [default: --post-list if given; otherwise 1 for messages above 8K, and 100 for others or --tx-depth if that is
+    /// less; 1 for lat and for --transport srd, which supports no other value; with --like-perftest 1 if a single size
+    /// above 8K is tested, else 100]
     #[arg(short = 'Q', long, value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub(in crate::cli) cq_mod: Option<u32>,
     /// Both sides send.

@@ -1,4 +1,4 @@
-//! The options that are not part of the plan as given. `None` if not given.
+//! The options that do not become part of the plan unchanged. They are `None` if not given.
 
 mod control;
 mod messages;

@@ -18,17 +18,18 @@ pub struct Output {
     pub json: Option<PathBuf>,
     /// Print a line of JSON per event instead of the table.
     ///
-    /// Events: the start, each --interval of a size, each size, the end. A test that could not start prints one line, `end`, with
-    /// `error`.
+    /// Events: the start, each --interval of a size, each size, the end. A test that could not start prints one line,
+    /// `end`, with `error`.
     #[arg(long, hide_short_help = true)]
     pub json_stream: bool,
     /// Write a CSV file, one line per size.
     ///
-    /// Columns: the figures, the latency's semantics, the completions' moderation, counter changes (`name=change`, separated by
-    /// spaces), then every member of JSON's `environment`, named by its path: `plan.queue_pairs`, `client.numa_node`. All
-    /// bandwidth tests have the same columns, and so do all latency tests. null is an empty field, and a list is JSON. If a value
-    /// is either a word or an object, one column holds the word and others hold the object's members (`client.memory`,
-    /// `client.memory.cuda`). A file that is already open, such as /dev/stdout, is appended to; other files are overwritten.
+    /// Columns: the figures, the latency's semantics, the completions' moderation, counter changes (`name=change`,
+    /// separated by spaces), then every member of JSON's `environment`, named by its path: `plan.queue_pairs`,
+    /// `client.numa_node`. All bandwidth tests have the same columns, and so do all latency tests. null is an empty
+    /// field, and a list is JSON. If a value is either a word or an object, one column holds the word and others hold
+    /// the object's members (`client.memory`, `client.memory.cuda`). A file that is already open, such as /dev/stdout,
+    /// is appended to; other files are overwritten.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub csv: Option<PathBuf>,
     /// Draw the results by size, as .svg or .png.
@@ -36,8 +37,8 @@ pub struct Output {
     pub plot: Option<PathBuf>,
     /// Compare with a file from --json, or with output of perftest.
     ///
-    /// The baseline must have the same operation, transport and directions, and at least one size in common. Other differences
-    /// are listed.
+    /// The baseline must have the same operation, transport and directions, and at least one size in common. Other
+    /// differences are listed.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Largest loss that --compare accepts, in percent [default: 5].
@@ -47,7 +48,8 @@ pub struct Output {
     pub threshold: Option<f64>,
     /// Fail if a size is slower than this, in Gb/s.
     ///
-    /// The limit applies to the data that arrived. For plain writes over UC, it applies to the data sent, unless nothing arrived.
+    /// The limit applies to the data that arrived. For plain writes over UC, it applies to the data sent, unless
+    /// nothing arrived.
     #[arg(long, value_name = "GBPS", value_parser = values::positive, hide_short_help = true)]
     pub min_gbps: Option<f64>,
     /// Fail if a size has fewer million messages a second than this.

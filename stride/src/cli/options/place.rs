@@ -11,20 +11,21 @@ use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 pub(in crate::cli) struct Local {
     /// RDMA device [default: the first with an active port].
     ///
-    /// Several devices, such as mlx5_0,mlx5_1, run a bandwidth test over all of them at once. --qp-count and --threads are
-    /// totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf devices` lists the devices.
+    /// Several devices, such as mlx5_0,mlx5_1, run a bandwidth test over all of them at once. --qp-count and --threads
+    /// are totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf devices` lists
+    /// the devices.
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
     /// Port of the device, from 1 [default: the first active one].
     ///
-    /// Give one port per device, or one for all devices. Several ports of one device, such as 1,2, are used at once; without
-    /// --device, the first device on which all of them are active is used.
+    /// Give one port per device, or one for all devices. Several ports of one device, such as 1,2, are used at once;
+    /// without --device, the first device on which all of them are active is used.
     #[arg(short = 'i', long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..), hide_short_help = true)]
     pub(in crate::cli) ib_port: Option<Vec<u8>>,
     /// Both ports of a dual-port device: --ib-port 1,2.
     ///
-    /// The client also sets --remote-ib-port 1,2. Without --device, the first device with both ports active is used. If each port
-    /// is a device of its own, as on most NICs, give --device mlx5_0,mlx5_1.
+    /// The client also sets --remote-ib-port 1,2. Without --device, the first device with both ports active is used. If
+    /// each port is a device of its own, as on most NICs, give --device mlx5_0,mlx5_1.
     #[arg(short = 'O', long, conflicts_with = "ib_port", hide_short_help = true)]
     pub(in crate::cli) dualport: bool,
     /// Index in the port's GID table [default: chosen from both tables].
@@ -44,14 +45,14 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) dlid: Option<u16>,
     /// Put messages in the memory of this GPU: index or PCI address.
     ///
-    /// Indices are in CUDA's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change. `stride-perf devices` lists the
-    /// GPUs. The processor never touches this memory: no message is inline, and a plain write has only the latency `ack` (add
-    /// --imm for the others).
+    /// Indices are in CUDA's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change. `stride-perf devices`
+    /// lists the GPUs. The processor never touches this memory: no message is inline, and a plain write has only the
+    /// latency `ack` (add --imm for the others).
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) use_cuda: Option<Memory>,
     /// Put messages in huge pages of 2 MiB.
     ///
-    /// Reserved huge pages are used if there are enough, otherwise transparent ones as the kernel grants them.
+    /// Reserved huge pages are used if enough are free; otherwise transparent huge pages, if the kernel grants them.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) huge_pages: bool,
     /// Processors for the threads, assigned in turn, such as 0,2-5.
@@ -59,14 +60,15 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) cpu: Option<Cpus>,
     /// How to register GPU memory [default: dmabuf, else address].
     ///
-    /// dmabuf: as a DMA buffer (Linux 5.12, CUDA 11.7, NVIDIA's open kernel modules). address: by virtual address (kernel module
-    /// nvidia_peermem; softrnic needs none). With this option, the test fails if that method is unavailable.
+    /// dmabuf: as a DMA buffer (Linux 5.12, CUDA 11.7, NVIDIA's open kernel modules). address: by virtual address
+    /// (kernel module nvidia_peermem; softrnic needs none). With this option, the test fails if that method is
+    /// unavailable.
     #[arg(long, value_name = "WAY", value_enum, requires = "use_cuda", hide_short_help = true)]
     pub(in crate::cli) gpu_registration: Option<GpuRegistration>,
     /// Do not bind threads and memory to the device's NUMA node.
     ///
-    /// By default, threads are bound to the processors of the device's NUMA node, and their memory is allocated there, unless
-    /// --cpu is given or the process is already bound (taskset, numactl, a container).
+    /// By default, threads are bound to the processors of the device's NUMA node, and their memory is allocated there,
+    /// unless --cpu is given or the process is already bound (taskset, numactl, a container).
     #[arg(long, conflicts_with = "cpu", hide_short_help = true)]
     pub(in crate::cli) no_numa: bool,
 }
@@ -189,7 +191,7 @@ const BOTH: [u8; 2] = [1, 2];
 /// An option with its values, one per port or one for all.
 type Listed<'a, T> = (&'a str, Option<&'a [T]>);
 
-/// The ports that these options name together; at least one, which may be unspecified.
+/// Returns the ports that these options name together: at least one, which may be unspecified.
 fn spots(
     (device_option, devices): Listed<'_, String>,
     (port_option, ports): Listed<'_, u8>,

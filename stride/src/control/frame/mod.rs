@@ -17,12 +17,12 @@ use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The protocol version.
 ///
-/// 2: receivers of an unreliable transport report arrivals. 3: failures have a class; queue pairs carry the inline
-/// limit and the kind of receiver; sides exchange counters; a server that sends alone reports intervals. 4: members of
-/// the plan were renamed (`uses_rdma_cm`, `sleeps_on_events`).
+/// Changes in version 2: receivers of an unreliable transport report arrivals. In 3: failures have a class; queue pairs
+/// carry the inline limit and the kind of receiver; sides exchange counters; if only the server sends, it reports
+/// intervals. In 4: members of the plan were renamed (`uses_rdma_cm`, `sleeps_on_events`).
 pub const PROTOCOL: u16 = 4;
 
-/// The first byte is not text; the last would be changed by a gateway that converts line ends.
+/// The magic bytes. The first is not a text character; a gateway that converts line ends would change the last.
 pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";
 
 /// Maximum message length in bytes.
@@ -42,7 +42,7 @@ pub(super) struct Frame {
     pub(super) body: Vec<u8>,
 }
 
-/// Why no frame was read.
+/// The reason why no frame was read.
 #[derive(Debug)]
 pub(super) enum Unframed {
     /// The stream ended within a frame, after this number of bytes.
@@ -108,7 +108,7 @@ impl Frame {
     }
 }
 
-/// Identifies a foreign peer by its first bytes.
+/// Identifies another program by its first bytes.
 pub(super) fn speaker(bytes: &[u8]) -> String {
     let starts = |start: &str| bytes.starts_with(start.as_bytes());
     let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -49,7 +49,7 @@ impl Gid {
         self.kind == other.kind && self.address().is_ipv4() == other.address().is_ipv4()
     }
 
-    /// Whether packets can reach `other`, as far as the addresses show.
+    /// Whether packets can reach `other`, judging by the addresses.
     pub(super) fn reaches(&self, other: &Self, is_one_host: bool) -> bool {
         let loopback = [self, other].map(|gid| gid.address().is_loopback());
         let local = [self, other].map(Self::is_link_local);
@@ -96,7 +96,7 @@ impl Gid {
     }
 }
 
-/// Lists GIDs for an error.
+/// Lists GIDs for an error text.
 pub(super) fn list(gids: &[Gid]) -> String {
     if gids.is_empty() {
         return "none".to_owned();

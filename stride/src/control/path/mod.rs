@@ -62,10 +62,10 @@ pub fn choose(
     check_partitions(client, server)?;
     let mtu = packet(client, server, plan.attributes.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
-        // Only the GRH has a traffic class and a flow label.
+        // Traffic class and flow label are fields of the GRH, so they require a GID.
         by_identifier(client, server, asked, plan.attributes.traffic_class != 0 || plan.attributes.flow_label != 0)?
     } else if client.is_iwarp() {
-        // Their addresses are those of TCP.
+        // The queue pairs use the addresses of TCP.
         None
     } else {
         Some(by_gid(client, server, asked, near)?)
@@ -179,7 +179,7 @@ fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
     Err(Contradiction(sentence))
 }
 
-/// The path MTU: the requested one, or the largest that both ports support.
+/// Returns the path MTU: the requested one, or the largest that both ports support.
 fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u32, Contradiction> {
     let most = client.mtu.min(server.mtu);
     let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
@@ -190,7 +190,7 @@ fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u3
     ))
 }
 
-/// GIDs for InfiniBand. LIDs are enough, unless there are none, the sides are in different subnets, or GIDs are
+/// Selects GIDs for InfiniBand. LIDs suffice unless a port has none, the sides are in different subnets, or GIDs are
 /// requested or `needed`.
 fn by_identifier(
     client: &PortInfo,
@@ -217,7 +217,7 @@ fn by_identifier(
     Ok(Some([ours, theirs]))
 }
 
-/// GIDs for Ethernet: the best pair of both tables.
+/// Selects GIDs for Ethernet: the best pair of both tables.
 fn by_gid(
     client: &PortInfo,
     server: &PortInfo,

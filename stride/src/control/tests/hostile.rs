@@ -291,12 +291,12 @@ fn client_detects_a_server_that_hangs() {
         assert_eq!(exchange(Message::PeerInfo(ends)), Message::Connected);
         assert!(matches!(exchange(Message::Connected), Message::Size(_)));
         assert_eq!(exchange(Message::Ready), Message::Go);
-        // From here on it sends nothing, and receives everything.
+        // From here on, the peer sends nothing, and receives everything.
         while connection.receive().is_ok() {}
     });
     let (connection, _) = Connection::handshake(ours, Role::Client, LONG).unwrap();
     let connection = connection.with_timeout(Duration::from_secs(1));
-    // A client that only receives messages that never arrive: its run ends when it is stopped.
+    // The client only receives, and no message arrives, so its run ends when it is stopped.
     let waits = Fake { waits: Some(Role::Client), ..Fake::default() };
     let mut watch = StopSoon(Instant::now());
     let failure = measure(connection, Near::default(), &waits, &request(|_| ()), &mut watch).unwrap_err();

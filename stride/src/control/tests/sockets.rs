@@ -22,7 +22,7 @@ fn clients_are_served_one_after_another() {
 #[test]
 fn one_off_server_ends_after_one_test() {
     let server = Running::start(Fake::default(), Host::default(), LONG, true);
-    // A client that requests no test does not count.
+    // A client that requests no test does not count as the one test of the server.
     drop(TcpStream::connect(server.address).unwrap());
     assert!(server.failure().contains("closed the connection"));
     server.measure(&request(|_| ()), &mut ()).unwrap();
@@ -53,7 +53,7 @@ fn silent_connections_delay_clients_without_blocking_them() {
     let silent = || TcpStream::connect(server.address).unwrap();
     let _first = silent();
     thread::scope(|scope| {
-        // As a health check that reconnects as soon as its connection ends.
+        // Simulates a health check that reconnects as soon as its connection ends.
         scope.spawn(|| {
             let _ = silent().read_to_end(&mut Vec::new());
             let _ = silent().read_to_end(&mut Vec::new());

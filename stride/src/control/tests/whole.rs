@@ -47,7 +47,7 @@ fn observer_receives_intervals() {
     let sizes: Vec<_> = observed.0.iter().map(|(size, _)| *size).collect();
     assert_eq!(sizes, [2, 125_000]);
     assert_eq!(observed.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
-    // The client sees nothing of a server that sends alone, so the server reports intervals.
+    // If only the server sends, the client cannot measure, so the server reports intervals.
     (request.plan.workload.direction, request.plan.workload.sizes) = (Direction::Reversed, vec![2, 3]);
     let mut observed = Observed::default();
     loopback(&Fake::default(), &request, LONG, &mut observed).unwrap();
@@ -192,7 +192,7 @@ fn endless_step_is_complete_when_stopped() {
         let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
         let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
         assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
-        // The same user cuts a test with an end short.
+        // The same user ends a test early that has an end.
         (request.plan.workload.is_endless, request.plan.workload.amount) =
             (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
         let fake = Fake { waits: Some(Role::Client), ..Fake::default() };

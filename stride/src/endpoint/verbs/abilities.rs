@@ -1,4 +1,4 @@
-//! Capabilities of a device: as its verbs report them, otherwise found by creating objects.
+//! Capabilities of a device. Its verbs report some; others are determined by creating objects.
 
 use anyhow::{Error, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
@@ -22,7 +22,7 @@ const MOST: u32 = 1 << 16;
 pub struct Abilities {
     /// Transports for which queue pairs can be created.
     pub transports: Vec<Transport>,
-    /// Causes for other transports, unless they are plainly unsupported.
+    /// The causes of failure for other transports, unless the device reports them as unsupported.
     pub refusals: Vec<(Transport, String)>,
     /// The vendor's transport. It is tried only if a test requires it, because that loads the vendor's library.
     pub vendors: Option<Transport>,

@@ -15,8 +15,8 @@ const LATE: Duration = Duration::from_secs(1);
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// When to stop waiting for late messages. After a step that was cut short, the time counts from its start, because its
-/// first messages would have arrived by then.
+/// Returns the time at which to stop waiting for late messages. After a step that was cut short, the time limit starts
+/// with the step, because its first messages would have arrived by now.
 pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
     began.filter(|_| was_cut).unwrap_or_else(Instant::now) + LATE
 }

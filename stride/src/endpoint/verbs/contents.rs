@@ -20,7 +20,7 @@ enum Area {
     Zero,
     /// Initial values for compare-and-swaps.
     CasCheck,
-    /// No value that a swap can return.
+    /// A value that no swap can return.
     Returned,
 }
 
@@ -58,8 +58,8 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     Ok(())
 }
 
-/// Changes the last byte of each incoming slot to one that no message has there, so that an arrival is detectable.
-/// Other memory is not written, because each byte may cost a copy by a driver.
+/// Changes the last byte of each incoming slot to a value that no message has at this position, so that an arrival is
+/// detectable. Writes no other memory, because the driver may have to copy each byte.
 pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
     let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
@@ -173,7 +173,7 @@ fn check_area(
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<()> {
-    // The last byte is a counter if a side polls it.
+    // If a side polls the last byte, the byte is a counter.
     let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
     for qp in 0..qps(worker, plan) {
@@ -190,11 +190,11 @@ fn check_area(
     Ok(())
 }
 
-/// Checks that the counters have as many additions as there were requests.
+/// Checks that the sum of the counters equals the number of requests.
 fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     let Some(expected) = total(plan) else { return Ok(()) };
     for qp in 0..qps(worker, plan) {
-        // A peer can write any value there.
+        // The peer can write any value to the counters.
         let sum = words(worker, qp, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,

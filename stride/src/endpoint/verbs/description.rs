@@ -23,7 +23,7 @@ use crate::plan::{Memory, SideConfig};
 pub struct DevicePort {
     /// `active`, `down`, …
     pub state: String,
-    /// Why the port cannot be used, in a word or two.
+    /// The reason why the port cannot be used, in a word or two.
     pub obstacle: Option<&'static str>,
     /// Everything else.
     pub facts: PortInfo,
@@ -38,7 +38,7 @@ pub struct Found {
     pub ports: Vec<DevicePort>,
     /// The cause for each device that does not open.
     pub failed: Vec<String>,
-    /// Capabilities by device name, or the cause why they are unknown.
+    /// Capabilities by device name, or the reason why they are unknown.
     pub abilities: Vec<(String, Result<Abilities, String>)>,
 }
 
@@ -96,7 +96,7 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
     Ok((ports, abilities().map_err(|error: Error| format!("{error:#}"))))
 }
 
-/// Why a port cannot be used.
+/// Returns the reason why a port cannot be used.
 fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
     match (transport, state) {
         (TransportType::IWarp, PortState::Active) => Some("only with -R"),

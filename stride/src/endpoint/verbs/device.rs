@@ -30,7 +30,7 @@ pub(super) fn list() -> Result<DeviceList> {
     match DeviceList::new() {
         Ok(list) if list.is_empty() => Err(no_device()),
         Ok(list) => Ok(list),
-        // If the kernel's RDMA modules are not loaded, there is no device.
+        // If the kernel's RDMA modules are not loaded, this error means that no device exists.
         Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => Err(no_device()),
         Err(error) => Err(error.into()),
     }
@@ -77,7 +77,7 @@ pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -
 }
 
 /// Returns the first device that suits, otherwise the first that opens, otherwise an error with all causes. softrnic's
-/// device is used only if the system has no other: a user owner device is down needs that error.
+/// device is used only if the system has no other: if a user's device is down, the user needs the error instead.
 fn pick<D, T>(
     devices: impl Iterator<Item = D>,
     is_soft: impl Fn(&D) -> bool,
@@ -111,7 +111,7 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
     Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
 }
 
-/// Whether the named device, or the only one, is softrnic's iWARP device. It is reached by a loopback address.
+/// Whether the named device, or the only one, is softrnic's iWARP device. Its address is then a loopback address.
 pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
     let is_named = |device: &Device<'_>| place.device.as_ref().is_none_or(|name| *name == device.name());
     let is_iwarp =
@@ -214,7 +214,7 @@ pub(super) fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
     Ok(attributes)
 }
 
-/// Checks that the device has the plan's operation, as far as it reports that.
+/// Checks that the device supports the plan's operation, as far as the device reports this.
 pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let device = context.query_device()?;
     let atomics = device.atomic_cap() != AtomicCapability::None;

@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(200);
 const READ_TICK: Duration = Duration::from_millis(100);
 /// Reporting interval of a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
-/// Ticks per interval, so that an interval is reported soon after it ends.
+/// Number of ticks per interval: an interval is reported at most one tick after it ends.
 const TICKS: u32 = 5;
 
 /// A side on sideway.
@@ -61,7 +61,7 @@ impl VerbsEndpoint {
             Role::Server => "the client's --remote-cpu or the server's --cpu",
         };
         numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
-        // First, so that the length of a tick is known when the test starts.
+        // Calibrates the clock first, so that the length of a tick is known when the test starts.
         Scale::begin();
         let mut manager = None;
         let places = port_context::places(plan, place);
@@ -319,7 +319,7 @@ impl Endpoint for VerbsEndpoint {
             }
             let seen = intervals.look(&signal, Instant::now());
             if !seen.is_empty() {
-                // The step is over, so the return value does not matter.
+                // The step is over, so the return value is ignored.
                 report(StepProgress { done: 1.0, intervals: &seen });
             }
             let end = |thread: thread::ScopedJoinHandle<'_, Result<Outcome>>| {

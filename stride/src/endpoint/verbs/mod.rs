@@ -41,7 +41,7 @@ impl EndpointFactory for Verbs {
             ..plan.clone()
         };
         if is_message {
-            // Opened for its port alone: the library has its own memory and queue pairs.
+            // Opens only the port: the library has its own memory and queue pairs.
             let port = VerbsEndpoint::open(&sends(plan), place, role)?;
             return Ok(Box::new(MessageEndpoint::new(plan, port.facts().clone(), role)?));
         }

@@ -22,7 +22,7 @@ pub(super) const INLINE: u32 = 220;
 /// The queue pairs.
 pub(super) enum Pairs {
     Connected(Vec<GenericQueuePair>),
-    /// With the destination of each, once known.
+    /// Datagram queue pairs, with the destination of each when it is known.
     Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
     Xrc(Vec<XrcPair>),
     Dynamic(Vec<Dynamic>),
@@ -53,7 +53,7 @@ impl Pairs {
     ) -> Result<(Self, u32)> {
         // If the device rejects the default inline size, smaller ones are tried.
         let asked = match (plan.queues.inline, plan.workload.measure) {
-            // Inline data would be copied by the processor.
+            // The processor would copy inline data.
             _ if plan.workload.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
             (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable_inline(pd, plan)?,
@@ -130,7 +130,7 @@ impl Pairs {
         (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
     }
 
-    /// The numbers of the sending queue pairs, with the receiving object if that is another.
+    /// Returns the numbers of the sending queue pairs, and the receiving object if it is a different one.
     pub(super) fn numbers(&self) -> Result<Vec<(u32, Option<Intake>)>> {
         match self {
             Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),

@@ -41,7 +41,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
 fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
-    // Messages that a thread received without a window of its own are in no window; the sender's window counts.
+    // Messages that a thread received without having its own window are in no window; the sender's window counts.
     let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
     if windows.iter().any(is_late) {
         return Some(Bandwidth { arrived: arrived(windows), ..Bandwidth::default() });

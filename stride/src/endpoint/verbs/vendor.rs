@@ -45,7 +45,7 @@ struct Vendor<'v> {
 }
 
 impl Vendor<'_> {
-    /// Returns the answer of the vendor's library about the device, whose kernel driver must be `driver`.
+    /// Queries the vendor's library about the device, whose kernel driver must be `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
         // For another vendor's device, the library would return the same error, if it is installed.
         if asked.is_err() && self.facts.provider != driver {

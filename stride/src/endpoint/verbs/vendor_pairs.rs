@@ -23,7 +23,8 @@ pub(super) struct Dynamic {
     pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
     /// Receives the peer's messages.
     pub(super) target: TargetQueuePair,
-    /// The receives for those; one queue per target, so that receives are counted as with other transports.
+    /// The receives for these messages; each target has its own queue, so that receives are counted as with other
+    /// transports.
     queue: SharedReceiveQueue,
     /// The DC access key, which requests to the target must contain.
     key: u64,

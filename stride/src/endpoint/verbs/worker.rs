@@ -10,7 +10,7 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
     let own = facts.cpus.get(index % facts.cpus.len().max(1));
     let cpus = own.map_or(near, std::slice::from_ref);
     if !cpus.is_empty() {
-        // This worked when the side was opened.
+        // Ignores the error: binding succeeded when the side was opened.
         let _ = numa::run_on(cpus);
     }
     // softrnic opens files when it posts, and all threads must share them.
@@ -21,11 +21,11 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
 
 /// Gives this thread its own table of file descriptors.
 ///
-/// A kernel software device takes a `write` for each post, and waiting for events takes a `read`. While several threads
-/// share the table, each call takes a reference to the file with atomic instructions.
+/// On a software device of the kernel, each post is a `write`, and waiting for events is a `read`. If several threads
+/// share the table, each of these calls takes a reference to the file, with atomic instructions.
 ///
-/// Files that other threads close from then on stay open in the copy until this thread ends. To make the end of a
-/// connection visible at once, shut it down.
+/// A file that another thread closes later stays open in the copy until this thread ends. So shut a connection down if
+/// the peer must see its end at once.
 fn own_descriptors() {
     // SAFETY: this thread uses the device, the channels of its queues and the stop signal. All were opened before and
     // are in the copy under the same numbers. It opens and closes nothing that another thread uses: queues and memory

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// Minimum time between two reads of the control channel. It exceeds the reader's pause, so what one read leaves is
-/// read by the next.
+/// Minimum time between two reads of the control channel. It exceeds the reader's pause, so the next read gets the data
+/// that one read leaves.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Counts the worker threads that run or are about to start; the last one to end signals an eventfd.
@@ -76,7 +76,7 @@ impl<'c> WorkerWait<'c> {
         self.readable_fd = None;
     }
 
-    /// Sleeps until there is something to do, or until `due`. Returns `false` once all threads have ended.
+    /// Sleeps until work is available, or until `due`. Returns `false` when all threads have ended.
     pub(super) fn wait(&mut self, due: Option<Instant>) -> bool {
         let until = due.map_or(self.next, |due| due.min(self.next));
         if self.sleep(self.readable_fd, until) {

@@ -12,7 +12,7 @@ use super::{
     time,
 };
 
-/// Why a plan is invalid. The text names the option and the remedy.
+/// The reason why a plan is invalid. The text names the option and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Contradiction(pub String);
@@ -70,7 +70,7 @@ impl Plan {
         self.check_named(if self.workload.sizes.len() > 1 { SWEPT } else { NAMED })
     }
 
-    /// As [`check`](Self::check), if `option` gave the largest size.
+    /// Checks like [`check`](Self::check); `option` is the option that set the largest size.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Plan {
         check_place(&placement.server)
     }
 
-    /// Checks that the messages fit the path. `option` gave the largest size, and the error names it.
+    /// Checks that the messages fit the path. `option` is the option that set the largest size; the error names it.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Plan {
         self.limit(limits).is_none_or(|most| size <= u64::from(most))
     }
 
-    /// The longest message on the path in bytes, if below the limit of all transports.
+    /// Returns the longest message on the path in bytes, if this is below the limit of all transports.
     pub fn limit(&self, PathLimits { mtu, longest }: PathLimits) -> Option<u32> {
         match self.attributes.transport {
             Transport::Ud => Some(mtu),
@@ -171,7 +171,7 @@ impl Plan {
             || matches!(workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
-    /// Length of the intervals that are kept until the end. For endless tests, intervals grow instead.
+    /// Returns the length of intervals of which all are kept until the end. In endless tests, intervals grow instead.
     pub fn interval_kept(&self) -> Option<Duration> {
         self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
@@ -236,7 +236,7 @@ impl Plan {
 
     fn check_queues(&self) -> Result<(), Contradiction> {
         let Self { workload, queues, attributes, sampling, .. } = self;
-        // Threads first: the default number of queue pairs is the number of threads.
+        // Checks threads first, because the default number of queue pairs is the number of threads.
         within("--threads", queues.threads.into(), 1..=MOST_THREADS.into())?;
         within("--qp-count", queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
         within("--tx-depth", queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
@@ -329,7 +329,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Post lists are posted whole, so the send queue may be full before it has a signaled request.
+    /// Checks that the send queue cannot be full without a signaled request, because post lists are posted as a whole.
     fn check_completions(&self) -> Result<(), Contradiction> {
         let Self { queues, .. } = self;
         let (list, every, depth) = (queues.post_list, queues.cq_moderation, queues.tx_depth);

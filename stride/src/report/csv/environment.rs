@@ -170,7 +170,7 @@ mod tests {
     fn environment_members_have_columns() {
         fn members(value: &Value, path: &str, found: &mut Vec<String>) {
             let Some(object) = value.as_object() else { return found.push(path.to_owned()) };
-            // Null may stand for an object.
+            // An object may be null.
             for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
                 let dot = if path.is_empty() { "" } else { "." };
                 members(value, &format!("{path}{dot}{name}"), found);

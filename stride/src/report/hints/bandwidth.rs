@@ -8,22 +8,22 @@ use crate::stats::Rates;
 /// Messages up to this size are limited by requests, not by bytes.
 const SMALL: u64 = 4096;
 
-/// A row that reaches this fraction of the link is limited by the link.
+/// If a row reaches this fraction of the link speed, the link limits it.
 const ENOUGH: f64 = 0.9;
 
-/// Seconds of a window that give a stable figure.
+/// A window of at least this many seconds gives a stable figure.
 const WINDOW: f64 = 0.1;
 
-/// Seconds of a window that give a rough figure.
+/// A window of at least this many seconds gives a rough figure.
 const LOOK: f64 = 0.01;
 
-/// Number of completions from which an error of one does not matter.
+/// From this number of completions on, an error of one completion is negligible.
 const COMPLETIONS: u64 = 20;
 
-/// A slowest interval of this fraction of the median is close to it.
+/// A slowest interval of at least this fraction of the median counts as normal.
 const STEADY: f64 = 0.8;
 
-/// Sends in flight that are enough for most links.
+/// Number of sends in flight that suffices for most links.
 const DEEP: u32 = 32;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {

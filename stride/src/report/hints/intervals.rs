@@ -13,7 +13,7 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.workload.amount) else { return None };
     match plan.workload.measure {
         Measure::Bandwidth => {
-            // If nothing arrived, there are no intervals regardless of the time.
+            // If nothing arrived, no interval exists, however long the test ran.
             let mut arrived =
                 given.rows.iter().filter(|row| row.bandwidth().is_none_or(|all| all.arrived != Some(0))).peekable();
             arrived.peek()?;

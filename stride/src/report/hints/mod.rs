@@ -31,7 +31,7 @@ pub struct Given<'a> {
 /// A hint. Its text has one sentence for the cause and one for the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// softrnic is in use, by default or as requested.
+    /// softrnic is in use, either by default or because the user requested it.
     Softrnic {
         /// Whether the user requested it.
         is_chosen: bool,

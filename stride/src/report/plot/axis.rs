@@ -7,7 +7,7 @@ use crate::report::fixed;
 /// Maximum number of labels of an axis.
 const LABELS: usize = 12;
 
-/// Selects labels from many values: all, or every second, or every third.
+/// Selects labels from many values: all of them, or every second, or every third, and so on.
 pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.dedup();

@@ -23,9 +23,9 @@ use crate::plan::RunLength;
 
 /// How long requests may take to complete after the last post.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// That limit if the step was cut short: the peer may no longer receive, and no further step follows.
+/// The limit for a step that was cut short: the peer may no longer receive, and no further step follows.
 const CUT_SHORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A timed window starts and ends with a completion, unless none arrives within this fraction of the time.
+/// A timed window starts and ends with a completion, unless no completion arrives within this fraction of the time.
 const SHARE: u32 = 10;
 
 /// Parameters of the loop.
@@ -75,13 +75,13 @@ where
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
-            // The queues are as full at the end as now, so completions of earlier posts stand for posts that are still
-            // in flight at the end.
+            // At the end of the window, the queues are as full as now. So the completions of posts from before the
+            // window balance the posts that are still in flight at its end.
             let before = flow.done;
             let clock = Clock::begin(rules.interval, before, buffer);
             let end = clock.started + time;
             flow.begin(clock);
-            // A loop that was stopped before the window has measured nothing.
+            // If the loop was stopped before the window, nothing was measured.
             if !flow.is_cut {
                 flow.until(end)?;
                 flow.until_completion(time / SHARE)?;
@@ -153,8 +153,8 @@ where
         self.qps.iter().map(|qp| qp.posted + count).collect()
     }
 
-    /// Runs the code that precedes the first message, without posting. Code that has never run takes longer, which
-    /// would distort the window.
+    /// Runs the code that precedes the first message, without posting. Code takes longer when it runs for the first
+    /// time, which would distort the window.
     fn rehearse(&mut self) -> Result<()> {
         let ends = self.ends(0);
         self.burst(&ends)?;
@@ -211,8 +211,8 @@ where
         }
     }
 
-    /// Sends until the next completion, or for `most`. A completion that covers several messages then counts either
-    /// whole or not at all.
+    /// Sends until the next completion, but at most for `most`. So a completion that covers several messages counts
+    /// either completely or not at all.
     #[cold]
     #[inline(never)]
     fn until_completion(&mut self, most: Duration) -> Result<()> {
@@ -270,7 +270,7 @@ where
             let mut left = ends.map_or(u64::MAX, |ends| ends[index].saturating_sub(qp.posted));
             let mut free = self.depth.saturating_sub(qp.in_flight());
             if self.pace.is_none() {
-                // The last list may have a signal of its own.
+                // The last list may need its own signaled request.
                 let count = qp.post_lists(free.min(left - left.min(1)))?;
                 left -= count;
                 free -= count;
@@ -338,7 +338,7 @@ where
         Ok(())
     }
 
-    /// Returns the time now and then, otherwise `None`.
+    /// Returns the time in some calls, otherwise `None`, so that the clock is read rarely.
     #[inline]
     fn look(&mut self) -> Option<Instant> {
         let now = self.watch.look()?;

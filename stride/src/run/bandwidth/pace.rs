@@ -17,14 +17,14 @@ impl Pace {
         Self { per_second, burst: u64::from(burst.max(1)), started: None, sent: 0 }
     }
 
-    /// Restarts as if the last burst had just been sent, so even a short run stays within the rate.
+    /// Restarts as if the last burst had just been sent, so that even a short run does not exceed the rate.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.started, self.sent) = (Some(now), self.burst);
     }
 
     /// Returns how many messages may be sent now.
     ///
-    /// Idle time does not accumulate: the result is at most `most`, or one burst if that is larger.
+    /// Idle time does not accumulate credit: the result is at most `most`, or one burst if that is larger.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
         let passed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.due(passed, most)
@@ -86,7 +86,7 @@ mod tests {
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
         assert_eq!(pace.due(Duration::from_millis(20), 128), 16);
-        // A burst longer than the send queue is completed, but never made up for later.
+        // A burst longer than the send queue is completed, but missed messages are not sent later.
         let mut pace = Pace::new(1000.0, 1000);
         assert_eq!(pace.due(Duration::ZERO, 4), 1000);
         pace.sent += 4;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// The clock is read after every round at first. The number of rounds between reads then adapts, so that the time
-/// between reads stays within these two limits: empty rounds are short, busy rounds are long, and reading the clock may
-/// require a system call.
+/// At first, the clock is read after every round. Then the number of rounds between reads adapts, so that the time
+/// between reads stays within these two limits. It adapts because empty rounds are short, busy rounds are long, and
+/// reading the clock may require a system call.
 const ROUNDS: u32 = 1;
 const MAX_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);

@@ -42,7 +42,7 @@ pub(in crate::run) struct Clock {
     /// Messages completed when the window started, and at the end of the last interval.
     first: u64,
     last: u64,
-    /// Time of the last look and messages completed by then.
+    /// Time of the last update, and number of messages completed by then.
     looked: (Instant, u64),
 }
 
@@ -64,8 +64,8 @@ impl Clock {
         Self { started, cpu, length, most, next, intervals: buffer, first: done, last: done, looked: (started, done) }
     }
 
-    /// Ends the intervals that are over. Messages since the last look are assumed to have completed at an even rate, so
-    /// a late look gives each interval its share.
+    /// Ends the intervals that are over. Messages since the last update are assumed to have completed at an even rate,
+    /// so a late update gives each interval its share.
     #[inline]
     pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
         if self.next.is_some_and(|next| next <= now) {
@@ -81,7 +81,7 @@ impl Clock {
         let since = now.saturating_duration_since(looked).as_secs_f64();
         while let Some(next) = self.next.filter(|next| *next <= now) {
             let part = next.saturating_duration_since(looked).as_secs_f64() / since;
-            // If no time has passed between the looks, the share is NaN and all messages count.
+            // If no time has passed between two updates, the share is NaN and all messages count.
             let part = if part < 1.0 { (done.saturating_sub(before) as f64 * part).round() as u64 } else { u64::MAX };
             let at_end = before.saturating_add(part).min(done);
             self.intervals.push(at_end.saturating_sub(self.last));
@@ -100,7 +100,7 @@ impl Clock {
 
     /// Closes a window that ended at `ended`, before this call.
     pub(in crate::run) fn end_at(mut self, ended: Instant, messages: u64) -> Window {
-        // Intervals may have ended since the last look.
+        // Intervals may have ended since the last update.
         self.look(ended, self.first.saturating_add(messages));
         let cpu = thread_time().saturating_sub(self.cpu);
         let Self { started, intervals, length: interval, .. } = self;

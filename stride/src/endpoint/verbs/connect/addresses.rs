@@ -15,7 +15,7 @@ use crate::plan::{SideConfig, Transport};
 /// Maximum number of addresses to list per device.
 const NAMED: usize = 4;
 
-/// An address of the device that `place` names, or of any device. Used if both sides are in one process.
+/// Returns an address of the device that `place` names, or of any device. Used if both sides are in one process.
 pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     if device::is_soft_iwarp(place)? {
         return Ok(Ipv4Addr::LOCALHOST.into());

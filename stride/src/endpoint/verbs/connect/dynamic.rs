@@ -16,8 +16,8 @@ use crate::plan::Plan;
 use crate::run::Target;
 
 impl Manual {
-    /// Makes the DC targets of a side ready, if any; only then do they have numbers. The address vector is that of this
-    /// side itself, because a target uses only its local fields.
+    /// Makes the DC targets of a side ready, if any; they have numbers only after this. The address vector contains
+    /// this side's own address, because a target uses only the local fields.
     pub(in super::super) fn open_targets(&self, pairs: &Pairs, plan: &Plan, mtu: Mtu) -> Result<()> {
         let Pairs::Dynamic(pairs) = pairs else { return Ok(()) };
         pairs.iter().try_for_each(|pair| self.open_target(&pair.target, plan, mtu))

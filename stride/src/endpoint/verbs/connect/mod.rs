@@ -30,7 +30,7 @@ pub(super) enum Unconnected<'p> {
     /// A datagram queue pair, and its destination, which is filled in later.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
     Xrc(&'p XrcPair),
-    /// With the destination of its requests, to be filled in.
+    /// A queue pair with the destination of its requests, which is filled in later.
     Dynamic(&'p mut Dynamic),
     Scalable(&'p mut Scalable),
 }

@@ -29,11 +29,11 @@ use crate::run::DatagramSend;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for disconnecting all connections.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A port for resolving the path, before the server's is known.
+/// A port number for resolving the path before the server's port is known.
 const ANY_PORT: u16 = 18515;
 /// The first bytes of a connection's private data.
 const MAGIC: [u8; 4] = *b"STRD";
-/// Both sides have rejected such a plan before.
+/// Not reached, because both sides reject such a plan earlier.
 const NOT_CONNECTED: &str = "--rdma-cm supports RC, UC, UD and XRC only";
 /// Private data of a rejection.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
@@ -189,7 +189,7 @@ impl Setup<'_> {
         match pair {
             Unconnected::Connected(pair) if self.is_iwarp() => {
                 self.through(resolved.identifier(), pair)?;
-                // librdmacm moves the queue pair.
+                // librdmacm modifies the state of the queue pair.
                 Ok(Some(resolved.connect_with(&parameter, |_, _| Ok::<_, Error>(()))?))
             }
             Unconnected::Connected(pair) => {
@@ -275,7 +275,7 @@ impl Setup<'_> {
             }
             Unconnected::Datagram(pair, target) => {
                 let qkey = make_ready(&id, pair, own)?;
-                // The lookup does not return the path to the client, so this uses the exchanged addresses.
+                // The lookup does not return the path to the client, so the server uses the exchanged addresses.
                 *target = Some(by_hand.target(self.pd, their, qkey)?);
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)

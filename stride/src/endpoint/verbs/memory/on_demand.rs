@@ -6,7 +6,7 @@ use sideway::ibverbs::device_context::{DeviceContext, OdpCapabilities, OdpTransp
 
 use crate::plan::{Operation, Plan, Transport};
 
-/// Checks that the device supports it for the plan.
+/// Checks that the device supports on-demand paging for the plan.
 pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let (device, all) = (context.name(), context.query_device()?.odp_caps());
     ensure!(
@@ -23,7 +23,7 @@ fn of(all: &OdpCapabilities, transport: Transport) -> Can {
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
         Transport::Xrc => all.reliable_connection_extended(),
-        // The verbs do not report these, and plans exclude them.
+        // The verbs report nothing for these transports, and plans exclude them.
         Transport::Dc | Transport::Srd => Can::empty(),
     }
 }
@@ -55,7 +55,7 @@ fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
 /// What an operation requires of the memory of both sides.
 fn needs(operation: Operation) -> Can {
     match operation {
-        // The receive that immediate data consumes has no memory.
+        // Immediate data consumes a receive, but the receive has no memory.
         Operation::Write | Operation::WriteWithImmediate => Can::Write,
         Operation::Read => Can::Read,
         Operation::Send | Operation::SendWithImmediate | Operation::Message => Can::Send | Can::Receive,

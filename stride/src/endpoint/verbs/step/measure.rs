@@ -12,7 +12,8 @@ use crate::run::{
     acknowledged, by_memory, by_receives, length, receive, send, take_count,
 };
 
-/// After this silence following a side's own last message, the peer has ended as well, or its messages were lost.
+/// If no message arrives for this time after a side's own last message, the peer has ended as well, or its messages
+/// were lost.
 const QUIET: Duration = Duration::from_millis(500);
 /// Samples kept in memory if their number is unknown. When they are full, they are added to a histogram.
 const SAMPLES: usize = 16 << 20;

@@ -138,12 +138,12 @@ struct Step<'s> {
     theirs: &'s [QpAddress],
     /// The local keys of both.
     keys: Vec<(LocalKey, LocalKey)>,
-    /// The processor can access both.
+    /// Whether the processor can access both.
     is_host: bool,
     is_inline: bool,
     /// Bytes of a receive buffer.
     slot_size: u32,
-    /// Receives are posted; nothing is measured.
+    /// The state after receives were posted and before measuring.
     is_preparing: bool,
     unposted: &'s mut [u32],
     posted: &'s mut [u64],

@@ -1,7 +1,7 @@
 //! The libcuda functions that this program calls. The library is loaded at run time; the build does not require it.
 //!
-//! Tests compare the prototypes with those of cudarc. A result is a number here: cudarc has an `enum`, and a newer driver may return other
-//! codes.
+//! Tests compare the prototypes with those of cudarc. A result is a number here: cudarc has an `enum`, and a newer
+//! driver may return other codes.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -118,7 +118,7 @@ impl Find for Loaded {
     }
 }
 
-/// Why there is no driver or no GPU.
+/// The reason why no driver or no GPU is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Absent {
     #[error("libcuda.so.1 is missing")]
@@ -132,7 +132,7 @@ pub(super) enum Absent {
 }
 
 impl Absent {
-    /// What the user can do.
+    /// Returns the remedy for the user.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Library => {

@@ -17,14 +17,14 @@ const BUS: &str = "/sys/bus/pci/devices";
 pub enum Gpus {
     /// At least one.
     Some(Vec<GpuInfo>),
-    /// Why there is none.
+    /// The reason why no GPU is available.
     None(String),
 }
 
 /// The GPUs nearest to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearGpus {
-    /// How near they are.
+    /// How near the GPUs are.
     pub nearness: Nearness,
     /// Their indexes.
     pub gpus: Vec<u32>,
