@@ -16,8 +16,8 @@ use sideway_examples::{Timeout, device_list, devices, program};
 
 /// Print asynchronous events of RDMA devices: ports, addresses, failures
 ///
-/// Each event is one line: the device, the event, and the port. The program runs until it is interrupted, or until --count or
-/// --timeout is reached.
+/// Each event is one line: the device, the event, and the port. The program runs until it is interrupted, or until
+/// --count or --timeout is reached.
 ///
 /// Events of queue pairs and completion queues go to the program that created them, and are not shown here.
 #[derive(Debug, Parser)]
@@ -35,12 +35,12 @@ struct Arguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Exit after this time; 0 is no limit. With --count, too few events are a failure
+    /// Exit after this time; 0 = no limit. With --count, too few events are a failure
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_timeout)]
     timeout: Timeout,
 }
 
-/// The name of a device, and an event of it or the error that ended the watch.
+/// The name of a device, and either an event of the device or the error that ended watching.
 type Report = (String, Result<AsyncEvent, VerbError>);
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{name}: watching")?;
     }
     out.flush()?;
-    // Only the watchers' senders stay: when the last one is dropped, the channel closes.
+    // Only the watchers keep senders, so the channel closes when the last watcher ends.
     drop(sender);
 
     let deadline = arguments.timeout.0.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -76,7 +76,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
                 bail!("{seen} of {count} events arrived within {seconds} s; raise --timeout")
             }
         }
-        // Each event is printed at once.
+        // Flushes, so that each event is printed at once.
         out.flush()?;
     }
     Ok(())

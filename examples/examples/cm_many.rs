@@ -1,5 +1,5 @@
-//! Hundreds of connections by IP address on one thread and one event channel: the program sleeps in poll(2) until an
-//! event or a completion arrives, and then advances the connection to which it belongs.
+//! Drives hundreds of connections by IP address on one thread, with one event channel. The program sleeps in poll(2)
+//! until an event or a completion arrives, and then advances its connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -42,7 +42,7 @@ struct Arguments {
     #[command(flatten)]
     options: ConnectionOptions,
 
-    /// Connections at a time; the backlog of a listener is 1024
+    /// Number of concurrent connections; the backlog of a listener is 1024
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     at_once: u32,
 }
@@ -86,7 +86,7 @@ struct Shared {
     channel: Arc<CompletionChannel>,
 }
 
-/// The open devices. The first connection on a device adds it.
+/// The open devices. The first connection on a device adds the device.
 #[derive(Debug, Default)]
 struct Devices(Vec<Shared>);
 
@@ -110,7 +110,7 @@ impl Devices {
 /// All connections, and the loop that drives them.
 #[derive(Debug)]
 struct Connections {
-    /// The connections by [`key`]: a connection event contains the identifier, a completion event the key.
+    /// The connections by [`key`]. A connection event contains the identifier, a completion event the key.
     all: HashMap<usize, Connection>,
     devices: Devices,
     listener: Option<Arc<Identifier>>,
@@ -282,10 +282,10 @@ impl Connections {
 struct Connection {
     side: Side,
     state: State,
-    /// Its number, which is also the seed of its message.
+    /// The number of the connection, which is also the seed of its message.
     number: u32,
     size: u32,
-    /// Whether the message of the peer was echoed.
+    /// Whether this side has echoed the peer's message.
     has_answered: bool,
     link: Option<Link>,
     id: Arc<Identifier>,
@@ -300,7 +300,7 @@ impl Connection {
                 State::ResolvingRoute
             }
             (State::ResolvingRoute, EventKind::RouteResolved) => {
-                // Its receive is posted before the peer can send.
+                // The receive is posted before the peer can send.
                 self.link = Some(devices.link(&self.id, self.size)?);
                 self.id.connect(&ConnectionParameter::default())?;
                 State::Requesting
@@ -314,12 +314,12 @@ impl Connection {
             (State::Accepting | State::Exchanging, EventKind::Established(_)) => State::Exchanging,
             (State::Exchanging, EventKind::Disconnected(_)) if self.side == Side::Listening => {
                 ensure!(self.has_answered, "the peer disconnected before its message arrived; see its error message");
-                // The peer has received its message, and waits until this side disconnects too.
+                // The peer has received this side's message, and waits until this side disconnects too.
                 self.id.disconnect()?;
                 State::Done
             }
             (State::Disconnecting, EventKind::Disconnected(_)) => State::Done,
-            // A changed hardware address affects later connections only; the queue pair is not used again.
+            // A changed hardware address affects only later connections; this program does not reuse the queue pair.
             (state, EventKind::AddressChange | EventKind::TimewaitExit) => state,
             _ => bail!("{event}"),
         })
@@ -327,7 +327,7 @@ impl Connection {
 
     /// Handles a completion event, and returns the new state.
     fn on_completion(&mut self) -> Result<State> {
-        // After disconnecting, flushed receives do not matter.
+        // After disconnecting, flushed receives are expected.
         if self.state == State::Disconnecting {
             return Ok(self.state);
         }
@@ -401,7 +401,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The number of connections in each state, and the number that ever reached it.
+/// The number of connections in each state, and the number that have reached it so far.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<(Side, State), (u32, u32)>);
 
@@ -429,7 +429,7 @@ impl Tally {
     }
 }
 
-/// A line for each side: the connections that ever reached each state, and those still in it.
+/// Returns a line for each side: how many connections have reached each state, and how many are still in it.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (side, name) in [(Side::Connecting, "connecting side"), (Side::Listening, "listening side")] {

@@ -1,5 +1,5 @@
-//! Messages back and forth between two programs that connect by IP address: the ping-pong of `rc_pingpong` or
-//! `ud_pingpong`, with the RDMA connection manager instead of a TCP connection.
+//! Sends messages back and forth between two programs that connect by IP address. This is the exchange of `rc_pingpong`
+//! or `ud_pingpong`, with the RDMA connection manager instead of a TCP connection.
 //!
 //! ```text
 //! client                                    server
@@ -79,7 +79,7 @@ struct Arguments {
     run: RunOptions,
 }
 
-/// The Q_Key of queue pairs that are created through an identifier; each datagram to them carries it.
+/// The Q_Key of queue pairs that are created through an identifier; each datagram to them must contain it.
 const Q_KEY: u32 = 0x0123_4567;
 
 fn main() -> ExitCode {
@@ -104,8 +104,8 @@ impl Arguments {
         let (mut run_loop, qp_num) = self.connection(resolved.identifier(), resolved.device_context(), Side::Client)?;
         let connection = resolved.connect(&ConnectionParameter::default())?;
         run_connected(&mut run_loop, qp_num, &connection, out)?;
-        // The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed
-        // queue pair acknowledges nothing. The client therefore waits until the server disconnects.
+        // The server sends the last message. Some devices report a message before they acknowledge it, and a destroyed
+        // queue pair acknowledges nothing. So the client waits until the server disconnects.
         connection.wait(self.run.timeout.0)?;
         connection.disconnect(self.run.timeout.0)?;
         Ok(())
@@ -187,7 +187,7 @@ impl Arguments {
         self.run.timeout.0.unwrap_or(Duration::MAX)
     }
 
-    /// The run loop of a connection, with posted receives, and the number of its queue pair.
+    /// Creates the run loop of a connection, with posted receives; also returns the number of its queue pair.
     fn connection(&self, id: &Arc<Identifier>, device: &Arc<DeviceContext>, side: Side) -> Result<(RunLoop, u32)> {
         let size = self.size.unwrap_or(4096);
         check_message_size(&device.query_port(port_num(id)?)?, size)?;
@@ -197,7 +197,7 @@ impl Arguments {
         Ok((RunLoop::new(resources, QueuePairs::Connected(vec![qp], None), side)?, qp_num))
     }
 
-    /// The run loop of datagrams, with posted receives, and the number of its queue pair.
+    /// Creates the run loop for datagrams, with posted receives; also returns the number of its queue pair.
     fn datagrams(
         &self,
         id: &Arc<Identifier>,
@@ -249,7 +249,7 @@ fn print_address(side: &str, address: Option<SocketAddr>, qp_num: u32, out: &mut
     Ok(out.flush()?)
 }
 
-/// The number of the client's queue pair, which its request carries.
+/// Returns the number of the client's queue pair, which the request contains.
 fn client_qp_number(private_data: &PrivateData) -> Result<u32> {
     match private_data.first_chunk().copied().map(u32::from_be_bytes) {
         // Numbers of queue pairs have 24 bits; 0 and 1 are reserved for the port.

@@ -1,6 +1,7 @@
-//! Hundreds of connections by IP address in an async runtime, each one a task that contains no code for the others.
+//! Drives hundreds of connections by IP address in an async runtime. Each connection is a task that contains no code
+//! for the other connections.
 //!
-//! One task reads the events from the channel and sends each to the queue that is kept with its identifier.
+//! One task reads the events from the channel, and sends each event to the queue of its identifier.
 
 mod watched;
 
@@ -89,7 +90,7 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
         failure = &mut router => return failure.context("cannot read events")?.map(|never| match never {}),
     };
     router.abort();
-    // The result only reports the abort.
+    // Ignores the result, which only reports the abort.
     let _ = router.await;
     // Every identifier, and every queue pair created through one, holds a reference to the channel.
     let is_clean = Arc::into_inner(channel).is_some();
@@ -183,7 +184,7 @@ async fn serve(options: &ConnectionOptions, listener: Option<Socket>, stop: &Not
     results
 }
 
-/// The output of `future`, if it is ready in time.
+/// Returns the output of `future`, or an error if it is not ready in time.
 async fn within<T>(timeout: Timeout, what: &str, future: impl Future<Output = T>) -> Result<T> {
     let Some(time) = timeout.0 else { return Ok(future.await) };
     match tokio::time::timeout(time, future).await {
@@ -203,7 +204,7 @@ struct Socket {
 #[derive(Debug)]
 enum Delivery {
     Event(Event),
-    /// For a listener: a request with its own socket.
+    /// For a listener: a connection request, with its own socket.
     Request(Socket),
 }
 
@@ -265,7 +266,8 @@ async fn route(channel: Arc<EventChannel>) -> Result<Infallible> {
             EventKind::ConnectRequest(_) => Delivery::Request(Socket::new(Arc::clone(event.cm_id()))),
             _ => Delivery::Event(event),
         };
-        // If the receiving socket was dropped, this drops the delivery: an event is ignored, and a request is rejected.
+        // If the receiving socket was dropped, this drops the delivery. A dropped event is ignored; a dropped request
+        // is rejected.
         let _ = outlet.0.send(delivery);
     }
 }
@@ -313,7 +315,7 @@ impl Connection {
             .id
             .get_device_context()
             .context("the identifier has no RDMA device; resolve an address that leads to one")?;
-        // Each connection has its own descriptor, which wakes only its task.
+        // Each connection has its own descriptor, which wakes only the task of the connection.
         let channel = context.create_comp_channel()?;
         let shape = Shape { size, messages: 1, events: Some((&channel, 0)), shared: None };
         let link = Link::new(&socket.id, &context.alloc_pd()?, &shape)?;

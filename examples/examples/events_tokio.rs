@@ -1,5 +1,6 @@
-//! Completion events and asynchronous events in an async runtime. Two queue pairs of one device exchange messages; each
-//! side is a future that sleeps until its completion queue has an entry. A third future prints the device's events.
+//! Receives completion events and asynchronous events in an async runtime. Two queue pairs of one device exchange
+//! messages; each side is a future that sleeps until its completion queue has an entry. A third future prints the
+//! device's events.
 
 mod watched;
 
@@ -51,7 +52,7 @@ struct Arguments {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     iters: u32,
 
-    /// Limit of each wait for a completion; 0 is no limit
+    /// Limit of each wait for a completion; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 
@@ -98,7 +99,7 @@ async fn exchange(arguments: &Arguments, out: &RefCell<&mut dyn Write>) -> Resul
     out.borrow_mut().flush()?;
 
     if let Some(time) = arguments.watch.0 {
-        // Only an error ends this wait earlier.
+        // Only an error ends this wait before the time has passed.
         if let Ok(failure) = tokio::time::timeout(time, print_events(&events, out)).await {
             failure.map(|never| match never {})?;
         }
@@ -127,7 +128,7 @@ const RECEIVES: u32 = 2;
 /// A queue pair, its completion queue and its memory.
 #[derive(Debug)]
 struct Side {
-    // Dropped before the memory that its requests use.
+    // The queue pair is dropped before the memory that its requests use.
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
     events: Watched<Arc<CompletionChannel>>,
@@ -200,8 +201,9 @@ impl Side {
         let Buffer { lkey, addr, length } = self.outgoing.buffer(0);
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
-        // SAFETY: the memory is registered and has `length` bytes. It is a field after the queue pair, so it is dropped
-        // after it, even if this future is dropped. It is written only here, and the last send has completed.
+        // SAFETY: the memory is registered and has `length` bytes. The field comes after the queue pair, so the memory
+        // is dropped after the queue pair, even if this future is dropped. Only this code writes the memory, and the
+        // last send has completed.
         unsafe { request.setup_sge(lkey, addr, length) };
         batch.post()?;
         while self.sent < number {

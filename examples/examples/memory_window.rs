@@ -48,7 +48,7 @@ struct Arguments {
     #[arg(long, value_enum, value_name = "SIDE", default_value_t = By::Both)]
     by: By,
 
-    /// Limit of each wait for a completion; 0 is no limit
+    /// Limit of each wait for a completion; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = parse_timeout)]
     timeout: Timeout,
 }
@@ -59,7 +59,7 @@ enum By {
     Owner,
     /// The user of the window
     Peer,
-    /// First the owner, then, with a new connection, the peer
+    /// First the owner; then, with a new connection, the peer
     Both,
 }
 
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let port = arguments.port_choice.open()?;
     let context = port.context();
-    // Types 2A and 2B differ in the queue pairs that may use the window; here the same queue pair binds it and uses it.
+    // Types 2A and 2B differ in which queue pairs may use the window; here, the same queue pair binds and uses it.
     let type_2 = Capabilities::MemoryWindowType2A | Capabilities::MemoryWindowType2B;
     ensure!(
         context.query_device()?.device_cap_flags().intersects(type_2),
@@ -181,7 +181,7 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
                 ensure!(invalid == rkey, "another key was invalidated: {:#010x}", invalid.raw());
                 writeln!(out, "  owner: receives it; key {:#010x} is invalid", invalid.raw())?;
             }
-            // Soft-RoCE of Linux 6.1 sets a different flag.
+            // The soft-RoCE of Linux 6.1 sets a different flag, so the key is not reported.
             None => writeln!(out, "  owner: receives it; this device does not report the key")?,
         }
     } else {
@@ -273,7 +273,7 @@ impl Side {
         Ok(self.wait()?.status)
     }
 
-    /// The first bytes of the received message or of the read.
+    /// Returns the first bytes of the received message, or of the data that was read.
     fn read(&self, length: u32) -> Result<Vec<u8>> {
         read(&self.memory, 0, length as usize)
     }
@@ -292,7 +292,7 @@ impl Side {
         })
     }
 
-    /// As [`wait`](Self::wait), for a request that must succeed.
+    /// Waits like [`wait`](Self::wait); returns an error if the request failed.
     fn expect(&mut self, what: &str) -> Result<Done> {
         let done = self.wait().context(what.to_owned())?;
         ensure!(done.status == Status::Success, "{what} failed: {}", done.status);

@@ -1,4 +1,4 @@
-//! Messages back and forth over a reliable connection: `ibv_rc_pingpong` in Rust, which it interoperates with. The
+//! Sends messages back and forth over a reliable connection. Interoperates with rdma-core's `ibv_rc_pingpong`. The
 //! device acknowledges each packet and retransmits lost ones, so a message of any length arrives complete.
 
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! The exchange of `rc_pingpong`, written as one readable sequence of steps: device, protection domain, memory,
-//! completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
-//! `ibv_create_qp_ex`), and interoperates with `rc_pingpong` and with rdma-core's `ibv_rc_pingpong`.
+//! The exchange of `rc_pingpong` as one sequence of steps: device, protection domain, memory, completion queue, queue
+//! pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`, `ibv_create_qp_ex`), and
+//! interoperates with `rc_pingpong` and with rdma-core's `ibv_rc_pingpong`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,8 +19,8 @@ use sideway_examples::options::parse_message_size;
 
 /// Send messages back and forth over a reliable connection, step by step
 ///
-/// Without SERVER, this program is the server. The peer may also be rc_pingpong, or rdma-core's ibv_rc_pingpong with -g INDEX.
-/// Both sides require the same --size and --iters.
+/// Without SERVER, this program is the server. The peer may also be rc_pingpong, or rdma-core's ibv_rc_pingpong with -g
+/// INDEX. Both sides require the same --size and --iters.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Arguments {
@@ -90,13 +90,13 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let incoming = pd.reg_owned_mr(arguments.size as usize, AccessFlags::LocalWrite)?;
     outgoing.write_at(0, &vec![0x7b; arguments.size as usize])?;
 
-    // 5. A completion queue, where the device reports completed requests. It must hold all that can be outstanding:
-    //    here one send and two receives.
+    // 5. A completion queue, to which the device adds an entry for each completed request. It must have space for all
+    //    outstanding requests: here one send and two receives.
     let mut cq = context.create_cq_builder().setup_cqe(3).build_ex()?;
 
-    // 6. The queue pair. It has a send queue and a receive queue; both report to this completion queue. It is an
-    //    extended queue pair, created for the operations used here, if the driver checks each posted request, else a
-    //    basic one.
+    // 6. The queue pair. It has a send queue and a receive queue; both report to this completion queue. If the driver
+    //    checks each posted request, this creates an extended queue pair for the operations that are used here;
+    //    otherwise a basic one.
     let mut qp = pd
         .create_qp_builder()
         .setup_qp_type(QueuePairType::ReliableConnection)
@@ -116,7 +116,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         options.setup_gid_index(u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?);
     }
 
-    // 8. The two sides exchange the addresses of their queue pairs over any channel: here over TCP. The server sends
+    // 8. The two sides exchange the addresses of their queue pairs over any channel, here over TCP. The server sends
     //    its address when it can receive.
     let local = qp.local_endpoint(&options)?;
     writeln!(out, "  local address:  {}", describe(&local))?;
@@ -135,12 +135,12 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     // 9. RESET -> INIT -> RTR (ready to receive) -> RTS (ready to send), by `ibv_modify_qp` three times.
     qp.connect_rc(&remote, &options)?;
 
-    // 10. Receives must be posted before the peer sends: without one, the device rejects the message and the peer must
-    //     retry. Two are posted, so that one is ready while the other is posted again.
+    // 10. Receives must be posted before the peer sends; otherwise the device rejects the message and the peer must
+    //     retry. Two receives are posted, so that one is ready while the other is posted again.
     let mut batch = qp.start_post_recv();
     for _ in 0..2 {
-        // SAFETY: the memory is registered, has `size` bytes and is dropped after the queue pair, as it was declared
-        // before it. No reference into it exists while a receive is posted.
+        // SAFETY: the memory is registered and has `size` bytes. It was declared before the queue pair, so it is
+        // dropped after it. No reference to the memory exists while a receive is posted.
         unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
     }
     batch.post()?;
@@ -173,7 +173,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
             posted += 1;
         }
 
-        // Polling: the closure gets each completion.
+        // Polls: `poll_each` calls the closure with each completion.
         let mut arrived = 0;
         let polled = cq.poll_each(u32::MAX, |completion| {
             if completion.status() != WorkCompletionStatus::Success {
@@ -206,16 +206,16 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 
     let seconds = start.elapsed().as_secs_f64();
 
-    // 13. The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed
-    //     queue pair acknowledges nothing. The client therefore waits until the server has ended.
+    // 13. The server sends the last message. Some devices report a message before they acknowledge it, and a destroyed
+    //     queue pair acknowledges nothing. So the client waits until the server has exited.
     if arguments.server.is_some() {
         peer.wait_for_end();
     }
 
-    // 14. Every object is released by its drop at the end of the function. The queue pair keeps alive what it was
-    //     created from: the completion queue, the domain, the device. The memory is the exception: it outlives the
-    //     queue pair only because it was declared first (step 4). In a struct, put the queue pair before the memory:
-    //     fields are dropped in the order of their declaration.
+    // 14. Every object is released when it is dropped at the end of the function. The queue pair keeps the objects
+    //     alive from which it was created: the completion queue, the domain, the device. The memory is an exception: it
+    //     outlives the queue pair only because it was declared first (step 4). In a struct, put the queue pair before
+    //     the memory: fields are dropped in the order of their declaration.
     let bytes = u64::from(arguments.size) * u64::from(arguments.iters) * 2;
     writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6)?;
     let each = seconds * 1e6 / f64::from(arguments.iters);

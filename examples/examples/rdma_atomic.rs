@@ -1,7 +1,7 @@
-//! Several queue pairs change one counter in the memory of a peer with fetch-and-add and compare-and-swap, and no step
-//! is lost.
+//! Several queue pairs change one counter in the memory of a peer, with fetch-and-add and compare-and-swap. The program
+//! checks that no step is lost.
 //!
-//! The two programs exchange addresses as the ping-pongs do, and numbers as hexadecimal digits, closed by a zero byte:
+//! The two programs exchange addresses like the ping-pongs, and numbers as hexadecimal digits followed by a zero byte:
 //!
 //! ```text
 //! client                                    server
@@ -72,7 +72,7 @@ struct Arguments {
     #[command(flatten)]
     port_choice: PortChoice,
 
-    /// Client: queue pairs that change the counter
+    /// Client: number of queue pairs that change the counter
     #[arg(short = 'q', long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_QUEUE_PAIRS)))]
     num_qp: u16,
@@ -86,7 +86,7 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     add: u32,
 
-    /// Limit of each wait for the peer; of the whole run for the server; 0 is no limit
+    /// Limit of each wait for the peer; of the whole run for the server; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 }
@@ -201,7 +201,7 @@ struct Counter {
 /// The server's side: a counter, and the queue pairs that give access to it.
 #[derive(Debug)]
 struct Target {
-    // Dropped before the memory, which the peer accesses through these queue pairs.
+    // The queue pairs are dropped before the memory, which the peer accesses through them.
     qps: Vec<BasicQueuePair>,
     options: RcOptions,
     memory: OwnedMemoryRegion,
@@ -213,7 +213,7 @@ impl Target {
         let pd = port.context().alloc_pd()?;
         // A region starts at a page boundary, and so at a multiple of 8, as atomic operations require.
         let memory = pd.reg_owned_mr(size_of::<u64>(), AccessFlags::LocalWrite | AccessFlags::RemoteAtomic)?;
-        // Nothing is posted here and nothing completes: the device responds without the program.
+        // The program posts no requests and gets no completions: the device responds by itself.
         let cq = port.context().create_cq_builder().setup_cqe(1).build()?;
         let mut builder = pd.create_qp_builder();
         builder.setup_max_send_wr(1).setup_max_recv_wr(1).setup_send_cq(&cq).setup_recv_cq(&cq);
@@ -237,8 +237,8 @@ impl Target {
         Counter { addr: self.memory.addr(), rkey: self.memory.rkey() }
     }
 
-    /// The value. Call this after the peer has finished: on some devices, atomic operations are not atomic with respect
-    /// to the processor's accesses.
+    /// Returns the value. Call this after the peer has finished, because on some devices atomic operations are not
+    /// atomic with respect to accesses by the processor.
     fn value(&self) -> Result<u64> {
         read_u64(&self.memory)
     }
@@ -263,7 +263,8 @@ fn read_u64(memory: &OwnedMemoryRegion) -> Result<u64> {
 struct Worker {
     qp: GenericQueuePair,
     cq: GenericCompletionQueue,
-    // Dropped after the queue pair, whose requests use it: the device writes the previous value of the counter here.
+    // The memory is dropped after the queue pair, whose requests use it: the device writes the previous value of the
+    // counter there.
     found: OwnedMemoryRegion,
     options: RcOptions,
     timeout: Timeout,
@@ -341,7 +342,7 @@ struct Steps {
     qp_num: u32,
     /// The value of the counter before each of its steps.
     found: Vec<u64>,
-    /// Swaps that failed because another queue pair was faster.
+    /// Number of swaps that failed because another queue pair was faster.
     failed: u64,
 }
 
@@ -431,8 +432,8 @@ fn report(
     Ok(value)
 }
 
-/// Checks that the steps, sorted by the value they found, form a sequence from `start`, each starting where the
-/// previous one ended.
+/// Checks that the steps, sorted by the value that they found, form a sequence from `start`: each step must find the
+/// value at which the previous one ended.
 fn check(steps: &[Steps], start: u64, add: u64) -> Result<()> {
     // The values are relative to the start, so that the counter may wrap.
     let mut found: Vec<u64> =

@@ -14,10 +14,11 @@ use tabled::settings::Style;
 
 /// List the GIDs of RDMA devices, which are their source addresses
 ///
-/// Prints one line per GID: the device, the port, the index in the GID table of the port, the GID, its IPv4 address if it has
-/// one, the protocol, and the network interface.
+/// Prints one line per GID: the device, the port, the index in the GID table of the port, the GID, its IPv4 address if
+/// it has one, the protocol, and the network interface.
 ///
-/// Programs that use RoCE require the index of a GID with the protocol `RoCE v2` and an address that the peer can reach.
+/// Programs that use RoCE require the index of a GID with the protocol `RoCE v2` and an address that the peer can
+/// reach.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  show_gids\n  show_gids mlx5_0\n  show_gids mlx5_0 1", max_term_width = 100)]
 struct Arguments {

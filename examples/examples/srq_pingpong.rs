@@ -1,5 +1,5 @@
-//! Messages back and forth over many reliable connections with one shared receive queue: `ibv_srq_pingpong` in Rust,
-//! which it interoperates with.
+//! Sends messages back and forth over many reliable connections with one shared receive queue. Interoperates with
+//! rdma-core's `ibv_srq_pingpong`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ struct Arguments {
     #[command(flatten)]
     message: MessageOptions,
 
-    /// Connections; each requires a receive of --rx-depth
+    /// Number of connections; each requires one receive of --rx-depth
     #[arg(short = 'q', long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     num_qp: u32,

@@ -1,4 +1,4 @@
-//! Messages back and forth over an unreliable connection: `ibv_uc_pingpong` in Rust, which it interoperates with. A
+//! Sends messages back and forth over an unreliable connection. Interoperates with rdma-core's `ibv_uc_pingpong`. A
 //! message arrives complete and once, or not at all; a send completes when the device has sent it.
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Messages back and forth as datagrams: `ibv_ud_pingpong` in Rust, which it interoperates with. The queue pair is not
+//! Sends messages back and forth as datagrams. Interoperates with rdma-core's `ibv_ud_pingpong`. The queue pair is not
 //! connected: each message has an address.
 
 use std::io::Write;
@@ -44,7 +44,7 @@ struct Arguments {
     run: RunOptions,
 }
 
-/// The Q_Key that datagrams to the queue pair carry; the C program has the same.
+/// The Q_Key that datagrams to the queue pair contain; the C program uses the same value.
 const Q_KEY: u32 = 0x1111_1111;
 
 fn main() -> ExitCode {

@@ -20,7 +20,7 @@ async fn main() -> Result<()> {
     program.map().insert(queue.rx.socket())?;
     let _attached = program.attach(&interface, AttachMode::Auto)?;
 
-    // The task owns a duplicate of the descriptor; the socket itself stays open while the rings exist.
+    // The task owns a duplicate of the descriptor. The socket itself stays open while the rings exist.
     let descriptor = queue.rx.as_fd().try_clone_to_owned()?;
     // SAFETY: the value owns its descriptor, which stays open and the same until it is dropped.
     let readable = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE)? };

@@ -48,7 +48,7 @@ pub struct ConnectionOptions {
     #[arg(short, long, value_name = "SIZE", default_value = "64", value_parser = parse_message_size)]
     pub size: u32,
 
-    /// Limit of the whole run; 0 is no limit
+    /// Limit of the whole run; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     pub timeout: Timeout,
 }
@@ -107,7 +107,7 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     found.next().with_context(|| format!("{host} has no address; check the name"))
 }
 
-/// The IP address of the first device that has one: it is part of the GID of a RoCE port.
+/// Returns the IP address of the first device that has one. The address is part of the GID of a RoCE port.
 fn own_address() -> Result<IpAddr> {
     let devices = match devices() {
         Err(error) if error.errno().raw() == libc::ENODEV => return Err(no_device_with_connections()),
@@ -127,8 +127,8 @@ fn own_address() -> Result<IpAddr> {
     )
 }
 
-/// A key for maps from identifiers to values. The value must hold the identifier, so that no other identifier gets its
-/// address.
+/// Returns a key for maps from identifiers to values. The value must hold the identifier, so that no other identifier
+/// gets the same address.
 pub fn key(id: &Arc<Identifier>) -> usize {
     Arc::as_ptr(id).addr()
 }
@@ -240,7 +240,7 @@ impl Link {
         Ok(())
     }
 
-    /// Polls, and returns the messages that arrived.
+    /// Polls the completion queue, and returns the messages that have arrived.
     ///
     /// # Errors
     ///
@@ -269,7 +269,8 @@ impl Link {
         Ok(messages)
     }
 
-    /// Requests an event for the next completion. Poll once more for completions before the request.
+    /// Requests an event for the next completion. After this call, poll once more for completions that arrived before
+    /// the request.
     ///
     /// # Errors
     ///

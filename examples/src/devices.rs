@@ -24,7 +24,7 @@ pub fn device_list() -> Result<DeviceList> {
     }
 }
 
-/// The device of this name, or all devices if `name` is absent.
+/// Returns the device of this name, or all devices if `name` is absent.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn no_device_with_connections() -> anyhow::Error {
     anyhow!("no RDMA device supports connections by IP address; {}", advice())
 }
 
-/// How to create a device of the kernel.
+/// Returns the text on how to create a device of the kernel.
 fn advice() -> String {
     let program = env::args().next().unwrap_or_else(|| "PROGRAM".to_owned());
     format!(

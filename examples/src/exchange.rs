@@ -165,7 +165,7 @@ impl Peer {
         })
     }
 
-    /// Client: reports to the server that its queue pair can receive.
+    /// Client: reports to the server that the client's queue pair can receive.
     ///
     /// # Errors
     ///

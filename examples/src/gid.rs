@@ -8,8 +8,8 @@ use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 
-/// The entry of the port's GID table with this index; without an index, the best entry of an Ethernet port, or none on
-/// InfiniBand, which requires none.
+/// Returns the entry of the port's GID table with this index. Without an index, returns the best entry of an Ethernet
+/// port; InfiniBand requires no GID, so it returns none.
 ///
 /// RoCE v2 is preferred to v1. An IPv4 address is preferred to a global IPv6 address, and that to a link-local one.
 ///

@@ -26,7 +26,8 @@ pub use waiting::{Deadline, wait_for_one, wait_readable};
 
 /// Parses the arguments, runs the program, and prints an error to standard error.
 ///
-/// The exit status is 0, 1 if `run` fails, and 2 for invalid arguments. A closed pipe (`| head`) is no failure.
+/// The exit status is 0 for success, 1 if `run` fails, and 2 for invalid arguments. A closed pipe (`| head`) is not a
+/// failure.
 pub fn program<A: Parser>(run: impl FnOnce(A, &mut dyn Write) -> anyhow::Result<()>) -> ExitCode {
     let arguments = A::parse();
     let mut out = BufWriter::new(io::stdout().lock());

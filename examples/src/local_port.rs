@@ -59,7 +59,7 @@ impl LocalPort {
         self.gid
     }
 
-    /// A line about the GID if the program chose it, not the user.
+    /// Returns a line about the GID if the program chose it instead of the user.
     pub fn note(&self) -> Option<String> {
         let entry = self.gid.filter(|_| self.is_gid_chosen)?;
         let device = self.context.name();

@@ -1,6 +1,6 @@
 //! Pseudo-random bytes for messages.
 
-/// Fills `bytes` with the sequence of `seed`, the same each time.
+/// Fills `bytes` with a sequence that depends only on `seed`.
 pub fn fill(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for word in bytes.chunks_mut(8) {

@@ -1,4 +1,4 @@
-//! Waiting for completions and descriptors, and for a limited time.
+//! Waits for completions and descriptors, for a limited time.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -74,12 +74,12 @@ impl Deadline {
         Self { limit, end: limit.0.and_then(|limit| Instant::now().checked_add(limit)) }
     }
 
-    /// The time of the deadline; `None` is never.
+    /// Returns the time of the deadline; `None` means never.
     pub fn end(&self) -> Option<Instant> {
         self.end
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub fn is_over(&self) -> bool {
         self.end.is_some_and(|end| end <= Instant::now())
     }

@@ -18,8 +18,8 @@ use sideway_examples::{device_list, devices, program};
 
 /// Print the attributes of RDMA devices and their ports
 ///
-/// Options and output are those of rdma-core's program of the same name, so that the two can be compared line by line. Unnamed
-/// values are printed as `unknown` with their number.
+/// Options and output match rdma-core's program of the same name, so that the outputs can be compared line by line.
+/// Values without a name are printed as `unknown` with their number.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Examples:\n  ibv_devinfo --list\n  ibv_devinfo -d mlx5_0 -i 1\n  ibv_devinfo -v\n  diff <(ibv_devinfo -v) <(cargo run --example ibv_devinfo -- -v)",
@@ -217,8 +217,8 @@ fn print_packets(attr: &DeviceAttr, out: &mut dyn Write) -> io::Result<()> {
     }
     let flags = attr.attr().device_cap_flags_ex;
     field(out, "device_cap_flags_ex", 2, format_args!("{flags:#X}"))?;
-    // The lower half has been printed above. The C program has no names for flushes and atomic writes, so there are
-    // none here.
+    // The lower half was printed above. The C program has no names for flushes and atomic writes, so this program
+    // prints none.
     bits(out, flags & !u64::from(u32::MAX), &[(1 << 34, "RAW_SCATTER_FCS"), (1 << 36, "PCI_WRITE_END_PADDING")])?;
     let tso = attr.tso_caps();
     writeln!(out, "\ttso_caps:\n\t\tmax_tso:\t\t\t{}", tso.max_tso())?;

@@ -1,5 +1,5 @@
-//! Many connections by IP address on one thread and one event channel, with messages back and forth on all of them:
-//! `ucmatose` of rdma-core in Rust, which it interoperates with.
+//! Makes many connections by IP address on one thread with one event channel, and sends messages back and forth on all
+//! of them. Interoperates with rdma-core's `ucmatose`.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -78,7 +78,7 @@ struct Arguments {
     #[arg(long)]
     srq: bool,
 
-    /// Limit of the whole run; 0 is no limit
+    /// Limit of the whole run; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 }
@@ -208,7 +208,7 @@ impl Connection {
         self.link.as_mut().context("no queue pair exists")
     }
 
-    /// The seed of a message, different for each.
+    /// Returns the seed of a message; each message has a different seed.
     fn seed(&self, is_client: bool, index: u32) -> u64 {
         let number = self.peer.map_or(0, |peer| peer.number);
         u64::from(number) << 32 | u64::from(index) << 1 | u64::from(is_client)
@@ -287,7 +287,7 @@ impl<'a> Connections<'a> {
             let id = event.cm_id();
             match event.kind() {
                 EventKind::AddressResolved => {
-                    // The type of service applies to the route, the ACK timeout to the queue pair.
+                    // The type of service affects the route, the ACK timeout the queue pair.
                     self.arguments.tos.map_or(Ok(()), |tos| id.set_type_of_service(tos))?;
                     self.arguments.ack_timeout.map_or(Ok(()), |code| id.set_ack_timeout(code))?;
                     id.resolve_route(STEP)?;
@@ -383,8 +383,8 @@ impl<'a> Connections<'a> {
         Ok(())
     }
 
-    /// Moves all identifiers, with their pending events, to a new channel. The old channel then closes; that of a
-    /// listener closes with the listener.
+    /// Moves all identifiers, with their pending events, to a new channel. The old channel then closes; the channel of
+    /// a listener closes with the listener.
     fn migrate(&mut self) -> Result<()> {
         let channel = EventChannel::new()?;
         for id in self.listener.iter().chain(self.members.iter().map(|connection| &connection.id)) {

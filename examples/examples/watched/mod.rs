@@ -14,7 +14,7 @@ use sideway::rdmacm::communication_manager::{Event, EventChannel};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The conditions that wake a future: events, and the error that reports the removal of the device.
+/// The conditions that wake a future: an event, or the error that reports the removal of the device.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// A channel of events. It owns its descriptor, or a reference to the owner, so the descriptor stays open and
@@ -23,7 +23,7 @@ pub(crate) trait Channel: AsRawFd {
     /// The type of its events.
     type Event;
 
-    /// The next event, if there is one.
+    /// Returns the next event, if one is pending.
     fn try_get(&self) -> Result<Option<Self::Event>>;
 }
 
@@ -69,7 +69,7 @@ impl<C: Channel> Watched<C> {
         loop {
             let mut guard = self.0.ready(INTEREST).await?;
             match guard.get_inner().try_get()? {
-                // The descriptor stays marked as ready, since more events may follow.
+                // The descriptor stays marked as ready, because more events may follow.
                 Some(event) => return Ok(event),
                 // The runtime reports only changes. An event after the attempt is a change, so no event is lost.
                 None => guard.clear_ready(),

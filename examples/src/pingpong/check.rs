@@ -1,4 +1,4 @@
-//! The bytes of a message when the data is checked.
+//! The bytes of a message, if the data is checked.
 //!
 //! The bytes of a message depend on its sender and its number. The C program sends back what it last received, and its
 //! server expects a zero at the start of every page. Every page of a message from this program therefore starts with a
@@ -57,8 +57,8 @@ pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
     bail!("message {number} has wrong data from byte {at} on; give -c on both sides")
 }
 
-/// The position where a message differs from the C program's first: a zero at the start of every page, and one value
-/// elsewhere.
+/// Returns the position at which a message differs from the first message of the C program, which has a zero at the
+/// start of every page, and the same value in all other bytes.
 fn first_of_c_differs(message: &[u8]) -> Option<usize> {
     let rest = message.get(1).copied();
     message.iter().enumerate().position(|(at, &byte)| match at % PAGE {

@@ -135,7 +135,7 @@ pub fn play(
             send(&mut peer)?;
             let remotes = receive(&mut peer)?;
             connect(&mut qps, &port, &remotes)?;
-            // The server sends its first message only after one of this side.
+            // The server sends its first message only after it has received one from this side.
             let run_loop = RunLoop::new(resources, qps, side)?;
             peer.send_done()?;
             (peer, run_loop, remotes)
@@ -158,8 +158,8 @@ pub fn play(
 
     write!(out, "{}", run_loop.run(None)?)?;
     out.flush()?;
-    // The last message is the server's. Some devices report a message before they acknowledge it, and a destroyed queue
-    // pair acknowledges nothing. The client therefore waits until the server has ended. The C programs close the TCP
+    // The server sends the last message. Some devices report a message before they acknowledge it, and a destroyed
+    // queue pair acknowledges nothing. So the client waits until the server has exited. The C programs close the TCP
     // connection before the first message.
     if options.server.is_some() {
         peer.wait_for_end();

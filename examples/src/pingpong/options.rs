@@ -44,7 +44,7 @@ pub struct MessageOptions {
 #[derive(Clone, Debug, Args)]
 #[expect(missing_docs, reason = "clap would print the text as that of the program")]
 pub struct RunOptions {
-    /// Receives posted at a time
+    /// Number of receives that are kept posted
     #[arg(short, long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub rx_depth: u32,
 
@@ -68,15 +68,15 @@ pub struct RunOptions {
     #[arg(short = 'N', long)]
     pub new_send: bool,
 
-    /// Polling verbs: ibv_poll_cq, ibv_start_poll, or the best that works
+    /// Polling verbs: ibv_poll_cq, ibv_start_poll, or the best that work
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Generic)]
     pub cq: Kind,
 
-    /// Posting verbs: ibv_post_send, ibv_wr_start, or the best that works
+    /// Posting verbs: ibv_post_send, ibv_wr_start, or the best that work
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Generic)]
     pub qp: Kind,
 
-    /// Limit of each wait for the peer; 0 is no limit
+    /// Limit of each wait for the peer; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     pub timeout: Timeout,
 }

@@ -42,7 +42,7 @@ impl Service {
 pub enum QueuePairs {
     /// Connections, each with its own peer, and the queue of their receives if they share one. Dropped in this order.
     Connected(Vec<GenericQueuePair>, Option<SharedReceiveQueue>),
-    /// One queue pair that is not connected: each message has an address.
+    /// A single queue pair that is not connected: each message has an address.
     Datagram {
         /// The queue pair.
         qp: GenericQueuePair<Datagram>,
@@ -56,7 +56,7 @@ pub enum QueuePairs {
 /// The peer of a queue pair for datagrams.
 #[derive(Debug)]
 pub enum Peer {
-    /// The program has no data of the peer.
+    /// The program has no data about the peer.
     Unknown,
     /// The queue pair number and key are available; the first message, to this port of the device, adds the path.
     Expected {

@@ -45,7 +45,7 @@ pub struct RunLoop {
     clock: Option<Clock>,
 }
 
-/// The state of one queue pair.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     /// Posted sends, and how many of them have completed.
@@ -64,7 +64,7 @@ impl Turn {
         }
     }
 
-    /// Whether this side sends next, and the buffer of the last send is free again.
+    /// Whether it is this side's turn to send, and the buffer of its last send is free again.
     fn is_own(&self, side: Side) -> bool {
         self.sent == self.posted && self.received == self.due(side)
     }
@@ -188,7 +188,7 @@ impl RunLoop {
             if let Some(connection) = connection.filter(|_| !has_ended)
                 && connection.ended()?.is_some()
             {
-                // Earlier messages of the peer may still complete.
+                // Receives of earlier messages may still complete.
                 has_ended = true;
                 let soon = now.checked_add(AFTER_THE_END);
                 deadline = Some(end.map_or(soon, |end| Some(soon.map_or(end, |soon| soon.min(end)))));

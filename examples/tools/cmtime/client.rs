@@ -299,7 +299,7 @@ impl ClientThread {
         self.failures.add(step, why.to_string(), 1);
     }
 
-    /// Fails all connections without an event in time.
+    /// Fails all connections whose event has not arrived in time.
     fn give_up(&mut self, step: Step) {
         let patience = self.patience.unwrap_or(Duration::MAX).as_secs_f64();
         for index in 0..self.connections.len() {
@@ -311,7 +311,7 @@ impl ClientThread {
     }
 }
 
-/// Whether no event that a step waits for follows this one on its connection.
+/// Whether this is the last event on its connection for which a step waits.
 fn is_last(event: &Event) -> bool {
     matches!(
         event.kind(),

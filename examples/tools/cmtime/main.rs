@@ -73,7 +73,7 @@ struct Arguments {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
 
-    /// Client: limit of a wait for the next event; 0 is no limit
+    /// Client: limit of a wait for the next event; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "150", value_parser = parse_timeout, requires = "server")]
     patience: Timeout,
 }
@@ -94,7 +94,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 #[derive(Debug)]
 struct Domain {
     context: Arc<DeviceContext>,
-    /// The builder of all queue pairs, which are alike.
+    /// The builder of all queue pairs, which have the same options.
     builder: QueuePairBuilder,
 }
 

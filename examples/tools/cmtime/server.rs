@@ -147,7 +147,7 @@ impl Server {
             }
             EventKind::Disconnected(_) => {
                 if let Some(qp) = self.remove(id) {
-                    // The client waits for this disconnect.
+                    // The client waits until this side disconnects.
                     match id.disconnect() {
                         Ok(()) => self.ended.fetch_add(1, Ordering::Release),
                         Err(error) => self.fail(id, error),

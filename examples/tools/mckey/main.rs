@@ -1,4 +1,4 @@
-//! Sends datagrams to a multicast group, or receives them: `mckey` in Rust, which it interoperates with.
+//! Sends datagrams to a multicast group, or receives them. Interoperates with rdma-core's `mckey`.
 //!
 //! ```text
 //! Members::join     Identifier::bind_addr or resolve_addr     the device
@@ -72,11 +72,11 @@ struct Arguments {
     #[arg(short, long, value_name = "HOST")]
     bind: Option<String>,
 
-    /// Queue pairs that join; each receives all messages, or sends --count
+    /// Number of queue pairs that join; each receives all messages, or sends --count
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
 
-    /// Messages that each queue pair sends, or receives in total
+    /// Number of messages that each queue pair sends, or receives in total
     #[arg(short = 'C', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
@@ -96,11 +96,11 @@ struct Arguments {
     #[arg(short = 'l', long)]
     no_loopback: bool,
 
-    /// Limit of joining, of each send, and of the wait for the first message; 0 is no limit
+    /// Limit of joining, of each send, and of the wait for the first message; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
     timeout: Timeout,
 
-    /// Receiver: limit of the wait for another message; 0 is no limit
+    /// Receiver: limit of the wait for another message; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_timeout, conflicts_with = "sender")]
     silence: Timeout,
 

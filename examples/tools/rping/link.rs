@@ -1,4 +1,4 @@
-//! A connection: connecting, posting, and waiting for completions or the end.
+//! A connection: connects, posts requests, and waits for completions or the end.
 
 use std::fmt;
 use std::os::fd::AsRawFd;
@@ -100,7 +100,7 @@ impl Link {
         self.endpoint.send(message)
     }
 
-    /// Waits for the next message, which the peer sends after it did `what`; `None` if it disconnected.
+    /// Waits for the next message, which the peer sends after it did `what`; returns `None` if the peer disconnected.
     pub(crate) fn receive(&mut self, what: fmt::Arguments<'_>) -> Result<Option<[u8; LENGTH]>> {
         self.wait(what, |endpoint| endpoint.received.take())
     }
@@ -141,7 +141,7 @@ impl Link {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), but a disconnected peer is an error.
+    /// Waits like [`wait`](Self::wait); returns an error if the peer disconnected.
     fn need<T>(&mut self, what: fmt::Arguments<'_>, take: impl FnMut(&mut Endpoint) -> Option<T>) -> Result<T> {
         match self.wait(what, take)? {
             Some(taken) => Ok(taken),

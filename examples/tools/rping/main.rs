@@ -1,4 +1,4 @@
-//! Pings with RDMA read and write over a connection by IP address: a peer of rdma-core's program of this name.
+//! Pings with RDMA read and write over a connection by IP address. Interoperates with rdma-core's program of this name.
 //!
 //! A message has 16 bytes. The client sends the address, key and size of a buffer, big-endian; a message of the server
 //! has no content.
@@ -77,7 +77,7 @@ struct Arguments {
     #[arg(short, long, default_value_t = 7174, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
-    /// Client: pings; 0 is no limit
+    /// Client: number of pings; 0 = no limit
     #[arg(short = 'C', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
     count: u32,
 
@@ -106,11 +106,11 @@ struct Arguments {
     #[arg(short, long)]
     debug: bool,
 
-    /// Limit of connecting and of each wait for the peer; 0 is no limit
+    /// Limit of connecting and of each wait for the peer; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
     timeout: Timeout,
 
-    /// Server: limit of the wait for a client; 0 is no limit
+    /// Server: limit of the wait for a client; 0 = no limit
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_timeout, conflicts_with = "client")]
     wait: Timeout,
 }
@@ -232,7 +232,7 @@ fn ping_all(arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
 fn offer(link: &mut Link, buffer: &RemoteBuffer, what: fmt::Arguments<'_>) -> Result<()> {
     link.send(&buffer.encode())?;
     match link.receive(what)? {
-        // The reply has no content.
+        // The server's reply contains no data.
         Some(_) => Ok(()),
         None => bail!("the server disconnected and did not {what}; see its error message, and give it the same -S"),
     }

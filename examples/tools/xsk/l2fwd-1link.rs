@@ -1,4 +1,4 @@
-//! Sends each packet back on the link that it came from, with its addresses exchanged.
+//! Sends each packet back on the link from which it came, with its Ethernet addresses exchanged.
 
 mod support;
 

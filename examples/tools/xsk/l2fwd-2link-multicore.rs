@@ -1,4 +1,4 @@
-//! Forwards packets between pairs of queues, each pair on a processor of its own.
+//! Forwards packets between pairs of queues, each pair on its own processor.
 
 mod support;
 

@@ -150,7 +150,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Prints how many packets the kernel dropped in front of each socket.
+    /// Prints how many packets the kernel dropped before each socket.
     pub(crate) fn report_losses(&self) -> Result<()> {
         for (link, socket) in &self.sockets {
             let Statistics { rx_dropped: without_buffer, rx_ring_full: ring_full, .. } = socket.statistics()?;
@@ -209,12 +209,12 @@ pub(crate) fn open_pair(options: &Options, links: &[Link; 2]) -> Result<[Queue; 
     Ok([open(&links[0], half)?, open(&links[1], half)?])
 }
 
-/// Forwards between two links with one UMEM until Ctrl-C.
+/// Forwards packets between two links with one UMEM until Ctrl-C.
 pub(crate) fn forward(options: &Options, queues: &mut [Queue; 2], counters: [&Counter; 2]) -> Result<()> {
     while !is_stopped() {
         let [a, b] = &mut *queues;
         let moved = pass(options, a, b, counters[0])? + pass(options, b, a, counters[1])?;
-        // A call sends 32 packets before Linux 6.17, so some may be left.
+        // Before Linux 6.17, one call sends 32 packets, so some may be left.
         let is_idle = moved == 0 && a.tx.pending() == 0 && b.tx.pending() == 0;
         if is_idle && !options.busy_poll {
             wait(&[&a.rx, &b.rx])?;
@@ -379,7 +379,7 @@ impl Entry {
 
     pub(crate) fn number(&self, key: &str) -> Result<u32> {
         let text = self.text(key)?;
-        text.parse().with_context(|| format!("`{key}: {text}` is no number"))
+        text.parse().with_context(|| format!("`{key}: {text}` is not a number"))
     }
 
     /// Returns the link whose keys begin with this prefix.
@@ -389,7 +389,7 @@ impl Entry {
     }
 }
 
-/// Reads a list of entries: each begins with `-` and has a `key: value` a line, as in YAML.
+/// Reads a list of entries. As in YAML, each begins with `-` and has one `key: value` per line.
 pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read {}; name a file with --config-file", path.display()))?;
@@ -403,8 +403,9 @@ pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>> {
             continue;
         }
         let pair = line.split_once(':').zip(entries.last_mut());
-        let ((key, value), entry) = pair
-            .with_context(|| format!("{}: `{line}` is no `key: value` of an entry that `-` begins", path.display()))?;
+        let ((key, value), entry) = pair.with_context(|| {
+            format!("{}: `{line}` is not a `key: value` of an entry; begin each entry with `-`", path.display())
+        })?;
         entry.0.push((key.trim().to_owned(), value.trim().trim_matches('"').to_owned()));
     }
     ensure!(!entries.is_empty(), "{} has no entry; --help has an example", path.display());

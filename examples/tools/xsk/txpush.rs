@@ -12,7 +12,7 @@ use xsk::{Pool, TxQueue};
 use self::support::{Counter, OneLink, Options, is_stopped, run, stop, work};
 
 const ABOUT: &str = "\
-Sends Ethernet broadcasts of EtherType 0x88b5 (local experiments) as fast as the link takes them, or at a rate, and prints the rate once a \
+Sends Ethernet broadcasts of EtherType 0x88b5 (local experiments) as fast as the link accepts them, or at a rate, and prints the rate once a \
 second. It attaches no XDP program, so --skb and --drv have no effect.";
 
 const RIGHTS: &str = "\
@@ -21,7 +21,7 @@ usual limit of locked memory.
 
 Exit status: 0 after Ctrl-C or --count packets, 1 on failure, 2 for invalid arguments.";
 
-/// How long packets may wait for their completion after the end.
+/// How long the program waits at the end for the completions of its packets.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Send packets, and print the rate
@@ -91,7 +91,7 @@ fn prepare(pool: &mut Pool, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sends until the end, then waits for the completions.
+/// Sends until the end of the run, then waits for the completions.
 fn push(arguments: &Arguments, queue: &mut TxQueue, pool: &mut Pool, counter: &Counter) -> Result<()> {
     let (batch, len) = (arguments.options.batch(), usize::from(arguments.packet_size));
     let started = Instant::now();
