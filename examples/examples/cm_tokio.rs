@@ -77,7 +77,8 @@ async fn run_both(options: &ConnectionOptions, role: Role, out: &mut dyn Write) 
     let stop = Notify::new();
     let made = async {
         let made = make(options, &channel, role.source, destination).await;
-        // A failed connection may not have sent its request. Stop this program's listener, which would wait for it.
+        // A failed connection may not have sent its request. Stop this program's listener, which would otherwise wait
+        // for that request.
         if !made.failures.is_empty() {
             stop.notify_one();
         }

@@ -26,7 +26,7 @@ pub(super) struct Clock {
     count: u32,
     /// Cycles in a millisecond, if the device reports them.
     kilohertz: Option<u64>,
-    /// The bits of the clock, from the lowest.
+    /// A mask of the bits that the device's clock has, beginning with the lowest.
     mask: u64,
 }
 

@@ -182,7 +182,7 @@ struct ClientThread {
     destination: SocketAddr,
     timeout: Duration,
     parameter: ConnectionParameter,
-    /// Set from the step that creates queue pairs.
+    /// `None` until the step that creates queue pairs.
     domain: Option<Arc<Domain>>,
     connections: Vec<Connection>,
     /// The limit of retries in a step.

@@ -84,7 +84,7 @@ impl Next {
             let Some(both) = both else {
                 break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
             };
-            // Fails only if the receiving thread has ended; it then needs no answers.
+            // Sending fails only if the receiving thread has ended, and then that thread needs no answers.
             _ = merged.send(both.clone());
             upstream.frame(&Frame::Have(both))?;
         };

@@ -75,7 +75,7 @@ pub enum Reply {
     Listening {
         /// The port.
         port: u16,
-        /// The addresses of the far side that it can determine.
+        /// The addresses at which the far side may be reachable, as far as it can determine them.
         addresses: Vec<String>,
     },
     /// Progress: bytes and files that were listed, bytes and files that are done, and whether the list is complete.

@@ -72,7 +72,8 @@ impl Walk<'_> {
         Walk { origin, filter, keep, recursive, sums, links: HashMap::new() }
     }
 
-    /// Reads an entry by its path. Links are followed if the operator named them. `id` is its future number.
+    /// Reads an entry by its path. Links are followed if the operator named them. `id` is the number that the entry
+    /// will have.
     ///
     /// # Errors
     ///

@@ -92,7 +92,8 @@ pub(super) struct Identifier {
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
-    /// Whether ready-to-use failed; the end of the connection is then not reported.
+    /// Whether this side failed to confirm the peer's acceptance (ready-to-use). If so, the end of the connection is
+    /// not reported.
     pub(super) failed: bool,
     /// The private data of `rdma_create_ep`.
     pub(super) connect_data: Vec<u8>,

@@ -43,7 +43,7 @@ thread_local! {
 pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
-    /// Whether any session exists. If not, a poll checks nothing else.
+    /// Whether any session exists. Without sessions, a poll checks nothing else.
     has_sessions: AtomicBool,
     /// Whether a program has polled since the thread's last check.
     polled: AtomicBool,

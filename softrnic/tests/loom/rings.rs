@@ -147,7 +147,7 @@ fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn records_are_read_once_in_order_and_complete() {
     /// The payload length of each record. The payload of the first record wraps around, and so do the words of the
-    /// fourth. The third takes the place of the first once that is read, and the fourth that of the second.
+    /// fourth. Once the first record is read, the third takes its place; the fourth takes the place of the second.
     const LENGTHS: [usize; 4] = [2 * LINE + 1, LINE, LINE, LINE];
     const TRIES: usize = 4;
 

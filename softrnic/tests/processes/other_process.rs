@@ -24,7 +24,7 @@ pub(crate) fn setup(kind: ibv_qp_type) -> Setup {
     Setup { kind, bytes: BYTES, timeout: 10, retry_cnt: 3, ..Setup::default() }
 }
 
-/// The service of a role.
+/// Returns the transport service that a role tests.
 fn kind_of(role: &str) -> ibv_qp_type {
     match role {
         "uc" => ibv_qp_type::IBV_QPT_UC,

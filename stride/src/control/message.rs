@@ -124,7 +124,7 @@ messages! {
     11 "done" Done(Done) by read;
     /// Server, if the client measures nothing: an interval has ended.
     18 "interval" Interval(Interval) by read;
-    /// Server: its part has ended, with its figures.
+    /// Server: the step has ended on this side; contains its figures.
     12 "figures" Figures(Option<Figures>) by read;
     /// Server, with validation: its received messages are correct.
     16 "checked" Checked;

@@ -86,7 +86,7 @@ impl Scale {
         *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(both());
     }
 
-    /// The scale by the calibration so far, which becomes more precise with time.
+    /// Returns the scale according to the calibration so far; the calibration becomes more precise with time.
     pub(crate) fn now() -> Self {
         // Determines the source.
         Tsc::now();

@@ -123,7 +123,7 @@ pub struct BulkFrame<'f> {
     pub id: u32,
     /// Index among the call's attachments and targets.
     pub index: usize,
-    /// What the frame contains or requests.
+    /// Whether the frame contains bytes, requests them, or reports that they are unavailable.
     pub operation: BulkOperation,
     /// The offset of the bytes within the attachment or target.
     pub offset: u64,

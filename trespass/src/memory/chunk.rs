@@ -58,7 +58,7 @@ impl Memory {
         let region = domain.map(|domain| {
             let address = pages.first().as_ptr().expose_provenance();
             // SAFETY:
-            // - `drop` unmaps the bytes after the registration has ended, or not at all.
+            // - `drop` unmaps the bytes only if the registration has ended.
             // - The backend owns each buffer that the device may write, and holds no reference to its bytes during that
             //   time. Only the backend binds windows, to buffers that it owns until the key is revoked.
             // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the

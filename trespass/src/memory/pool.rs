@@ -202,7 +202,8 @@ impl Shared {
             let chunk = Arc::new(Chunk::new(memory, stride, Arc::clone(&self.lists), (size as usize, index)));
             let of = Arc::clone(&chunk);
             let pieces = (0..chunk.count()).map(move |number| {
-                // SAFETY: the strides of a chunk do not overlap, and each number comes once. A mapping begins as zeros.
+                // SAFETY: the strides of a chunk do not overlap, and the iterator yields each number once. A mapping is
+                // initially zero.
                 Box::new(unsafe { Piece::new(Arc::clone(&of), of.at(number), stride) })
             });
             (chunk, pieces)

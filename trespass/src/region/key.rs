@@ -30,8 +30,8 @@ impl RegionKey {
         self.is_writable
     }
 
-    /// The key as bytes: address and length, 8 bytes each, key, 4 bytes, all little-endian; 1 if it is writable; three
-    /// zeros.
+    /// Encodes the key: the address (8 bytes), the length (8 bytes) and the key (4 bytes), all little-endian; a byte
+    /// that is 1 if the region is writable; three zero bytes.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..8].copy_from_slice(&self.remote.address.to_le_bytes());

@@ -61,7 +61,7 @@ pub(crate) struct Region {
     mapping: Mapping,
     holders: AtomicU32,
     /// After all holders have added their numbers: how many frames the program has, including those in pools. Before
-    /// that, a partial sum modulo 2³².
+    /// that, it is a partial sum modulo 2³².
     outside: AtomicU32,
     /// The first frame of the list of dropped frames. Each frame of the list has the next one in its first bytes.
     dropped: AtomicU32,
@@ -145,7 +145,7 @@ impl Region {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn put_back(region: NonNull<Region>, addr: u64) {
-    // SAFETY: a frame keeps the region.
+    // SAFETY: a frame keeps the region alive.
     let this = unsafe { region.as_ref() };
     let start = (addr & this.start_mask) as u32;
     // SAFETY: the frame is being dropped.
@@ -246,7 +246,8 @@ impl Drop for Holder {
         self.outside.fetch_add(1, Ordering::Relaxed);
         let mut count = 1;
         self.walk(self.dropped.swap(CLOSED, Ordering::AcqRel), |_| count += 1);
-        // SAFETY: this was the last holder; the dropped frames and the guard are given up.
+        // SAFETY: this was the last holder, and it counts the dropped frames and the guard, which nothing uses any
+        // more.
         unsafe { leave(self.region, count) };
     }
 }

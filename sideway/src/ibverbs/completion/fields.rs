@@ -34,7 +34,7 @@ bitflags::bitflags! {
         /// The completion time, in nanoseconds of the wall clock.
         const CompletionTimestampWallclock = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
 
-        /// The first seven: every extended queue of this crate has a reader for them.
+        /// The seven fields of the basic completion. Every extended queue of this crate has functions to read them.
         const StandardFlags = IBV_WC_STANDARD_FLAGS as u64;
         // Unnamed bits are kept.
         const _ = !0;

@@ -153,7 +153,7 @@ fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
     let errno = if ret > 0 { errno_of(ret) } else { last_errno() };
     let error = VerbError::new(VERB, errno);
     if matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS) {
-        // The driver did not try.
+        // The driver has changed nothing.
         return ReregisterError { error, region: SurvivingRegion::Old };
     }
     let (region, error) = match code(ret) {

@@ -82,7 +82,7 @@ impl QueuePairBuilder {
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// Creates a builder for queue pairs of a service: of the first of these types unless another is set.
+    /// Creates a builder for queue pairs of a service. The first of these types is the default.
     ///
     /// # Safety
     ///

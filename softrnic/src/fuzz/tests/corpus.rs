@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A function of `fuzz`, which returns whether it accepted the input.
 pub(super) type Target = fn(&[u8]) -> bool;
 
-/// Runs all inputs of the targets. Each target has good and bad ones.
+/// Runs all inputs of the targets. Each target has valid and invalid inputs.
 pub(super) fn replay(targets: &[(&str, Target)]) {
     for (name, target) in targets {
         let [good, bad] = replay_one(&corpus().join(name), *target);

@@ -59,7 +59,7 @@ struct Session {
     shared: Arc<Shared>,
     producer: Producer,
     consumer: Consumer,
-    /// Whether it sends the requests.
+    /// Whether this peer sends the requests.
     is_requester: bool,
 }
 

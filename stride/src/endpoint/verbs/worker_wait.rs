@@ -163,7 +163,7 @@ mod tests {
         // All is read, so it sleeps until due.
         let (last_message, due) = (wait.last_message, Instant::now() + 2 * PAUSE);
         assert!(wait.wait(Some(due)) && wait.last_message == last_message && Instant::now() >= due);
-        // End of file stays readable.
+        // A closed connection stays readable.
         drop(writer);
         assert!(wait.wait(None) && wait.last_message > last_message);
         wait.ignore_peer();

@@ -219,7 +219,8 @@ fn peer_without_a_common_version_is_refused() {
 
 #[test]
 fn hello_of_other_queue_pairs_is_refused() {
-    // The numbers of this side and the peer, as this side and its peer know them; 0 is unknown.
+    // For each case: the queue pair numbers (own, peer's) that this side has, then the numbers (own, peer's) that its
+    // peer has; 0 means unknown.
     let cases = [
         ((5, 6), (6, 5), true),
         ((5, 0), (6, 5), true),

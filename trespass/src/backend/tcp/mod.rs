@@ -246,7 +246,7 @@ impl Backend for Tcp {
             value.end(deadline);
             self.unsettled += 1;
         } else {
-            // It has neither sent nor received.
+            // The link has neither sent nor received anything.
             self.links[link.index as usize] = None;
             self.ended.push((link, Ended::Closed));
         }

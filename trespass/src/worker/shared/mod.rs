@@ -398,7 +398,7 @@ impl Shared {
         (id, what): (ConnectionId, Awaited),
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
-        // Registers first, so that a wake-up that becomes due in `prepare` reaches this call.
+        // Registers the call first: if `prepare` finds that it can continue, it wakes this call.
         core.worker.register_call(id, what, &self.nudge_waker);
         let time = match core.worker.prepare() {
             Ok(time) if time != Duration::ZERO => time.min(most),

@@ -20,7 +20,7 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER, psn_after};
 use crate::wire::transport::Carrier;
 
-/// Reads of the socket at a time, so that a fast peer does not delay the others.
+/// Maximum number of reads of one socket before the others have their turn, so that a fast peer does not delay them.
 const MAX_READS: usize = 4;
 /// Time for which a Send waits for a receive, so that its sender needs no credits, as with retries on InfiniBand.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -113,7 +113,7 @@ impl Fake {
         (LIVE.get(), RETAINED.get())
     }
 
-    /// The functions called since the last call of this.
+    /// Returns the CUDA functions that were called since the last call of this method.
     pub(in crate::endpoint::verbs) fn calls(self) -> Vec<&'static str> {
         CALLS.take()
     }
