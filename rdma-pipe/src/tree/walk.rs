@@ -115,8 +115,9 @@ impl Walk<'_> {
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
-    /// Lists a directory in parts. `first` numbers the entries of a part, and returns the number of the first entry.
-    /// Failed entries are passed to `failed`. A directory that changes or cannot be read is not whole.
+    /// Lists a directory in parts. The first entry has the number `next`. Each part is passed to `take`, which returns
+    /// the number that its first entry has received. Failed entries are passed to `failed`. A directory that changes or
+    /// cannot be read is not whole.
     pub fn list(
         &mut self,
         directory: &Path,

@@ -35,8 +35,8 @@ macro_rules! done {
 }
 
 impl Cuda {
-    /// Returns the driver, with its context current on this thread. `None` without a GPU: it prints a message, and the
-    /// test ends.
+    /// Returns the driver, with its context current on this thread. Without a GPU, prints a message and returns `None`;
+    /// the test then ends.
     pub(crate) fn open() -> Option<&'static Self> {
         static CUDA: OnceLock<Result<Cuda, String>> = OnceLock::new();
         match CUDA.get_or_init(Self::load) {

@@ -1,4 +1,4 @@
-//! Endpoints without devices, which compute figures from the plan. Tests of everything but the loops use them.
+//! Endpoints without devices, which compute figures from the plan. All tests use them, except those of the loops.
 
 use std::os::fd::BorrowedFd;
 use std::thread::{sleep, yield_now};

@@ -7,7 +7,7 @@ const MOST: u32 = 65536;
 ///
 /// # Errors
 ///
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if number < MOST => Ok(number),

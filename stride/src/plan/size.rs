@@ -10,7 +10,7 @@ pub const MOST_SIZES: usize = 4096;
 ///
 /// # Errors
 ///
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);

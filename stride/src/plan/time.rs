@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

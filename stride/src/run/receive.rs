@@ -221,7 +221,7 @@ pub(crate) fn take_count<C: Poll>(
     // Messages when the window started; messages in it at the last look, and the time of that look.
     let (mut before, mut counted, mut last) = (0, 0, begun);
     let (mut reported, mut quiet, mut stopped) = (0, None, None);
-    // The last look. It is not late if nothing has arrived since.
+    // The time of the last look, even if it found no new messages (unlike `last`).
     let mut looked = begun;
     while receives.taken < all {
         if receives.take()? == 0 && receives.rest(&mut idle)? {

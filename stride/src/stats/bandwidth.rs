@@ -198,7 +198,7 @@ impl Bandwidth {
         if receiver.messages > 0 && receiver.seconds > 0.0 {
             return Self { sent, arrived, cpu, ports, ..receiver.clone() };
         }
-        // The arrivals have no window of their own.
+        // The receiver has measured no window for the arrivals.
         match arrived {
             Some(count) => Self { arrived, intervals: Vec::new(), ports, ..self.part(count) },
             None => Self { ports, ..self.of_ports(self.by_port(receiver, Self::reached)) },

@@ -273,8 +273,8 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Returns the default endpoint of the current tokio runtime. It starts with its first use, and ends after its
-    /// last.
+    /// Returns the default endpoint of the current tokio runtime. The endpoint starts when it is first used, and ends
+    /// after its last use.
     ///
     /// # Errors
     ///

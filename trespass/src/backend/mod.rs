@@ -163,7 +163,7 @@ pub(crate) trait Backend {
     fn disconnect(&mut self, link: LinkId);
 
     /// Removes requests from the front and posts them, as many as fit into the send queue, as one list with one
-    /// doorbell. Before `established`, removes none. For a failed link, removes all and reports `ended`.
+    /// doorbell. Before `established`, removes none. If the link has failed, removes all requests and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
     /// Posts a SEND of both parts inline, if they fit and no request of the link is waiting. Returns whether the SEND
     /// was posted.

@@ -1,4 +1,4 @@
-//! An owned frame, and the token of which packets and sent frames consist.
+//! An owned frame, and the token that a packet or a sent frame contains.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -63,7 +63,7 @@ fn packets_at_the_edges_of_aligned_frames_are_sent() {
 #[test]
 fn packets_at_the_edges_of_unaligned_frames_are_sent() {
     edges_are_sent(4096, true);
-    // The nearest to the kernel's 4001: a frame starts at a multiple of 8.
+    // The kernel's own test uses 4001. A frame starts at a multiple of 8, and 4008 is the nearest one above.
     edges_are_sent(4008, true);
 }
 

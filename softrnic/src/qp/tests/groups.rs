@@ -130,7 +130,7 @@ fn only_the_timed_out_process_misses_the_datagram() {
     party.wires[2].set_space(9);
     assert_eq!(party.sender.sent_statuses(), [(2, SUCCESS)]);
     assert_eq!((party.received(1), party.received(2)), (vec![(2, 2)], vec![(1, 1), (2, 2)]));
-    // It has space again, so later datagrams wait for it again.
+    // The first wire has space again, so later datagrams wait for it again.
     party.wires[0].set_space(1);
     party.send(3);
     party.send(4);

@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
         return none_in(&queue.queue);
     }
     let taken = queue.queue.drain(most, |at, completion| {
-        // SAFETY: C's promise: `num_entries` are writable, and `at` is less.
+        // SAFETY: C's promise: `num_entries` elements are writable, and `at` is less than that.
         unsafe { wc.add(at).write(as_c(&completion)) };
     });
     // Lossless: at most `num_entries`.

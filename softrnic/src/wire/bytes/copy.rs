@@ -333,8 +333,8 @@ mod tests {
         let mut at = offset;
         let piece = |&length: &usize| {
             assert!(at + length <= bytes.len() * 8);
-            // SAFETY: bytes of the slice. It outlives the segments in the tests below, and is not used until they are
-            // dropped.
+            // SAFETY: the bytes belong to the slice. In the tests below, the slice outlives the segments and is not
+            // used before they are dropped.
             let segment = unsafe { Segment::of_raw(start.add(at), length) };
             at += length;
             segment

@@ -39,7 +39,7 @@ pub(super) struct WorkerResources {
 }
 
 impl WorkerResources {
-    /// For the thread with this index, with `count` queue pairs.
+    /// Creates the resources of the thread with this index, which has `count` queue pairs.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,

@@ -187,7 +187,7 @@ impl Verbs {
         id.connect(&parameter).map_err(verb)
     }
 
-    /// Stores a link that has a queue pair in the tables.
+    /// Adds a link, which has a queue pair by now, to the tables.
     fn settle(&mut self, link: Link) {
         self.links.by_number.insert(link.qp_number, link.id);
         // Reserves an entry for the request that marks the end.

@@ -107,7 +107,7 @@ impl Verbs {
         count
     }
 
-    /// Ends a link for whose queue pair no flush is pending.
+    /// Ends a link whose queue pair has no pending flush.
     fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let id = link.id;
         self.links.by_number.remove(link.qp_number);
