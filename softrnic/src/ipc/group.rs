@@ -70,7 +70,7 @@ fn prefix(group: Gid) -> String {
     name
 }
 
-/// Parses the blocks of a group from the list, each once. The names may come from any user.
+/// Returns the block numbers of a group that the list of names contains, each once. The names may come from any user.
 pub(super) fn listed(names: &str, group: Gid) -> BTreeSet<u32> {
     let prefix = format!("@{}", prefix(group));
     let block = |line: &str| {

@@ -112,7 +112,8 @@ impl Memory {
         if window.domain != domain.number() {
             return Err(Fault::Domain);
         }
-        // A window of type 2 must be invalidated before it is bound again. A bind of zero bytes does not unbind it.
+        // A window of type 2 must be invalidated before it is bound again. Unlike with type 1, a bind of zero bytes
+        // does not unbind it.
         if window.is_type_2 && (matches!(*binding, Binding::Bound(_)) || bind.length == 0) {
             return Err(Fault::Rights);
         }

@@ -51,7 +51,8 @@ impl DeviceMemory {
     /// `host` is readable, or writable if `is_to_host`, for `length` bytes.
     unsafe fn transfer(&self, offset: u64, host: *mut c_void, length: usize, is_to_host: bool) -> Result<(), Errno> {
         let own = ptr::with_exposed_provenance_mut(self.range(offset, length)?);
-        // SAFETY: `range` has checked the buffer, and the caller's promise; both segments end with this function.
+        // SAFETY: `range` has checked the device memory, and the caller guarantees that `host` is accessible. Both
+        // segments are dropped in this function.
         let (own, host) = unsafe { (Segment::of_raw(own, length), Segment::of_raw(host.cast(), length)) };
         let (from, to) = if is_to_host { (own, host) } else { (host, own) };
         copy(&[from], &[to]).map_err(|_| Errno::FAULT)

@@ -81,8 +81,8 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     /// serves a single QP.
     fn settle(&self) {}
 
-    /// Ends a connection whose QP has failed or was disconnected, after all packets put so far. Implemented only by a
-    /// carrier that serves a single QP. Takes no lock of a QP.
+    /// Ends a connection whose QP has failed or was disconnected, after all packets that were put so far. Implemented
+    /// only by a carrier that serves a single QP. Takes no lock of a QP.
     fn end(&self) {}
 }
 

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn tr_accept(
 ///
 /// # Safety
 ///
-/// As for [`tr_listener_port`]; it is not used afterwards.
+/// As for [`tr_listener_port`]. The listener must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
     if !listener.is_null() {

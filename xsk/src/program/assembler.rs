@@ -80,7 +80,7 @@ impl Assembler {
         self.add(0x55, register, 0, 0, value);
     }
 
-    /// A jump whose target `land` sets: `if register == value`, or always.
+    /// Adds a jump, taken if `register == value`, or always; `land` sets its target.
     fn jump_if(&mut self, condition: Option<(u8, i32)>) -> usize {
         let (code, register, value) = condition.map_or((0x05, 0, 0), |(register, value)| (0x15, register, value));
         self.add(code, register, 0, 0, value);

@@ -155,7 +155,7 @@ impl Socket {
 
     /// If the interface was removed, a socket reports this only once, and is never ready again.
     fn check_device(&self) -> Result<(), Error> {
-        // SAFETY: any bytes are an integer.
+        // SAFETY: an `i32` may have any bytes.
         let read = unsafe { sys::get_option::<i32>(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
         match read {
             Ok((0, _)) => Ok(()),

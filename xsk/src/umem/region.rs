@@ -168,7 +168,7 @@ pub(crate) unsafe fn put_back(region: NonNull<Region>, addr: u64) {
 ///
 /// No holder is left, and the caller no longer uses the frames or guards that it subtracts.
 unsafe fn leave(region: NonNull<Region>, count: u32) {
-    // SAFETY: what the caller gives up has kept the region until here.
+    // SAFETY: the frames or guards that the caller gives up have kept the region alive until here.
     if unsafe { region.as_ref() }.outside.fetch_sub(count, Ordering::Release) == count {
         fence(Ordering::Acquire);
         // SAFETY: `Holder::new` has made the box; no holder and no frame is left.

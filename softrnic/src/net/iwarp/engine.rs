@@ -223,7 +223,7 @@ impl Engine {
         loop {
             if self.is_polled.load(Ordering::SeqCst) {
                 nap(reactor);
-                // The other events of the reactor, because programs serve only the connections.
+                // Serves the reactor's other events, because polling programs serve only the connections.
                 self.serve_ready(reactor, Some(Duration::ZERO));
                 self.serve_notified();
                 if !self.has_polled.swap(false, Ordering::SeqCst) {

@@ -81,7 +81,7 @@ fn refused_read_comes_after_the_data_of_an_earlier_one() {
     assert_eq!(kinds.collect::<Vec<_>>(), [(0, "data"), (0, "done"), (1, "refused")]);
 }
 
-/// A carrier whose peer sends at the moment of its end.
+/// A carrier whose peer sends while the carrier ends.
 #[derive(Debug, Default)]
 struct Ending {
     number: AtomicU32,

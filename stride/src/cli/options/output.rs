@@ -61,7 +61,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether results also go to files or limits.
+    /// Whether results are also written to files, or compared with limits.
     pub fn has_other_outputs(&self) -> bool {
         let files = [&self.json, &self.csv, &self.plot, &self.compare];
         let has_limits = self.min_gbps.is_some() || self.min_mpps.is_some() || self.max_p99.is_some();

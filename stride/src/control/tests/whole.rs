@@ -317,7 +317,7 @@ fn sending_server_completes_its_messages() {
     }
 }
 
-/// A factory prefix endpoints log their calls, and wait for late messages for longer than the shortest time-out.
+/// Opens endpoints that log their calls, and that wait for late messages for longer than the shortest time-out.
 #[derive(Default)]
 struct Waiting {
     fake: Fake,

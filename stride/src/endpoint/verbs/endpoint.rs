@@ -85,7 +85,7 @@ impl VerbsEndpoint {
         Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
     }
 
-    /// Checks that what `place` names exists.
+    /// Checks that the devices, processors and GPUs that `place` names exist.
     pub(super) fn look(place: &SideConfig) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
         let places = place.each_port();

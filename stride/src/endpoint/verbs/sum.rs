@@ -37,7 +37,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
     Some(Figures::Bandwidth(Bandwidth { ports, ..bandwidth }))
 }
 
-/// The result of some threads.
+/// Returns the combined result of some threads.
 fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;

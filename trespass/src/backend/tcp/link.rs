@@ -119,7 +119,7 @@ impl Link {
         Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
     }
 
-    /// Accepts the connection. The worker has decided to.
+    /// Accepts the connection, as the worker has decided.
     pub(super) fn answer(&mut self, hello: &[u8]) {
         self.handshake = handshake(HELLO, hello);
         self.state = State::Answered;
@@ -131,7 +131,8 @@ impl Link {
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Posts a record. It overtakes answers that were not begun, because the peer may wait for its credits.
+    /// Posts a record. The record is sent before answers that were not begun, because the peer may be waiting for the
+    /// credits in it.
     pub(super) fn push(&mut self, record: Record) {
         let after = self.queue.iter().rposition(|record| !record.is_answer()).map_or(0, |at| at + 1);
         self.queue.insert(after.max(usize::from(self.written != 0)), record);

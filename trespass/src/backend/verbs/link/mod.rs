@@ -55,7 +55,7 @@ pub(super) struct Link {
     /// Reads that were requested after the link failed.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
-    /// The number of the first request, to which a count is added.
+    /// The upper part of the `wr_id`s of this link; the lower part counts its requests.
     number: u64,
     pub(super) state: State,
     pub(super) qp_number: u32,
