@@ -41,7 +41,7 @@ pub fn wait_for_one<T>(
 ///
 /// # Errors
 ///
-/// Those of `poll(2)` other than a signal.
+/// The errors of `poll(2)`, except an interruption by a signal.
 pub fn wait_readable(fds: &[RawFd], deadline: Option<Instant>) -> io::Result<()> {
     let entry = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut entries: Vec<_> = fds.iter().map(entry).collect();

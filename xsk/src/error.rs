@@ -142,7 +142,7 @@ impl Error {
         }
     }
 
-    /// This error with a cause that the caller has found.
+    /// Returns this error with the kind and the cause that the caller has found.
     pub(crate) fn because(mut self, kind: ErrorKind, cause: String) -> Self {
         (self.kind, self.cause) = (kind, Cow::Owned(cause));
         self

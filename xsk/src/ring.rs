@@ -279,11 +279,11 @@ pub(crate) fn transfer<A: Copy, B: Copy, D>(
         let mut taken = count;
         let mut refused = None;
         for at in 0..count {
-            // SAFETY: the position is within the stretch. The producer has published this entry and gets it back when
-            // the batch is dropped.
+            // SAFETY: the position is within the run of entries. The producer has published this entry and gets it back
+            // when the batch is dropped.
             let entry = unsafe { from.slots.read(from.at + bytes::<A>(at)) };
             match pass(entry) {
-                // SAFETY: the position is within the stretch. The consumer has released this entry.
+                // SAFETY: the position is within the run of entries. The consumer has released this entry.
                 Ok(entry) => unsafe { to.slots.write(to.at + bytes::<B>(at), entry) },
                 Err(entry) => {
                     refused = Some((at, entry));

@@ -52,7 +52,7 @@ impl QueuePairBuilder<ScalableReliableDatagram> {
         attr.driver_qp_type = sys::EFADV_QP_DRIVER_TYPE_SRD;
         let size = size_of::<efadv_qp_init_attr>() as u32;
         // SAFETY: the library creates an SRD queue pair from the attributes, in their domain and with their queues, or
-        // returns null. It receives the size of its struct. Nothing is attached.
+        // returns null. The call passes the size of the struct to the library. Nothing is attached.
         let built = unsafe {
             builder.build_with(
                 VERB,

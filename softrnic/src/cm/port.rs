@@ -116,7 +116,7 @@ impl Port {
         host: Host,
         mine: impl Fn(u16, Host) -> bool,
     ) -> Result<Self, Errno> {
-        // Binds first, then checks, so that of two concurrent overlapping binds each sees the other.
+        // Binds first and checks afterwards, so that two concurrent overlapping binds detect each other.
         let socket = bound(space, number, host).map_err(|errno| match errno {
             Errno(libc::EADDRINUSE) => host.in_use(host),
             errno => errno,

@@ -284,7 +284,7 @@ fn device_memory_is_copied_and_registered() {
         assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
 
         assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
-        // Beyond the end, and an empty range.
+        // Ranges beyond the end, and an empty range.
         for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8), (8, 0)] {
             assert!(reg_dm_mr(bench.pd, dm, offset, length, 1 | ZERO_BASED).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));

@@ -28,7 +28,7 @@ use crate::stats::{Figures, Interval};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Measures and makes all requests.
+    /// Requests the tests, and measures.
     Client,
     /// Serves the client.
     Server,

@@ -125,7 +125,7 @@ impl Poll for Late<'_> {
 fn timed_window_counts_completions_whenever_posted() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut qp = [qp!(near, far, Write, 4)];
-    // A tenth of the time, the limit for a completion, is far longer.
+    // The time limit for a completion, a tenth of the test's duration, is far longer than this.
     let period = Duration::from_millis(2);
     let mut late =
         Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), reported: Vec::new() };

@@ -63,7 +63,7 @@ fn commands_of_the_readme_print_what_it_shows() {
     assert!(is_well && out.lines().eq(lines.iter().copied()), "{out}{errors}");
     let (is_well, out, errors) = output(with(load));
     assert!(is_well && out.contains("64 callers: "), "{out}{errors}");
-    // TCP, as the README describes it: the second of the lines has another number.
+    // Over TCP. The README states that the second line then has another number.
     let mut command = with(client);
     command.env("SOFTRNIC_DEVICES", "0");
     let (is_well, out, errors) = output(command);

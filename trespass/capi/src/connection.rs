@@ -194,7 +194,7 @@ pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
 ///
 /// # Safety
 ///
-/// As for [`tr_message_data`]; it is not used afterwards.
+/// As for [`tr_message_data`]. The message must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
     if !message.is_null() {

@@ -73,7 +73,7 @@ pub(crate) struct Abilities {
     pub(crate) segment: u32,
     /// Capacity of the shared receive queue.
     pub(crate) receives: u32,
-    /// Maximum number of outstanding reads of a link; 0 0 if the backend does not support [`Request::Read`]. Without
+    /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`]. Without
     /// reads there is no rendezvous.
     pub(crate) reads: u16,
     /// Whether `Request::Probe` probes the peer's NIC. If false, the connection sends PING frames instead.

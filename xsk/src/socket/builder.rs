@@ -213,7 +213,7 @@ struct Opening {
     fd: Arc<OwnedFd>,
     layouts: [Layout; 4],
     budget: u32,
-    /// A bound socket with the same UMEM, and whether that has multi-buffer.
+    /// A bound socket with the same UMEM, and whether multi-buffer is enabled on that socket.
     shared: Option<(Arc<OwnedFd>, bool)>,
 }
 

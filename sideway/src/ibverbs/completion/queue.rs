@@ -371,7 +371,7 @@ fn explain(error: VerbError, context: &DeviceContext, moderation: CompletionMode
     }
 }
 
-/// The `cq_context` of every queue: how an event finds its queue.
+/// The `cq_context` of every queue, through which an event finds its queue.
 ///
 /// It stays on the heap from before `ibv_create_cq` until `ibv_destroy_cq` has returned. That verb waits until all
 /// taken events are acknowledged, so code with an unacknowledged event may read the target.

@@ -46,7 +46,8 @@ impl OwnedMemoryRegion {
     /// # Safety
     ///
     /// `region` owns the `len` bytes at `first`, initialised and not accessed by other code, until its registration has
-    /// ended. It is registered with at most `access`, at their address in this process. It has no other owner.
+    /// ended. The region is registered with at most the rights `access`, at the address of these bytes in this process.
+    /// It has no other owner.
     pub(super) unsafe fn new(region: MemoryRegion, first: NonNull<u8>, len: usize, access: AccessFlags) -> Self {
         Self { region: Arc::new(region), first, len, access }
     }

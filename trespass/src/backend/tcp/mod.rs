@@ -265,7 +265,7 @@ impl Backend for Tcp {
                 Request::Read { token, into, from } => value.read(from.key, token, into),
                 Request::Conceal(remote) => spare.extend(value.conceal(remote.key)),
                 Request::Probe => probed = true,
-                // Never requested: there are no regions.
+                // Never requested, because TCP has no regions.
                 Request::Revoke(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }
