@@ -309,8 +309,8 @@ impl Consumer {
         }
         self.freed = self.head;
         self.ring.shared.store(self.ring.control + HEAD, self.head, Ordering::Release);
-        // Either this sees the producer's request, or the producer sees this head: a fence separates its request and
-        // its check.
+        // Either this call sees the producer's request, or the producer sees this head, because the producer also has a
+        // fence between its request and its check.
         fence(Ordering::SeqCst);
         self.ring.take_space_request(self.head)
     }

@@ -178,7 +178,7 @@ impl Samples {
         now
     }
 
-    /// Reports the samples since the last report. The time that this takes is part of no sample.
+    /// Reports the samples since the last report. No sample includes the time that this takes.
     #[cold]
     #[inline(never)]
     fn report(&mut self, last: Tsc, now: Tsc, signal: &Signal) {
@@ -213,7 +213,7 @@ impl Samples {
         }
     }
 
-    /// Adds a sample that is too long or does not fit. The time that this takes is part of no sample.
+    /// Adds a sample that is too long or does not fit. No sample includes the time that this takes.
     #[cold]
     #[inline(never)]
     fn fold(&mut self, time: u64) {

@@ -41,7 +41,7 @@ impl<T: Service> QueuePairBuilder<T> {
     ) -> Result<TargetQueuePair, VerbError> {
         let parents = self.target_parents(verb)?;
         let mut attr = self.attributes_ex(&parents);
-        // Zero integers in the struct request nothing.
+        // Zero integers in the struct request no resources.
         (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (0, 0);
         (attr.cap.max_send_sge, attr.cap.max_recv_sge, attr.cap.max_inline_data) = (0, 0, 0);
         let qp = create(self.pd.device_context().raw(), &mut attr);

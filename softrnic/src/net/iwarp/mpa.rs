@@ -20,7 +20,7 @@ const REVISION: u16 = 0x00ff;
 pub(super) struct Frame {
     pub(super) is_reply: bool,
     pub(super) revision: u8,
-    /// The sender of the frame requires markers in what it receives.
+    /// The sender of the frame requires markers in the stream that it receives.
     pub(super) has_markers: bool,
     pub(super) has_crc: bool,
     pub(super) is_reject: bool,

@@ -65,7 +65,7 @@ pub(super) struct Terminate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
     length: u16,
-    /// Its DDP header, and the header of a Read Request.
+    /// The DDP header of the segment, and, for a Read Request, also the header of that.
     header: ArrayVec<u8, { UNTAGGED + ReadRequest::LENGTH }>,
     has_rdmap: bool,
 }

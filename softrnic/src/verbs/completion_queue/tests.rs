@@ -437,7 +437,7 @@ fn destroyed_queue_removes_its_unread_events() {
     let mut event = world.async_event().expect("the event of the other queue");
     assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_CQ_ERR);
     assert!(world.async_event().is_none());
-    // SAFETY: of an event of this type; the queue is alive.
+    // SAFETY: an event of this type contains a queue, and the queue is alive.
     unsafe {
         assert_eq!(event.element.cq, second);
         ack_cq_events(second, 1);

@@ -70,7 +70,7 @@ pub enum Hint {
     SamePort {
         /// The port.
         name: String,
-        /// How often it is named.
+        /// How often the options name this port.
         times: usize,
     },
     /// The path MTU is below the maximum, as given with -m.

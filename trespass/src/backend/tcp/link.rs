@@ -43,7 +43,7 @@ pub(super) struct Link {
     /// The record that is being received: a SEND, or the answer to the first READ, which has a token.
     partial: Option<(Option<u32>, Buf)>,
     filled: usize,
-    /// Answers arrive, so that few bytes are read beyond the end of one.
+    /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
 }
 

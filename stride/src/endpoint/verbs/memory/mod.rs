@@ -210,8 +210,8 @@ impl Areas {
 
 /// Access flags of both regions.
 fn common(plan: &Plan) -> AccessFlags {
-    // Polling the memory of a message requires that the device writes its last byte last. The check of swaps requires
-    // that it writes the last value of a slot last.
+    // Polling the memory of a message requires that the device writes its last byte last. The check of compare-and-swap
+    // results requires that the device writes the last value of a slot last.
     let needs_order =
         plan.polls_memory() || plan.workload.is_validated && plan.workload.operation == Operation::CompareSwap;
     let mut access = AccessFlags::LocalWrite;
