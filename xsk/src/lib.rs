@@ -24,9 +24,9 @@
 //!
 //! # Waiting
 //!
-//! [`Rx::wait`] sleeps until packets arrive. Each ring implements [`AsFd`](std::os::fd::AsFd) for epoll and async runtimes; `examples/xsk_tokio.rs`
-//! of the repository uses tokio. Call [`Tx::wake`] after a batch; epoll, unlike poll, does not wake the kernel. Always wait with a time-out: a
-//! socket whose interface was removed is never ready again.
+//! [`Rx::wait`] sleeps until packets arrive. Each ring implements [`AsFd`](std::os::fd::AsFd) for epoll and async
+//! runtimes; `examples/xsk_tokio.rs` of the repository uses tokio. Call [`Tx::wake`] after a batch; epoll, unlike poll,
+//! does not wake the kernel. Always wait with a time-out: a socket whose interface was removed is never ready again.
 //!
 //! # Rights
 //!
@@ -37,13 +37,13 @@
 //! | load and attach a program | CAP_BPF and CAP_NET_ADMIN, outside of any user namespace |
 //! | insert a socket into a map | the descriptor of the map |
 //!
-//! A privileged process can open the socket, the map and the link, and pass them on: [`SocketBuilder::socket`], [`SocketMap`]'s
-//! `From<OwnedFd>`, [`Attached`].
+//! A privileged process can open the socket, the map and the link, and pass them on: [`SocketBuilder::socket`],
+//! [`SocketMap`]'s `From<OwnedFd>`, [`Attached`].
 //!
 //! # Several sockets
 //!
-//! Open further sockets with the same [`Umem`] on other queues and interfaces: their packets can be passed from one to the other without a copy.
-//! [`SocketBuilder::share`] opens a further socket on the same queue.
+//! Open further sockets with the same [`Umem`] on other queues and interfaces: their packets can be passed from one to
+//! the other without a copy. [`SocketBuilder::share`] opens a further socket on the same queue.
 //!
 //! Other processes must not use the descriptor of a socket of this crate: they could map its rings and write to them.
 

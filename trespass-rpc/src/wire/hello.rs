@@ -56,8 +56,8 @@ pub struct Hello {
 
 impl Hello {
     /// Encodes the body. Its fields: two versions, 2 bytes each; calls, bytes, body and window, 4 each; attachment and
-    /// nonce, 8 each; the numbers of both queue pairs and of methods, 4 each. Then the fields of each method: its hash and its shape, 8 bytes each; the
-    /// length of its name, one byte; its name.
+    /// nonce, 8 each; the numbers of both queue pairs and of methods, 4 each. Then the fields of each method: its hash
+    /// and its shape, 8 bytes each; the length of its name, one byte; its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
         bytes.extend_from_slice(&self.versions.0.to_le_bytes());

@@ -40,8 +40,8 @@ pub(crate) use crate::proto::{HEADER, Remote, Request};
 pub(crate) mod tcp;
 pub(crate) mod verbs;
 
-/// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed` is
-/// the time since it last did: it returns few turns if the program polls rarely.
+/// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed`
+/// is the time since the worker last read it; if the program polls rarely, the number is small.
 pub(crate) fn turns_until_look(passed: Duration) -> u32 {
     if passed < Duration::from_millis(4) { 512 } else { 16 }
 }

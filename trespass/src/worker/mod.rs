@@ -52,8 +52,8 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Number of TCP polls without events after which TCP is silent, and number of milliseconds between polls of silent TCP,
-/// which limits system calls.
+/// Number of TCP polls without events after which TCP is silent, and number of milliseconds between polls of silent
+/// TCP, which limits system calls.
 const LOOKS: u32 = 64;
 const SILENT: u64 = 1;
 /// Number of receives that are added at a time.

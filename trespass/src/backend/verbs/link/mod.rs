@@ -398,8 +398,8 @@ impl Link {
 /// Maximum number of links of a backend: a request's number has 24 bits for their index.
 pub(super) const LINKS: u32 = 1 << 24;
 
-/// Composes the number of a link's first request: seven bits of the link's generation, the link's index, and 32 bits for
-/// a count.
+/// Composes the number of a link's first request: seven bits of the link's generation, the link's index, and 32 bits
+/// for a count.
 fn number(id: LinkId) -> u64 {
     let link = u64::from(id.generation & 0x7f) << 24 | u64::from(id.index & (LINKS - 1));
     link << 32
