@@ -84,7 +84,7 @@ fn flipped_dropped_and_swapped_blocks_are_found_and_no_file_appears() {
 }
 
 #[test]
-fn wrong_key_ends_the_sender_alone() {
+fn wrong_key_ends_only_the_sender() {
     for transport in [Transport::Rdma, Transport::Tcp] {
         let options = options(transport);
         let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();

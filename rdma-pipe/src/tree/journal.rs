@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_file_goes_on_after_its_last_whole_block() {
+    fn partial_file_resumes_after_its_last_whole_block() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
         let size = 40 * BLOCK as u64;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn after_another_boot_only_synced_blocks_count() {
+    fn after_a_reboot_only_synced_blocks_count() {
         let blocks = [(0, 10, 1), (10, 10, 2), (SYNCED, 0, 0), (20, 10, 3)];
         let records: Vec<u8> = blocks.iter().flat_map(record).collect();
         assert_eq!(durable(&[boot().as_slice(), &records].concat()).len(), 3);

@@ -156,7 +156,7 @@ fn directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
 }
 
 #[test]
-fn entries_that_were_not_asked_for_are_refused() {
+fn unrequested_entries_are_refused() {
     let place = Place::new();
     std::fs::create_dir(place.path("d")).unwrap();
     for name in [b".bashrc".as_slice(), b"authorized_keys"] {
@@ -295,7 +295,7 @@ fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
 /// A peer that sends single bytes slowly is disconnected at the time limit of its handshake, and does not block other
 /// peers.
 #[test]
-fn trickling_peer_is_given_up() {
+fn trickling_peer_times_out() {
     let place = Place::with_tcp();
     let port = port().to_string();
     let mut receiver = place.command("rdrecv", ["--tcp", &port, "key"]).spawn().unwrap();
@@ -319,7 +319,7 @@ fn trickling_peer_is_given_up() {
 
 /// `rdcp --server --root DIR`, as a forced command of sshd: the client's paths cannot leave DIR.
 #[test]
-fn forced_command_serves_its_root_alone() {
+fn forced_command_serves_only_its_root() {
     let place = Place::new();
     let root = place.path("root");
     place.write("root/sub/own", "own");

@@ -133,7 +133,7 @@ fn break_connections(child: &Child) -> usize {
 }
 
 #[test]
-fn copy_goes_on_over_another_connection() {
+fn copy_continues_over_another_connection() {
     for pulls in [false, true] {
         let place = Place::with_tcp();
         let all = tree(&place);

@@ -56,7 +56,7 @@ fn file_goes_to_a_host_and_comes_back() {
 }
 
 #[test]
-fn trees_arrive_by_every_way() {
+fn trees_arrive_in_every_direction_over_both_transports() {
     for place in [Place::new(), Place::with_tcp()] {
         tree(&place, "tree");
         place.run("rdcp", ["-r", "-p", "tree", &place.on_host("pushed")]).expect(0);

@@ -61,7 +61,7 @@ fn killed_peer_ends_the_transfer() {
 
 /// A stopped process is treated as a silent peer, even if this side must first send it a failure.
 #[test]
-fn stopped_peer_is_30() {
+fn peer_of_a_stopped_process_exits_with_30() {
     for place in [Place::new(), Place::with_tcp()] {
         for stops_sender in [true, false] {
             let port = port().to_string();
@@ -232,7 +232,7 @@ fn wrong_keys_take_their_time() {
 
 /// 12: a source that is shorter than listed, or that changes, is an error.
 #[test]
-fn source_that_changes_is_24_and_gets_no_name() {
+fn source_that_changes_exits_with_24_and_is_not_renamed() {
     let place = Place::new();
     place.write("file", bytes(30_000_000));
     let path = place.path("file");

@@ -14,7 +14,7 @@ use crate::common::{Place, Ran, bytes};
 
 /// Kills a copy at one end after some time; then the same command completes it, and sends only a few blocks again.
 #[test]
-fn killed_copies_go_on_and_are_right() {
+fn killed_copies_resume_and_are_correct() {
     for (number, place) in [Place::new(), Place::with_tcp()].iter().enumerate() {
         let data = bytes(16_000_000 + number);
         place.write("file", &data);
@@ -43,7 +43,7 @@ fn killed_copies_go_on_and_are_right() {
 }
 
 #[test]
-fn resumed_copy_sends_the_rest_alone() {
+fn resumed_copy_sends_only_the_rest() {
     let place = Place::new();
     let data = bytes(60_000_000);
     place.write("file", &data);
@@ -76,7 +76,7 @@ fn resumed_copy_sends_the_rest_alone() {
 /// Kills either end of a copy of a tree at random moments; after each kill, the same command completes the copy.
 /// `RDPIPE_KILLS` sets the number of kills.
 #[test]
-fn copies_killed_at_random_moments_are_right() {
+fn copies_killed_at_random_moments_are_correct() {
     let kills = std::env::var("RDPIPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let place = [Place::new(), Place::with_tcp()];
     let large = bytes(24_000_000);

@@ -64,7 +64,7 @@ fn file_operands_keep_their_bytes() {
 }
 
 #[test]
-fn wrong_key_is_20_and_the_receiver_waits_on() {
+fn wrong_key_exits_with_20_and_the_receiver_keeps_waiting() {
     let place = Place::new();
     let port = port().to_string();
     let mut receiver = place.command("rdrecv", [port.as_str(), "key"]).spawn().unwrap();
@@ -112,7 +112,7 @@ fn statuses_follow_the_table() {
 }
 
 #[test]
-fn faults_on_the_wire_are_12_on_both_sides() {
+fn corruption_on_the_wire_exits_with_12_on_both_sides() {
     for place in [Place::new(), Place::with_tcp()] {
         for fault in ["flip:0", "drop:1", "swap:1"] {
             let port = port().to_string();

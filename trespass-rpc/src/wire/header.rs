@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_return_what_is_wrong() {
+    fn malformed_frames_return_the_reason() {
         let mut good = Vec::new();
         write(&mut good, &Header { flags: Flags(Flags::CHECKSUM), ..Header::new(Kind::Pong, 2) }, b"", &[b"body"]);
         let with = |at: usize, byte: u8| {

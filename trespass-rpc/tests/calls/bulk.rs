@@ -98,7 +98,7 @@ fn attachments_and_targets_of_any_length_keep_their_bytes() {
 }
 
 #[test]
-fn slices_of_slices_are_read_where_they_lie() {
+fn slices_of_slices_read_the_right_offset() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
         let memory = client.channel().alloc(300_000).unwrap();
@@ -150,7 +150,7 @@ fn many_calls_with_keys_share_a_connection() {
 }
 
 #[test]
-fn dropped_call_leaves_its_memory_to_the_device_and_no_other_call_gets_it() {
+fn memory_of_a_dropped_call_is_not_reused_while_the_device_may_access_it() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
         for _ in 0..20 {

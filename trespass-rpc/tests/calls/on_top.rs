@@ -28,7 +28,7 @@ async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serv
 /// Regression: a call that timed out ended the attempt to connect, and the time limit of a call did not include
 /// connecting.
 #[tokio::test]
-async fn pool_goes_on_connecting_when_a_call_gives_up() {
+async fn pool_continues_connecting_when_a_call_is_cancelled() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint::spawn(&options(Transport::Tcp)).unwrap();
     let hurried = CallOptions::default().timeout(Duration::from_millis(30));
@@ -89,7 +89,7 @@ fn pool_connects_with_the_first_call_and_again_after_the_server_was_away() {
 }
 
 #[test]
-fn health_is_what_the_server_has_set() {
+fn health_service_reports_the_status_that_the_server_has_set() {
     on_both(|options| async move {
         let health = HealthReporter::default();
         let server = Server::new(SumsServer::new(Service::default())).and(health.service());

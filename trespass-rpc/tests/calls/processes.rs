@@ -132,7 +132,7 @@ fn on_each(test: impl AsyncFn(Transport)) {
 }
 
 #[test]
-fn killed_server_fails_its_calls_and_no_neighbour_is_hurt() {
+fn killed_server_fails_its_calls_and_no_others() {
     on_each(async |transport| {
         let options = options(transport);
         let serving = serve(&Endpoint::thread(&options).unwrap()).await;
@@ -173,7 +173,7 @@ fn killed_server_fails_its_calls_and_no_neighbour_is_hurt() {
 }
 
 #[test]
-fn killed_client_ends_its_handlers_and_no_neighbour_is_hurt() {
+fn killed_client_ends_its_handlers_and_no_others() {
     on_each(async |transport| {
         let options = options(transport);
         let serving = serve(&Endpoint::spawn(&options).unwrap()).await;

@@ -225,7 +225,7 @@ fn relay(options: &Options, server: SocketAddr) -> Relay {
 }
 
 #[test]
-fn relay_is_refused_on_rdma_and_learns_nothing_on_tcp() {
+fn relay_is_refused_on_rdma_and_reads_no_plain_text_on_tcp() {
     on_both(|options| async move {
         let (server, client, certificate) = good(&options);
         let (serving, counted) = serve(&server).await;

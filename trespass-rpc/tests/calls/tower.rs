@@ -94,7 +94,7 @@ async fn shedding(options: &Options) -> (Serving, Channel, Arc<Service>) {
 }
 
 #[test]
-fn server_that_sheds_load_refuses_and_a_client_that_retries_gets_on() {
+fn server_that_sheds_load_refuses_and_retries_succeed() {
     on_both(|options| async move {
         let (_serving, channel, service) = shedding(&options).await;
         let client = SumsClient::over(channel.clone()).unwrap();

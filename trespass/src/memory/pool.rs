@@ -290,7 +290,7 @@ mod tests {
     const SEGMENT: usize = 4096 + HEADROOM;
 
     #[test]
-    fn buffers_hold_what_was_asked_and_have_room_for_a_header() {
+    fn buffers_have_the_requested_capacity_and_space_for_a_header() {
         let pool = Pool::on_heap(SEGMENT, 64 << 20);
         for length in [0, 1, 4096, 4097, 16 << 10, (16 << 10) + 1, 3 << 20] {
             let mut buf = pool.alloc(length).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_used_returns_to_the_system() {
+    fn unused_memory_returns_to_the_system() {
         let pool = Pool::on_heap(SEGMENT, 1 << 30);
         let kept = pool.segment().unwrap();
         drop(pool.alloc(100 << 20).unwrap());

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_the_minimum_of_both() {
+    fn limits_are_the_minimum_of_both_sides() {
         let peer = Hello { segment: 8192, credits: 9, reads: 4, rendezvous: 1 << 16, ..hello() };
         let agreement = hello().agree(&peer);
         let expected =
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_features_out_of_reach_are_refused() {
+    fn unsupported_versions_and_features_are_refused() {
         let newer = Hello { versions: (2, 3), ..hello() };
         assert_eq!(hello().agree(&newer).map_err(|refusal| refusal.code), Err(RefusalCode::VERSION));
         let newer_and_older = Hello { versions: (1, 3), ..hello() };

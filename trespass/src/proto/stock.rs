@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ledger_never_leases_more_than_there_is() {
+    fn ledger_never_leases_more_credits_than_receives() {
         let mut ledger = Ledger { total: 12, leased: 0 };
         assert!(ledger.open());
         assert!(ledger.open());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_are_as_many_as_the_pool_has_memory_for() {
+    fn receives_are_limited_by_the_memory_of_the_pool() {
         let mut stock = Stock::new(Pool::on_heap(4096, 2 << 20));
         let added = stock.add_receives(1_000);
         assert!((400..=512).contains(&added), "{added}");

@@ -53,7 +53,7 @@ fn gets_complete_before_their_notification_is_sent() {
 }
 
 #[test]
-fn a_key_that_was_taken_back_works_no_more() {
+fn a_revoked_key_gives_no_access() {
     let (server, client) = pair(Transport::Rdma);
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
     let grant = Grant::writable(&server, &theirs, 0..64).unwrap();
@@ -71,7 +71,7 @@ fn a_key_that_was_taken_back_works_no_more() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_it_is_posted() {
+fn invalid_ranges_are_refused_before_posting() {
     let (server, client) = pair(Transport::Rdma);
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
     let read_only = Grant::readable(&server, &theirs, 0..32).unwrap().key();
@@ -89,7 +89,7 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
 }
 
 #[test]
-fn the_65th_key_is_refused_and_one_taken_back_makes_room() {
+fn the_65th_key_is_refused_until_another_is_revoked() {
     let (server, _client) = pair(Transport::Rdma);
     let region = server.region(64).unwrap();
     let mut grants: Vec<Grant<'_>> = (0..64).map(|_| Grant::readable(&server, &region, 0..1).unwrap()).collect();
@@ -99,7 +99,7 @@ fn the_65th_key_is_refused_and_one_taken_back_makes_room() {
 }
 
 #[test]
-fn a_ticket_fails_when_the_peer_goes() {
+fn a_transfer_fails_when_the_peer_closes() {
     let (server, client) = pair(Transport::Rdma);
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
     let key = Grant::writable(&server, &theirs, 0..64).unwrap().key();

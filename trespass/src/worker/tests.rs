@@ -106,7 +106,7 @@ fn send(frame: Frame, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn peer_that_floods_without_credits_ends_alone() {
+fn peer_that_floods_without_credits_loses_only_its_own_connection() {
     let mut server = Server::new(Transport::Tcp);
     let mut neighbours: Vec<_> = (0..4).map(|_| server.neighbour(Kind::Tcp)).collect();
     for frames in [send(Frame::new(FrameKind::GRANT), &[]), vec![1, 0, 0, 0, 0]] {
@@ -240,7 +240,7 @@ fn peer_without_reads_gets_long_messages_in_segments() {
 }
 
 #[test]
-fn announced_messages_that_do_not_come_leave_memory_for_neighbours() {
+fn announced_messages_that_never_arrive_leave_memory_for_other_connections() {
     let mut server = Server::new(Transport::Tcp);
     let (mut client, near, far) = server.neighbour(Kind::Tcp);
     let peers: Vec<_> = (0..20)
@@ -331,7 +331,7 @@ impl Wake for Count {
 }
 
 #[test]
-fn sender_without_memory_sleeps_until_there_is_some() {
+fn sender_without_memory_sleeps_until_memory_is_free() {
     let mut server = Server::new(Transport::Tcp);
     let (mut client, near, far) = server.neighbour(Kind::Tcp);
     let pool = client.tcp.backend.pool().clone();
@@ -353,7 +353,7 @@ fn sender_without_memory_sleeps_until_there_is_some() {
 }
 
 #[test]
-fn worker_does_not_sleep_over_what_it_has_not_looked_at() {
+fn worker_does_not_sleep_while_unread_events_are_pending() {
     #[cfg(feature = "softrnic")]
     softrnic::register().unwrap();
     let mut server = Server::new(Transport::Any);

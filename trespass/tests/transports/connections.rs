@@ -129,7 +129,7 @@ fn close_ends_after_the_linger_time_if_the_peer_does_not_read() {
 }
 
 #[test]
-fn sides_that_close_at_once_drop_what_is_unread() {
+fn sides_that_close_simultaneously_drop_unread_messages() {
     on_both(|transport| {
         let (left, right) = pair(transport);
         fill(&left);
@@ -141,7 +141,7 @@ fn sides_that_close_at_once_drop_what_is_unread() {
 }
 
 #[test]
-fn read_times_out_and_the_stream_goes_on() {
+fn read_times_out_and_the_stream_continues() {
     on_both(|transport| {
         let (left, right) = pair(transport);
         let (left, right) = (Stream::from(left), Stream::from(right));
@@ -247,7 +247,7 @@ fn client_whose_device_does_not_lead_to_the_address_falls_back_to_tcp() {
 }
 
 #[test]
-fn any_transport_takes_rdma_where_both_have_it() {
+fn any_transport_uses_rdma_if_both_sides_have_it() {
     let (server, client) = (worker(Transport::Any), worker(Transport::Any));
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).unwrap();
@@ -297,7 +297,7 @@ fn acceptor_gives_up_at_its_deadline() {
 }
 
 #[test]
-fn malformed_input_ends_its_own_connection_alone() {
+fn malformed_input_ends_only_its_own_connection() {
     let server = worker(Transport::Tcp);
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();

@@ -88,7 +88,7 @@ fn host() {
 }
 
 #[test]
-fn two_hosts_connect_by_address_alone() {
+fn two_hosts_connect_given_only_the_address() {
     let Some(hosts) = Hosts::new() else { return };
     for (device, expected) in [("any", ["Tcp ", "softiw0"]), ("softiw0", ["Rdma ", "softiw0"])] {
         let mut server = on(&hosts, 1, device, "");

@@ -79,7 +79,7 @@ fn idle_peer_that_is_killed_resets_the_connection() {
 }
 
 #[test]
-fn peer_that_is_killed_amid_messages_resets_and_the_worker_goes_on() {
+fn peer_killed_while_sending_resets_and_the_worker_continues() {
     on_both(|transport| {
         let client = worker(transport);
         // A leak would use up the worker's 64 MiB of buffers.

@@ -72,7 +72,7 @@ fn programs_connect_over_tcp_within_the_host() {
 }
 
 #[test]
-fn two_hosts_connect_by_address_alone() {
+fn two_hosts_connect_given_only_the_address() {
     if !is_soft() {
         return;
     }

@@ -54,7 +54,7 @@ fn call(length: usize, deadline: Option<u64>, client: &mut Connection<u32>) -> u
 }
 
 #[test]
-fn items_of_any_length_find_credit_after_those_before_were_taken() {
+fn items_of_any_length_get_credit_once_earlier_items_are_taken() {
     for window in [1, 33, 600, 1_001] {
         let (mut client, mut server) = both(Limits { window, ..LIMITS });
         let id = call(10, None, &mut client);
@@ -82,7 +82,7 @@ fn released_call_with_items_is_announced() {
 }
 
 #[test]
-fn calls_after_one_that_was_given_up_leave() {
+fn calls_after_a_cancelled_one_are_sent() {
     let (mut client, mut server) = both(LIMITS);
     let running = call(1_000, None, &mut client);
     let given_up = call(1_500, None, &mut client);
@@ -134,7 +134,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
 }
 
 #[test]
-fn answer_of_a_server_that_leaves_states_that_nothing_ran() {
+fn answer_of_a_server_that_shuts_down_states_that_nothing_ran() {
     let (mut client, mut server) = both(LIMITS);
     server.go_away("");
     let id = call(1, None, &mut client);
@@ -150,7 +150,7 @@ fn answer_of_a_server_that_leaves_states_that_nothing_ran() {
 }
 
 #[test]
-fn items_wait_while_much_waits_to_leave() {
+fn items_wait_while_many_bytes_are_unsent() {
     let limits = Limits { window: u32::MAX, ..LIMITS };
     let (mut client, mut server) = both(limits);
     let id = call(1, None, &mut client);
@@ -165,7 +165,7 @@ fn items_wait_while_much_waits_to_leave() {
 }
 
 #[test]
-fn peer_is_asked_before_it_is_silent() {
+fn peer_is_pinged_before_it_counts_as_silent() {
     let (mut client, mut server) = both(LIMITS);
     let late = 10 * LIMITS.keepalive;
     client.on_time(late, |_, _| {}, &mut Vec::new()).unwrap();
@@ -179,7 +179,7 @@ fn peer_is_asked_before_it_is_silent() {
 }
 
 #[test]
-fn number_of_a_call_reserves_nothing() {
+fn call_number_of_a_peer_reserves_no_memory() {
     let (_, mut server) = both(LIMITS);
     let mut frames = Vec::new();
     for index in [0, 1, 32_767, 16_000] {
@@ -218,7 +218,7 @@ fn peer_without_a_common_version_is_refused() {
 }
 
 #[test]
-fn hello_of_other_queue_pairs_is_refused() {
+fn hello_with_other_queue_pair_numbers_is_refused() {
     // For each case: the queue pair numbers (own, peer's) that this side has, then the numbers (own, peer's) that its
     // peer has; 0 means unknown.
     let cases = [

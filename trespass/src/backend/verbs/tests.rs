@@ -161,7 +161,7 @@ fn messages_arrive_in_order_and_buffers_return() {
 }
 
 #[test]
-fn an_exposed_buffer_is_read_until_its_key_is_taken_back() {
+fn an_exposed_buffer_is_readable_until_its_key_is_revoked() {
     let mut sides = connected();
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
     let buffer = sides[0].buf(&bytes);
@@ -212,7 +212,7 @@ fn connect_without_a_listener_is_refused() {
 }
 
 #[test]
-fn a_worker_that_vanishes_ends_its_peers_links() {
+fn a_dropped_backend_ends_its_peers_links() {
     let mut sides = connected();
     let Side { verbs, .. } = std::mem::replace(&mut sides[0], Side::new());
     drop(verbs);
@@ -245,7 +245,7 @@ fn a_sleeper_is_woken_by_a_message_and_by_a_disconnect() {
 }
 
 #[test]
-fn a_link_that_ends_gives_back_what_it_is_asked_to_post() {
+fn a_link_that_has_ended_returns_the_buffers_of_new_requests() {
     let mut sides = connected();
     sides[1].verbs.disconnect(LINK);
     let (message, into) = (sides[1].buf(&[1; 4096]), sides[1].buf(&[0; 64]));
@@ -274,7 +274,7 @@ fn receive_flushed_with_an_error_is_returned() {
 }
 
 #[test]
-fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
+fn a_device_without_windows_returns_the_concealed_buffer() {
     let mut sides = connected();
     sides[0].verbs.device.has_windows = false;
     let side = &mut sides[0];
@@ -290,7 +290,7 @@ fn a_device_without_windows_gives_back_the_buffer_that_was_concealed() {
 
 /// Regression: the first key was revoked twice, and a call that revoked the second one waited forever.
 #[test]
-fn a_device_without_windows_revokes_the_region_that_was_named() {
+fn a_device_without_windows_revokes_only_the_given_region() {
     let mut sides = connected();
     sides[0].verbs.device.has_windows = false;
     let domain = sides[0].verbs.domain().unwrap();
@@ -313,7 +313,7 @@ fn a_device_without_windows_revokes_the_region_that_was_named() {
 
 /// Regression: without windows, the number of keys had no limit.
 #[test]
-fn a_device_without_windows_gives_out_as_many_keys_as_others() {
+fn a_device_without_windows_has_the_same_limit_of_keys() {
     for has_windows in [true, false] {
         let mut sides = connected();
         let side = &mut sides[0];

@@ -62,7 +62,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
 
 /// Regression: the call slept until the next tick, because another thread drove the worker and consumed its event.
 #[test]
-fn a_call_that_sleeps_on_the_descriptor_is_woken_by_what_another_thread_takes() {
+fn a_call_that_sleeps_on_the_descriptor_is_woken_if_another_thread_takes_its_event() {
     let (server, _client) = pair();
     let handle = server.handle();
     handle.shared.lock().worker.never_tick();
