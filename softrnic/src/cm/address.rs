@@ -13,6 +13,7 @@ use super::calls::return_code;
 use super::endpoint::complete;
 use super::events::Pending;
 use super::id::State;
+use super::iwarp;
 use super::port::{Host, Port};
 use super::{World, device, world};
 use crate::sys::addresses;
@@ -205,12 +206,18 @@ impl World {
     fn take_port(&mut self, id: usize, address: SocketAddr, listens: bool) -> Result<Arc<Port>, Errno> {
         let identifier = self.id(id)?;
         // SAFETY: the identifier is alive.
-        let space = unsafe { (*identifier.c).ps };
-        let host = Host::of(address.ip(), identifier.options.af_only);
+        let (space, is_stream) = unsafe { ((*identifier.c).ps, iwarp::listens(identifier.c, address)) };
+        let af_only = identifier.options.af_only;
+        let host = Host::of(address.ip(), af_only);
         let reuses = identifier.options.reuse_address;
         let number = address.port();
         if number == 0 {
-            return Port::take_any(space, host, listens).map(Arc::new);
+            // Listening also binds the TCP port.
+            let is_free = |number| {
+                let address = SocketAddr::new(address.ip(), number).with_scope_of(address);
+                !(listens && is_stream) || iwarp::bound(address, af_only).err() != Some(Errno(libc::EADDRINUSE))
+            };
+            return Port::take_any(space, host, listens, is_free).map(Arc::new);
         }
         let mut mine: Vec<Arc<Port>> = Vec::new();
         for other in self.ids.values() {
@@ -230,7 +237,7 @@ impl World {
     /// Resolves an address; an event reports the result.
     pub(super) fn resolve(&mut self, id: usize, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
         // SAFETY: the identifier is alive.
-        let route = route_to(to, unsafe { super::iwarp::is_possible(self.id(id)?.c) });
+        let route = route_to(to, unsafe { iwarp::is_possible(self.id(id)?.c) });
         if self.id(id)?.state == State::Idle {
             let from = match (from, &route) {
                 (Some(from), _) if from.is_ipv4() != to.is_ipv4() => return Err(Errno::INVALID),

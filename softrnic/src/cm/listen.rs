@@ -138,7 +138,12 @@ impl World {
             Err(errno) => return Err(system(errno)),
         };
         if is_stream {
-            self.add_new_connection(id, socket, Some(Responder::default()));
+            let mut responder = Responder::default();
+            match super::iwarp::read_request(&socket, &mut responder) {
+                Ok(Some((stream, message))) => self.handle_request(id, socket, message, Some(stream)),
+                Ok(None) => self.add_new_connection(id, socket, Some(responder)),
+                Err(()) => {}
+            }
             return Ok(());
         }
         log_other_user(&socket);
@@ -175,7 +180,7 @@ impl World {
         };
         let NewConnection { watched, responder, .. } = &mut identifier.new_connections[place];
         let received = match responder {
-            Some(responder) => super::iwarp::read_request(watched, responder)
+            Some(responder) => super::iwarp::read_request(&watched.socket, responder)
                 .map(|found| found.map(|(stream, message)| (message, Some(stream)))),
             None => match receive(&*watched.socket) {
                 Received::Message(message) => Ok(Some((*message, None))),

@@ -128,8 +128,13 @@ impl Port {
         Ok(Self { socket: Arc::new(socket), space, number, host })
     }
 
-    /// Binds any free port. If it does not listen, it may overlap with others.
-    pub(super) fn take_any(space: rdma_port_space, host: Host, listens: bool) -> Result<Self, Errno> {
+    /// Binds any port that is free here and for `is_free`. If it does not listen, it may overlap with others.
+    pub(super) fn take_any(
+        space: rdma_port_space,
+        host: Host,
+        listens: bool,
+        is_free: impl Fn(u16) -> bool,
+    ) -> Result<Self, Errno> {
         let others = if listens { bound_ports(space) } else { Vec::new() };
         // Lossless: less than `COUNT`.
         let start = (random() % u64::from(COUNT)) as u16;
@@ -139,6 +144,7 @@ impl Port {
                 continue;
             }
             match bound(space, number, host) {
+                Ok(_) if !is_free(number) => {}
                 Ok(socket) => return Ok(Self { socket: Arc::new(socket), space, number, host }),
                 Err(Errno(libc::EADDRINUSE)) => {}
                 Err(errno) => return Err(errno),
@@ -248,7 +254,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn port_is_bound_once() {
         let space = rdma_port_space(0xfff0);
-        let free = Port::take_any(space, Host::Any4, true).unwrap_or_else(|errno| panic!("{errno:?}"));
+        let free = Port::take_any(space, Host::Any4, true, |number| number % 2 == 1)
+            .unwrap_or_else(|errno| panic!("{errno:?}"));
+        assert_eq!(free.number % 2, 1);
         let take = |host| Port::take(space, free.number, host, |_, _| false).map(drop);
         for host in [Host::Any, Host::Any4, Host::One(ip("10.0.0.1"))] {
             assert_eq!(take(host), Err(Errno(libc::EADDRNOTAVAIL)), "{host}");

@@ -1,5 +1,6 @@
 //! Options of TCP sockets.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The segment size that any host accepts (RFC 9293, section 3.7.1).
@@ -20,4 +21,20 @@ pub(crate) fn max_segment(socket: impl AsFd) -> u16 {
         )
     };
     if code == 0 { u16::try_from(value).unwrap_or(u16::MAX).max(DEFAULT) } else { DEFAULT }
+}
+
+/// Makes a listener accept a connection only once the peer has sent data, or at the end of this time.
+pub(crate) fn defer_accept(socket: impl AsFd, seconds: libc::c_int) -> io::Result<()> {
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value has this length.
+    let code = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            length,
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rdma_mummy_sys::rdma_cm_id;
 use rustix::net::{RecvFlags, sockopt};
 
 use super::{Setup, depth, hand_over, is_possible, path, send, tcp_socket};
 use crate::cm::address::Scope;
 use crate::cm::calls::system;
-use crate::cm::channel::{Source, Watched};
+use crate::cm::channel::Source;
 use crate::cm::id::State;
 use crate::cm::listen::MAX_BACKLOG;
 use crate::cm::messages::{Kind, Message};
@@ -16,6 +17,7 @@ use crate::cm::{World, device, world};
 use crate::net::iwarp::connect::{Offer, Request, Responder};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
+use crate::sys::tcp;
 use crate::wire::limits::MAX_RD_ATOMIC;
 
 /// Accepts a request; the identifier is in [`State::Requested`].
@@ -55,6 +57,28 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
     }
 }
 
+/// Whether an identifier with this address listens on TCP: not on a loopback address only, which other hosts cannot
+/// reach.
+///
+/// # Safety
+///
+/// The identifier is alive.
+pub(in crate::cm) unsafe fn listens(id: *mut rdma_cm_id, address: SocketAddr) -> bool {
+    // SAFETY: guaranteed by the caller.
+    (unsafe { is_possible(id) }) && !(address.ip().is_loopback() && device::exists(false))
+}
+
+/// Binds a TCP port to listen on.
+pub(in crate::cm) fn bound(address: SocketAddr, af_only: bool) -> Result<Descriptor, Errno> {
+    let socket = tcp_socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, af_only).map_err(system)?;
+    }
+    rustix::net::bind(&socket, &address).map_err(system)?;
+    Ok(socket)
+}
+
 /// Rejects a request.
 pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data: &[u8]) {
     let mut bytes = Vec::new();
@@ -68,20 +92,17 @@ impl World {
     /// only.
     pub(in crate::cm) fn listen_on_tcp(&mut self, id: usize, backlog: i32) -> Result<(), Errno> {
         let identifier = self.id(id)?;
+        let Some(source) = identifier.source else { return Ok(()) };
         // SAFETY: the identifier is alive.
-        let (Some(source), true) = (identifier.source, unsafe { is_possible(identifier.c) }) else { return Ok(()) };
-        if source.ip().is_loopback() && device::exists(false) {
-            // The identifier listens on a loopback address only, which other hosts cannot reach.
+        if !unsafe { listens(identifier.c, source) } {
             return Ok(());
         }
         let af_only = identifier.options.af_only;
         let listen = || {
-            let socket = tcp_socket(source)?;
-            sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
-            if source.is_ipv6() {
-                sockopt::set_ipv6_v6only(&socket, af_only).map_err(system)?;
+            let socket = bound(source, af_only)?;
+            if let Err(error) = tcp::defer_accept(&socket, 1) {
+                log::debug!("connections are accepted before their requests have arrived: {error}");
             }
-            rustix::net::bind(&socket, &source).map_err(system)?;
             rustix::net::listen(&socket, backlog.min(MAX_BACKLOG)).map_err(system)?;
             Ok::<_, Errno>(socket)
         };
@@ -107,11 +128,11 @@ impl World {
 ///
 /// The peer has closed the connection, or sent no valid request.
 pub(in crate::cm) fn read_request(
-    watched: &Watched,
+    socket: &Descriptor,
     responder: &mut Responder,
 ) -> Result<Option<(Request, Message)>, ()> {
     let mut buffer = [0; 1024];
-    let length = match rustix::net::recv(&*watched.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+    let length = match rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
         Ok((_, length)) if length > 0 => length,
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
         _ => return Err(()),
@@ -128,10 +149,8 @@ pub(in crate::cm) fn read_request(
     let limit = MAX_RD_ATOMIC as u16;
     let (ird, ord) = request.depths().unwrap_or((limit, limit));
     let message = Message {
-        from: address(
-            rustix::net::getpeername(&*watched.socket).and_then(|name| name.ok_or(rustix::io::Errno::NOTCONN)),
-        )?,
-        to: address(rustix::net::getsockname(&*watched.socket))?,
+        from: address(rustix::net::getpeername(socket).and_then(|name| name.ok_or(rustix::io::Errno::NOTCONN)))?,
+        to: address(rustix::net::getsockname(socket))?,
         responder_resources: depth(ird),
         initiator_depth: depth(ord),
         data: request.private().to_vec(),

@@ -6,7 +6,7 @@
 mod accept;
 mod connect;
 
-pub(super) use self::accept::{accept, read_request, send_rejection};
+pub(super) use self::accept::{accept, bound, listens, read_request, send_rejection};
 pub(super) use self::connect::respond;
 
 use std::net::SocketAddr;

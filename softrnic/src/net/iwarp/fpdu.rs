@@ -9,7 +9,8 @@ use super::terminate::Code;
 pub(super) const OVERHEAD: usize = 6;
 /// The longest frame that has a length of 16 bits.
 const MAX_FRAME: usize = 2 + u16::MAX as usize + 3 + 4;
-/// The size of the receive buffer.
+/// The size of a new receive buffer, and the largest one.
+const FIRST_CAPACITY: usize = 4 << 10;
 const CAPACITY: usize = 256 << 10;
 const _: () = assert!(CAPACITY > MAX_FRAME, "there is always space for the rest of a frame");
 
@@ -40,10 +41,12 @@ pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u
 #[derive(Debug)]
 pub(super) struct Frames {
     has_crc: bool,
-    /// Only as much of this memory is touched as bytes arrive at a time.
-    buffer: Box<[u8]>,
+    /// It grows while bytes arrive faster than they are read, so that an idle connection needs little memory.
+    buffer: Vec<u8>,
     /// The range of the bytes that were received but not returned as segments yet.
     received: Range<usize>,
+    /// Whether the last bytes have filled the space.
+    is_full: bool,
 }
 
 /// The position of a segment in the buffer.
@@ -52,7 +55,7 @@ pub(super) struct Found(Range<usize>);
 
 impl Frames {
     pub(super) fn new(has_crc: bool) -> Self {
-        Self { has_crc, buffer: vec![0; CAPACITY].into_boxed_slice(), received: 0..0 }
+        Self { has_crc, buffer: Vec::new(), received: 0..0, is_full: false }
     }
 
     /// The space for more bytes of the stream, which is never empty. The caller writes bytes there, calls
@@ -61,6 +64,10 @@ impl Frames {
         let received = self.received.clone();
         self.buffer.copy_within(received, 0);
         self.received = 0..self.received.len();
+        if self.is_full || self.buffer.is_empty() {
+            let length = (self.buffer.len() * 4).clamp(FIRST_CAPACITY, CAPACITY);
+            self.buffer.resize(length, 0);
+        }
         debug_assert!(self.received.len() < MAX_FRAME, "complete frames were returned");
         &mut self.buffer[self.received.end..]
     }
@@ -68,6 +75,7 @@ impl Frames {
     /// Records that bytes were written to the start of the space.
     pub(super) fn filled(&mut self, bytes: usize) {
         self.received.end = self.buffer.len().min(self.received.end + bytes);
+        self.is_full = self.received.end == self.buffer.len();
     }
 
     /// Discards all bytes.
@@ -78,6 +86,9 @@ impl Frames {
     /// Adds bytes, which must fit into the space.
     #[cfg(test)]
     pub(super) fn add(&mut self, bytes: &[u8]) {
+        while self.space().len() < bytes.len() {
+            self.is_full = true;
+        }
         self.space()[..bytes.len()].copy_from_slice(bytes);
         self.filled(bytes.len());
     }
@@ -152,6 +163,21 @@ mod tests {
             frames.add(&bytes);
             let is_longer = bit < 16 && frame_length(u16::from_be_bytes([bytes[0], bytes[1]])) > bytes.len();
             assert_eq!(frames.next(), if is_longer { Ok(None) } else { Err(Code::CRC) }, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn buffer_grows_only_while_it_is_filled() {
+        let mut frames = Frames::new(true);
+        for _ in 0..3 {
+            assert_eq!(frames.space().len(), FIRST_CAPACITY);
+            frames.filled(FIRST_CAPACITY - 1);
+            frames.discard();
+        }
+        for expected in [FIRST_CAPACITY, 16 << 10, 64 << 10, CAPACITY, CAPACITY] {
+            assert_eq!(frames.space().len(), expected);
+            frames.filled(expected);
+            frames.discard();
         }
     }
 
