@@ -1,0 +1,314 @@
+//! Compares softrnic's iWARP device with plain TCP, between two network namespaces and within this host.
+//!
+//! Each round runs every row once, TCP before `softiw0`, so that other work of the machine affects both. The output is
+//! the median of the rounds. It runs `iperf3`, and the programs of this build: `stride-perf` and `cmtime`.
+
+use std::env;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use sideway_benches::measure::middle;
+use sideway_tests::hosts::Hosts;
+
+/// Compare softrnic's iWARP device with plain TCP
+#[derive(Debug, Parser)]
+#[command(name = "two_hosts", version, max_term_width = 110)]
+struct Arguments {
+    /// Rounds of all rows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Links between the hosts: the MTU of a veth pair, or `lo` for this host
+    #[arg(short, long, value_name = "LINKS", value_delimiter = ',', default_value = "1500,9000,lo")]
+    links: Vec<String>,
+    /// Only the rows whose name contains this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Duration of each measurement of bandwidth
+    #[arg(short = 'D', long, value_name = "SECONDS", default_value_t = 1)]
+    seconds: u32,
+    /// Run as one side of a row on plain sockets
+    #[arg(long, value_name = "SIDE", hide = true)]
+    peer: Option<String>,
+}
+
+/// The programs of a measurement.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The bandwidth of iperf3 with messages of this size, in Gb/s.
+    Iperf(&'static str),
+    /// A column of stride-perf's results, times a factor.
+    Stride(&'static str, &'static str, f64),
+    /// Half of a round trip of 64 bytes over a socket, in microseconds.
+    Echo,
+    /// The time until 1,000 sockets are connected, in milliseconds.
+    Connect,
+    /// A step of cmtime with 1,000 connections, in milliseconds.
+    Cmtime(&'static str),
+    /// Seconds of both sides' processors for one GiB.
+    Processors(&'static Way),
+}
+
+/// A row: its name, the measurement over TCP and over `softiw0`, and the aim for the ratio of the second to the first. An
+/// aim below 1 is a minimum, any other a maximum; without one, the aim is a million messages per second.
+type Row = (&'static str, Way, Way, f64);
+
+const GBPS: &str = "average_gigabits_per_second";
+const RATE: &str = "average_messages_per_second";
+const P50: &str = "p50_nanoseconds";
+
+const ROWS: [Row; 11] = [
+    ("write 64 KiB, Gb/s", Way::Iperf("-l 64K"), Way::Stride("write bw -s 64K", GBPS, 1.0), 0.85),
+    ("write 1 MiB, Gb/s", Way::Iperf("-l 1M"), Way::Stride("write bw -s 1M", GBPS, 1.0), 0.85),
+    ("send 64 KiB, Gb/s", Way::Iperf("-l 64K"), Way::Stride("send bw -s 64K", GBPS, 1.0), 0.85),
+    ("send 1 MiB, Gb/s", Way::Iperf("-l 1M"), Way::Stride("send bw -s 1M -t 16", GBPS, 1.0), 0.85),
+    ("read 1 MiB, Gb/s", Way::Iperf("-l 1M"), Way::Stride("read bw -s 1M -t 16", GBPS, 1.0), 0.85),
+    ("64 B one way, polling, us", Way::Echo, Way::Stride("send lat -s 64 -n 10000", P50, 1e-3), 1.5),
+    ("64 B one way, events, us", Way::Echo, Way::Stride("send lat -s 64 -n 10000 -e", P50, 1e-3), 1.2),
+    ("64 B sends in lists, M/s", Way::Iperf("-l 64"), Way::Stride("send bw -s 64 -l 32", RATE, 1e-6), f64::NAN),
+    ("64 B writes in lists, M/s", Way::Iperf("-l 64"), Way::Stride("write bw -s 64 -l 32", RATE, 1e-6), f64::NAN),
+    (
+        "processors, s per GiB",
+        Way::Processors(&Way::Iperf("-l 64K -n 1G")),
+        Way::Processors(&Way::Stride("write bw -s 64K -n 16384 -e", GBPS, 1.0)),
+        1.3,
+    ),
+    ("1,000 connections, ms", Way::Connect, Way::Cmtime("connect"), 1.5),
+];
+
+const CONNECTIONS: usize = 1000;
+const ROUND_TRIPS: u32 = 10_000;
+/// The time limit of a program.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The port of the servers on plain sockets.
+const PORT: u16 = 18_700;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    sideway_benches::ended(match &arguments.peer {
+        Some(side) => peer(side),
+        None => arguments.links.iter().try_for_each(|link| measure(&arguments, link)),
+    })
+}
+
+fn measure(arguments: &Arguments, link: &str) -> Result<()> {
+    let place = Place::new(link)?;
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.0.contains(&arguments.only)).collect();
+    let mut figures = vec![[const { Vec::new() }; 2]; rows.len()];
+    for _ in 0..arguments.rounds {
+        for ((name, tcp, softiw, _), figures) in rows.iter().zip(&mut figures) {
+            for (way, figures) in [tcp, softiw].into_iter().zip(figures) {
+                let figure = place.run(*way, arguments.seconds);
+                figures.push(figure.with_context(|| format!("{link}: {name}: {way:?} failed"))?);
+            }
+        }
+    }
+    let mut out = io::stdout();
+    writeln!(out, "| {link} | TCP | softiw0 | ratio | aim |\n|---|---:|---:|---:|---|")?;
+    for ((name, _, _, aim), [tcp, softiw]) in rows.into_iter().zip(figures) {
+        let (tcp, softiw) = (middle(tcp), middle(softiw));
+        let ratio = softiw / tcp;
+        let verdict = |is_met| if is_met { "met" } else { "missed" };
+        let verdict = match *aim {
+            aim if aim.is_nan() => format!("≥ 1 M/s, {}", verdict(softiw >= 1.0)),
+            aim if aim < 1.0 => format!("≥ {aim}, {}", verdict(ratio >= aim)),
+            aim => format!("≤ {aim}, {}", verdict(ratio <= aim)),
+        };
+        writeln!(out, "| {name} | {tcp:.2} | {softiw:.2} | {ratio:.2} | {verdict} |")?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// The two hosts, or this host.
+struct Place {
+    hosts: Option<Hosts>,
+    programs: PathBuf,
+}
+
+impl Place {
+    fn new(link: &str) -> Result<Self> {
+        let programs = env::current_exe()?.parent().context("this program has no folder")?.to_owned();
+        if link == "lo" {
+            return Ok(Self { hosts: None, programs });
+        }
+        let hosts = Hosts::new().context("cannot create network namespaces: not permitted; run this as root")?;
+        for host in [0, 1] {
+            let status = hosts.command(host, "ip").args(["link", "set", "v0", "mtu", link]).status()?;
+            ensure!(status.success(), "cannot set the MTU {link}");
+        }
+        Ok(Self { hosts: Some(hosts), programs })
+    }
+
+    fn server(&self) -> &str {
+        if self.hosts.is_some() { Hosts::ADDRESSES[1] } else { "127.0.0.1" }
+    }
+
+    fn command(&self, host: usize, program: impl AsRef<Path>, words: &str) -> Command {
+        let program = program.as_ref();
+        let mut command = match &self.hosts {
+            Some(hosts) => hosts.command(host, program),
+            None => Command::new(program),
+        };
+        command.env("SOFTRNIC_DEVICES", "softiw0").args(words.split_whitespace());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    }
+
+    /// Runs a server and its client; returns the client's output.
+    fn pair(&self, program: &Path, port: u16, server: &str, client: &str) -> Result<String> {
+        let mut server = Server(self.command(1, program, server).stdout(Stdio::null()).spawn()?);
+        server.await_listener(port)?;
+        let output =
+            self.command(0, "timeout", &LIMIT.as_secs().to_string()).arg(program).args(client.split(' ')).output();
+        let output = output?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success(), "{} {client}: {}\n{text}", program.display(), output.status);
+        server.end()?;
+        Ok(text)
+    }
+
+    fn run(&self, way: Way, seconds: u32) -> Result<f64> {
+        let host = self.server();
+        match way {
+            Way::Iperf(words) => {
+                let amount = if words.contains("-n") { String::new() } else { format!("-t {seconds}") };
+                let client = format!("-c {host} -f k -i 0 {words} {amount}");
+                let text = self.pair(Path::new("iperf3"), 5201, "-s -1", client.trim())?;
+                let line = text.lines().find(|line| line.ends_with("receiver")).context("no result of iperf3")?;
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let at = words.iter().position(|word| *word == "Kbits/sec").context("no rate of iperf3")?;
+                let gbps = words[at - 1].parse::<f64>()? * 1e-6;
+                // Small messages are counted.
+                Ok(if client.contains("-l 64 ") { gbps * 1e3 / (64.0 * 8.0) } else { gbps })
+            }
+            Way::Stride(words, column, factor) => {
+                let amount = if words.contains("-n") { String::new() } else { format!(" -D {seconds}") };
+                let client = format!("{words} -R{amount} --csv /dev/stdout {host}");
+                let text = self.pair(&self.programs.join("stride-perf"), 18_515, "server --one-off", &client)?;
+                let mut lines = text.lines().skip_while(|line| !line.starts_with("size_bytes,"));
+                let (names, values) = (lines.next().context("no result")?, lines.next().context("no result")?);
+                let at = names.split(',').position(|name| name == column).context("no such column")?;
+                Ok(values.split(',').nth(at).context("no value")?.parse::<f64>()? * factor)
+            }
+            Way::Echo | Way::Connect => {
+                let what = if matches!(way, Way::Echo) { "echo" } else { "connect" };
+                let (server, client) = (format!("--peer {what}@"), format!("--peer {what}@{host}"));
+                Ok(self.pair(&env::current_exe()?, PORT, &server, &client)?.trim().parse()?)
+            }
+            Way::Cmtime(step) => {
+                let client = format!("-s {host} -c {CONNECTIONS}");
+                let server = format!("-c {CONNECTIONS}");
+                let text = self.pair(&self.programs.join("examples/cmtime"), 7471, &server, &client)?;
+                let row = text.lines().find_map(|line| line.strip_prefix(step)?.split_once(':'));
+                Ok(row.context("no such step")?.1.split_whitespace().next().context("no time")?.parse()?)
+            }
+            Way::Processors(way) => {
+                let before = processors()?;
+                self.run(*way, seconds)?;
+                Ok(processors()? - before)
+            }
+        }
+    }
+}
+
+/// A server, killed when this is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Waits until the network namespace of the server has a listener on the port.
+    fn await_listener(&mut self, port: u16) -> Result<()> {
+        let started = Instant::now();
+        let suffix = format!(":{port:04X}");
+        while started.elapsed() < LIMIT {
+            ensure!(self.0.try_wait()?.is_none(), "the server ended before its client started");
+            let has_listener = ["tcp", "tcp6"].iter().any(|table| {
+                let table = fs::read_to_string(format!("/proc/{}/net/{table}", self.0.id())).unwrap_or_default();
+                table.lines().any(|line| {
+                    let words: Vec<&str> = line.split_whitespace().take(4).collect();
+                    // The state 0A is LISTEN.
+                    matches!(words[..], [_, local, _, "0A"] if local.ends_with(&suffix))
+                })
+            });
+            if has_listener {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        bail!("the server does not listen on port {port}")
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < LIMIT {
+            if let Some(status) = self.0.try_wait()? {
+                ensure!(status.success(), "the server failed: {status}");
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        bail!("the server does not end")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The process has usually ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Processor time of all processes that this program has waited for, in seconds.
+fn processors() -> Result<f64> {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = fs::read_to_string("/proc/self/stat")?;
+    let fields = text.rsplit_once(')').context("no name in /proc/self/stat")?.1;
+    // Fields 16 and 17 of proc(5); the text begins at field 3.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+    Ok(ticks / TICKS_PER_SECOND)
+}
+
+/// One side of a row on plain sockets: a server if the text after `@` is empty, else its client.
+fn peer(side: &str) -> Result<()> {
+    let (what, host) = side.split_once('@').context("a side is WHAT@HOST")?;
+    let mut bytes = [0; 64];
+    if host.is_empty() {
+        let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+        // The standard library's backlog of 128 loses connections of a burst.
+        rustix::net::listen(&listener, 1024)?;
+        let count = if what == "echo" { 1 } else { CONNECTIONS };
+        let mut sockets = (0..count).map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
+        let socket = &mut sockets[count - 1];
+        socket.set_nodelay(true)?;
+        loop {
+            match socket.read_exact(&mut bytes) {
+                Ok(()) => socket.write_all(&bytes)?,
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+    let begun = Instant::now();
+    let mut out = io::stdout();
+    if what == "connect" {
+        let sockets = (0..CONNECTIONS).map(|_| Ok(TcpStream::connect((host, PORT))?)).collect::<Result<Vec<_>>>()?;
+        writeln!(out, "{}", begun.elapsed().as_secs_f64() * 1e3)?;
+        drop(sockets);
+        return Ok(());
+    }
+    let mut socket = TcpStream::connect((host, PORT))?;
+    socket.set_nodelay(true)?;
+    let mut times = Vec::new();
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        socket.write_all(&bytes)?;
+        socket.read_exact(&mut bytes)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6 / 2.0);
+    }
+    Ok(writeln!(out, "{}", middle(times))?)
+}
