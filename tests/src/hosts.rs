@@ -1,13 +1,34 @@
 //! Two network namespaces, which stand for two hosts without RDMA hardware.
 
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::requirements::may_not_run;
 
+/// The number of the next pair of hosts, or interface.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 /// Two hosts with a cable between them, until this is dropped.
 #[derive(Debug)]
-pub struct Hosts([String; 2]);
+pub struct Hosts {
+    names: [String; 2],
+    cable: Option<Cable>,
+}
+
+/// The thread that delays and loses frames, and whether it ends.
+#[derive(Debug)]
+struct Cable {
+    thread: JoinHandle<()>,
+    has_ended: Arc<AtomicBool>,
+}
 
 impl Hosts {
     /// The hosts' addresses.
@@ -16,13 +37,41 @@ impl Hosts {
     /// Returns `None`, and reports that the test did not run, if this user cannot create network namespaces.
     #[must_use]
     pub fn new() -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Self::made(|[a, b]| ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}")).then_some(None))
+    }
+
+    /// Like [`new`](Self::new), with a cable that delays each frame, and loses this many of 1,000. It is a thread of this
+    /// process, because not every kernel has netem.
+    #[must_use]
+    pub fn with_bad_cable(delay: Duration, lost: u64) -> Option<Self> {
+        Self::made(|hosts| {
+            let mut ends = Vec::new();
+            for host in hosts {
+                // At most 15 characters.
+                let name = format!("bad{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                ends.push(tap(&name).ok()?);
+                ip(&format!("link set {name} netns {host} name v0")).then_some(())?;
+            }
+            let ends: [File; 2] = ends.try_into().ok()?;
+            let has_ended = Arc::new(AtomicBool::new(false));
+            let ended = Arc::clone(&has_ended);
+            let thread = thread::spawn(move || carry(&ends, delay, lost, &ended));
+            Some(Some(Cable { thread, has_ended }))
+        })
+    }
+
+    /// `connect` creates the interface `v0` of both hosts.
+    fn made(connect: impl FnOnce(&[String; 2]) -> Option<Option<Cable>>) -> Option<Self> {
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let hosts = Self(["a", "b"].map(|end| format!("softiw-{process}-{number}-{end}")));
-        let [a, b] = &hosts.0;
-        let mut is_made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
-        is_made = is_made && ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}"));
-        for (host, address) in hosts.0.iter().zip(Self::ADDRESSES) {
+        let names = ["a", "b"].map(|end| format!("softiw-{process}-{number}-{end}"));
+        let mut hosts = Self { names, cable: None };
+        let mut is_made = hosts.names.iter().all(|host| ip(&format!("netns add {host}")));
+        if is_made {
+            let cable = connect(&hosts.names);
+            is_made = cable.is_some();
+            hosts.cable = cable.flatten();
+        }
+        for (host, address) in hosts.names.iter().zip(Self::ADDRESSES) {
             is_made = is_made
                 && ip(&format!("-n {host} addr add {address}/24 dev v0"))
                 && ip(&format!("-n {host} link set lo up"))
@@ -38,14 +87,28 @@ impl Hosts {
     #[must_use]
     pub fn command(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[host]]).arg(program);
+        command.args(["netns", "exec", &self.names[host]]).arg(program);
         command
+    }
+
+    /// Plugs the cable of a host in, or pulls it out: its peer is then out of reach, and no host learns this.
+    ///
+    /// # Panics
+    ///
+    /// The kernel does not change the interface.
+    pub fn plug(&self, host: usize, is_in: bool) {
+        let state = if is_in { "up" } else { "down" };
+        assert!(ip(&format!("-n {} link set v0 {state}", self.names[host])), "the cable is stuck");
     }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for host in &self.0 {
+        if let Some(cable) = self.cable.take() {
+            cable.has_ended.store(true, Ordering::Relaxed);
+            let _ = cable.thread.join();
+        }
+        for host in &self.names {
             ip(&format!("netns del {host}"));
         }
     }
@@ -53,4 +116,43 @@ impl Drop for Hosts {
 
 fn ip(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split_whitespace()).output().is_ok_and(|output| output.status.success())
+}
+
+/// Creates a TAP interface, whose frames the file reads and writes.
+fn tap(name: &str) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    // SAFETY: all-zero is legal: an empty name and no flags.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the descriptor is open, and the request is what TUNSETIFF reads and writes.
+    let code = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if code == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Carries the frames between two interfaces.
+fn carry(ends: &[File; 2], delay: Duration, lost: u64, has_ended: &AtomicBool) {
+    const PAUSE: Duration = Duration::from_micros(500);
+    let mut random = 1_u64;
+    let mut frame = [0; 2048];
+    let mut queues: [VecDeque<(Instant, Vec<u8>)>; 2] = Default::default();
+    while !has_ended.load(Ordering::Relaxed) {
+        let [one, other] = &mut queues;
+        for (mut from, mut to, queue) in [(&ends[0], &ends[1], one), (&ends[1], &ends[0], other)] {
+            while let Ok(length) = from.read(&mut frame) {
+                // The generator of Knuth's MMIX; its high bits are the random ones.
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if (random >> 33) % 1000 >= lost {
+                    queue.push_back((Instant::now() + delay, frame[..length].to_vec()));
+                }
+            }
+            while queue.front().is_some_and(|(due, _)| *due <= Instant::now()) {
+                // The write fails while the cable is not plugged in.
+                let _ = queue.pop_front().map(|(_, frame)| to.write_all(&frame));
+            }
+        }
+        thread::sleep(PAUSE);
+    }
 }

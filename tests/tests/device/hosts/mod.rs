@@ -1,6 +1,9 @@
 //! softrnic's iWARP device: over TCP within this host, and between two network namespaces as two hosts.
 
 mod attacks;
+mod cable;
+mod documented;
+mod programs;
 
 use std::env;
 use std::io::Read;
@@ -92,10 +95,17 @@ fn two_hosts_connect_given_only_the_address() {
     assert!(refused.output.contains("ECONNREFUSED"), "{}", refused.output);
 }
 
-/// stride-perf of this build; `None` if it was not built.
-fn stride() -> Option<PathBuf> {
-    let beside = || env::current_exe().ok()?.ancestors().nth(2).map(|folder| folder.join("stride-perf"));
-    env::var_os("SIDEWAY_STRIDE_PERF").map(PathBuf::from).or_else(beside).filter(|program| program.is_file())
+/// A program of this build, or an example of any crate; `None`, after a report, if it was not built.
+fn built(name: &str) -> Option<PathBuf> {
+    let given = (name == "stride-perf").then(|| env::var_os("SIDEWAY_STRIDE_PERF")).flatten().map(PathBuf::from);
+    let test = env::current_exe().ok()?;
+    let folder = test.ancestors().nth(2)?;
+    let mut places = given.into_iter().chain([folder.join(name), folder.join("examples").join(name)]);
+    let found = places.find(|program| program.is_file());
+    if found.is_none() {
+        may_not_run(&format!("{name} was not built"));
+    }
+    found
 }
 
 #[test]
@@ -103,7 +113,7 @@ fn stride_measures_between_two_hosts() {
     if !is_soft() {
         return;
     }
-    let Some(stride) = stride() else { return may_not_run("stride-perf was not built") };
+    let Some(stride) = built("stride-perf") else { return };
     let Some(hosts) = Hosts::new() else { return };
     let start = |host: usize, words: &str| {
         let mut command = hosts.command(host, &stride);
@@ -154,32 +164,11 @@ fn connections_work_on_the_iwarp_device() {
     let command = Command::new(env::current_exe().expect("it runs"));
     let mut command = over_tcp(command);
     // With the device alone, any transport means TCP, which has taken the port.
-    command.env_remove(device::TEST_DEVICE).args(["trespass_connections::", "--skip", "any_transport_takes"]);
+    command.env_remove(device::TEST_DEVICE).args(["trespass_connections::", "--skip", "any_transport_uses_rdma"]);
     let ended = child::run(command, LIMIT);
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
     let passed = ended.output.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
     assert!(passed >= 15, "{}", ended.output);
-}
-
-#[test]
-fn loss_and_delay_lose_no_message() {
-    if !is_soft() {
-        return;
-    }
-    let Some(hosts) = Hosts::new() else { return };
-    let is_lossy = [0, 1].into_iter().all(|host| {
-        let arguments = "qdisc add dev v0 root netem delay 5ms loss 1%";
-        let output = hosts.command(host, "tc").args(arguments.split_whitespace()).output();
-        output.is_ok_and(|output| output.status.success())
-    });
-    if !is_lossy {
-        return may_not_run("the kernel has no netem");
-    }
-    let options = "-c -n 20 -s 200000 -e";
-    let client = || on(&hosts, 0, "cm_pingpong", &format!("{} {options}", Hosts::ADDRESSES[1]));
-    for ended in play(on(&hosts, 1, "cm_pingpong", options), client) {
-        succeeds(&ended, &[]);
-    }
 }
 
 #[test]

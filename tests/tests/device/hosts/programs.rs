@@ -1,0 +1,136 @@
+//! Programs of the other crates between two hosts, with no option but the address.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program};
+use sideway_tests::hosts::Hosts;
+use sideway_tests::programs::{LIMIT, succeeds};
+
+use super::{built, is_soft};
+
+/// Runs a client again until its server listens.
+fn until_it_listens(server: &mut Program, client: impl Fn() -> Command) -> Ended {
+    loop {
+        let ended = child::run(client(), LIMIT);
+        if ended.status.success() || !ended.output.contains("efused") {
+            return ended;
+        }
+        server.wait_until("listen", |_| true);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn echo_of_trespass_reaches_another_host() {
+    let Some(echo) = is_soft().then(|| built("echo")).flatten() else { return };
+    let Some(hosts) = Hosts::new() else { return };
+    let mut server = Program::start(hosts.command(1, &echo), LIMIT);
+    let client = || {
+        let mut command = hosts.command(0, &echo);
+        command.arg(Hosts::ADDRESSES[1]);
+        command
+    };
+    succeeds(&until_it_listens(&mut server, client), &["hello over "]);
+}
+
+#[test]
+fn kv_of_trespass_rpc_reaches_another_host() {
+    let Some(kv) = is_soft().then(|| built("kv")).flatten() else { return };
+    let Some(hosts) = Hosts::new() else { return };
+    let mut server = Program::start(hosts.command(1, &kv), LIMIT);
+    let client = || {
+        let mut command = hosts.command(0, &kv);
+        command.arg(format!("{}:7175", Hosts::ADDRESSES[1]));
+        command
+    };
+    let lines = ["connected over ", "fruit/apple is green"];
+    succeeds(&until_it_listens(&mut server, client), &lines);
+}
+
+/// A folder that is removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("sideway-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the folder is new");
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("the folder is ours");
+        fs::write(&path, bytes).expect("the folder is ours");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn rdcp_copies_a_tree_to_another_host() {
+    let Some(rdcp) = is_soft().then(|| built("rdcp")).flatten() else { return };
+    let Some(hosts) = Hosts::new() else { return };
+    let folder = Folder::new("rdcp");
+    for number in 0..50 {
+        folder.write(&format!("tree/d{}/f{number}", number % 3), bytes(number * 1013));
+    }
+    folder.write("tree/large", bytes(5_000_000));
+    // Replaces ssh: drops the options and the host, and runs the command on the other host.
+    let [here, there] = Hosts::ADDRESSES;
+    let mut enter = hosts.command(1, "sh");
+    enter.arg("-c");
+    let enter: Vec<_> = enter.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nshift\n\
+         export SSH_CONNECTION=\"{here} 1 {there} 22\"\nexec ip {} \"$*\"\n",
+        enter.join(" ")
+    );
+    let ssh = folder.write("ssh", script);
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let copy = |options: &[&str]| {
+        let mut command = hosts.command(0, &rdcp);
+        command.arg("--rsh").arg(&ssh).arg("--rdcp-path").arg(&rdcp).args(options);
+        command.arg(folder.0.join("tree")).arg(format!("{there}:{}", folder.0.join("copy").display()));
+        child::run(command, LIMIT)
+    };
+    succeeds(&copy(&["-r"]), &[]);
+    let are_same = |one: &Path, other: &Path| Command::new("diff").arg("-r").args([one, other]).status();
+    let status = are_same(&folder.0.join("tree"), &folder.0.join("copy")).expect("diff is installed");
+    assert!(status.success(), "the copy differs");
+    assert_eq!(fs::metadata(folder.0.join("copy/large")).expect("it was copied").len(), 5_000_000);
+}
+
+#[test]
+fn rdsend_sends_a_file_to_another_host() {
+    let (Some(rdsend), Some(rdrecv)) =
+        (is_soft().then(|| built("rdsend")).flatten(), is_soft().then(|| built("rdrecv")).flatten())
+    else {
+        return;
+    };
+    let Some(hosts) = Hosts::new() else { return };
+    let folder = Folder::new("rdsend");
+    let sent = folder.write("sent", bytes(3_000_000));
+    let mut receive = hosts.command(1, rdrecv);
+    receive.args(["7300", "key"]).arg(folder.0.join("received"));
+    let mut receiver = Program::start(receive, LIMIT);
+    let mut send = hosts.command(0, rdsend);
+    send.args([Hosts::ADDRESSES[1], "7300", "key"]).arg(&sent);
+    succeeds(&child::run(send, LIMIT), &[]);
+    let ended = receiver.wait().unwrap_or_else(|| panic!("the receiver does not end:\n{}", receiver.said()));
+    succeeds(&ended, &[]);
+    assert!(fs::read(folder.0.join("received")).expect("it was received") == bytes(3_000_000));
+}
