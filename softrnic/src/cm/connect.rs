@@ -19,6 +19,7 @@ use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
 use super::transition::{extend, ready_to_receive, ready_to_send, to_error};
 use super::{World, iwarp, world};
+use crate::net::iwarp::connect::MAX_PRIVATE_DATA;
 use crate::sys::errno::Errno;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
@@ -379,6 +380,9 @@ unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_voi
         return Err(Errno::INVALID);
     }
     let is_iwarp = identifier.is_iwarp;
+    if is_iwarp && data.len() > MAX_PRIVATE_DATA {
+        return Err(Errno::INVALID);
+    }
     let message = Message { reason: reason.0, ..Message::new(kind) };
     let message = message.with_data(if is_iwarp { &[] } else { &data }).ok_or(Errno::INVALID)?;
     let identifier = world.id(id.addr())?;

@@ -14,7 +14,7 @@ use crate::cm::id::State;
 use crate::cm::listen::MAX_BACKLOG;
 use crate::cm::messages::{Kind, Message};
 use crate::cm::{World, device, world};
-use crate::net::iwarp::connect::{Offer, Request, Responder};
+use crate::net::iwarp::connect::{MAX_PRIVATE_DATA, Offer, Request, Responder};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::sys::tcp;
@@ -22,6 +22,9 @@ use crate::wire::limits::MAX_RD_ATOMIC;
 
 /// Accepts a request; the identifier is in [`State::Requested`].
 pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8]) -> Result<(), Errno> {
+    if data.len() > MAX_PRIVATE_DATA {
+        return Err(Errno::INVALID);
+    }
     let (request, socket, path) = {
         let mut world = world();
         let identifier = world.id(id)?;

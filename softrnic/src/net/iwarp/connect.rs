@@ -4,11 +4,14 @@
 //! the set-up with that revision on a new TCP connection. The owner of this state machine limits the time of the
 //! set-up.
 
-use super::mpa::{ANY_DEPTH, Enhanced, Frame, Malformed, RtrKinds};
+use super::mpa::{ANY_DEPTH, ENHANCED_LENGTH, Enhanced, Frame, MAX_SENT, Malformed, RtrKinds};
 use super::terminate::Code;
 
 /// The highest revision.
 const REVISION: u8 = 2;
+
+/// The longest private data of a program.
+pub(crate) const MAX_PRIVATE_DATA: usize = MAX_SENT - ENHANCED_LENGTH;
 
 /// The RTR frames that softrnic supports at both ends.
 const RTR: RtrKinds = RtrKinds { fpdu: false, write: true, read: true };
@@ -353,7 +356,7 @@ mod tests {
 
     #[test]
     fn too_long_private_data_is_an_error_of_this_end() {
-        let long = Offer { private: vec![0; 509], ..offer(1, 1) };
+        let long = Offer { private: vec![0; MAX_PRIVATE_DATA + 1], ..offer(1, 1) };
         assert_eq!(Initiator::new(long.clone()).start(&mut Vec::new()), Err(Failure::PrivateData));
         let asked = request(&Initiator::new(offer(1, 1)));
         assert_eq!(asked.accept(&long, &mut Vec::new()), Err(Failure::PrivateData));

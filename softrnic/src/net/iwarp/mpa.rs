@@ -3,6 +3,11 @@
 /// The longest private data of a frame.
 pub(super) const MAX_PRIVATE: usize = 512;
 
+/// The longest private data that this end sends. The kernel's siw ends the connection if it receives more.
+pub(super) const MAX_SENT: usize = 256;
+/// Length of the fields of revision 2.
+pub(super) const ENHANCED_LENGTH: usize = 4;
+
 /// Length of a frame without its private data.
 pub(super) const HEADER: usize = 20;
 
@@ -102,8 +107,8 @@ impl Frame {
     /// Appends the frame. `false` if its private data is too long.
     #[must_use]
     pub(super) fn emit(&self, out: &mut Vec<u8>) -> bool {
-        let length = self.private.len() + self.enhanced.map_or(0, |_| 4);
-        if length > MAX_PRIVATE {
+        let length = self.private.len() + self.enhanced.map_or(0, |_| ENHANCED_LENGTH);
+        if length > MAX_SENT {
             return false;
         }
         let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
@@ -114,7 +119,7 @@ impl Frame {
             | bit(self.enhanced.is_some(), ENHANCED);
         out.extend(if self.is_reply { REPLY } else { REQUEST });
         out.extend(flags.to_be_bytes());
-        // At most `MAX_PRIVATE`.
+        // At most `MAX_SENT`.
         out.extend((length as u16).to_be_bytes());
         out.extend(self.enhanced.iter().flat_map(|enhanced| enhanced.bytes()));
         out.extend(&self.private);
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn private_data_beyond_the_limit_is_not_sent() {
         let mut frame = request();
-        frame.private = vec![0; MAX_PRIVATE - 4];
+        frame.private = vec![0; MAX_SENT - ENHANCED_LENGTH];
         assert!(frame.emit(&mut Vec::new()));
         frame.private.push(0);
         assert!(!frame.emit(&mut Vec::new()));
