@@ -50,6 +50,9 @@ pub(crate) const SOFTROCE: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),
 ];
 
+/// Building a kernel module.
+pub(crate) const MODULE: &[Need] = &[program("gcc", "gcc"), program("make", "make"), program("binutils", "strip")];
+
 /// Programs that the tests of the softroce ring compare with.
 pub(crate) const SOFTROCE_TESTS: &[Need] =
     &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw"), program("valgrind", "valgrind")];

@@ -106,12 +106,7 @@ fn look_up(release: Option<&str>) -> Result<Option<BTreeSet<String>>> {
 
 /// Adds the package, if it can be downloaded and contains a kernel, and all such packages that it depends on.
 fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
-    let output = Command::new("apt-cache")
-        .args(["depends", "--no-recommends", "--no-suggests", name])
-        .stderr(Stdio::null())
-        .output()
-        .context("cannot run apt-cache")?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = depends(name)?;
     if text.is_empty() || found.contains(name) {
         return Ok(());
     }
@@ -119,19 +114,25 @@ fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
     if is_kernel_part(name) {
         found.insert(name.to_owned());
     }
-    for next in dependencies(&text) {
-        collect(&next, found)?;
+    for next in dependencies(&text).filter(|name| is_kernel_part(name)) {
+        collect(next, found)?;
     }
     Ok(())
 }
 
-/// The kernel packages in the output of `apt-cache depends`.
-fn dependencies(text: &str) -> Vec<String> {
-    text.lines()
-        .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
-        .filter(|name| is_kernel_part(name))
-        .map(str::to_owned)
-        .collect()
+/// The output of `apt-cache depends`, which is empty if there is no such package.
+pub(super) fn depends(name: &str) -> Result<String> {
+    let output = Command::new("apt-cache")
+        .args(["depends", "--no-recommends", "--no-suggests", name])
+        .stderr(Stdio::null())
+        .output()
+        .context("cannot run apt-cache")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The packages in the output of `apt-cache depends`.
+pub(super) fn dependencies(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
 }
 
 fn is_kernel_part(name: &str) -> bool {
@@ -142,7 +143,7 @@ fn is_kernel_part(name: &str) -> bool {
 }
 
 /// The package file, downloaded into `cache` unless it is there. apt verifies its hash with the signed lists.
-fn fetch(name: &str, cache: &Path) -> Result<PathBuf> {
+pub(super) fn fetch(name: &str, cache: &Path) -> Result<PathBuf> {
     if let Some(file) = cached(name, cache) {
         return Ok(file);
     }
@@ -209,7 +210,8 @@ mod tests {
     fn only_kernel_packages_are_followed() {
         let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-13-amd64\n |Depends: initramfs-tools\n  \
                     Depends: <linux-initramfs-tool>\n  Recommends: linux-image-9\n  Depends: linux-modules-extra-6.8.0-4-generic\n";
-        assert_eq!(dependencies(text), ["linux-image-6.1.0-13-amd64", "linux-modules-extra-6.8.0-4-generic"]);
+        let found: Vec<&str> = dependencies(text).filter(|name| is_kernel_part(name)).collect();
+        assert_eq!(found, ["linux-image-6.1.0-13-amd64", "linux-modules-extra-6.8.0-4-generic"]);
     }
 
     #[test]

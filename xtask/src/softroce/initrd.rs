@@ -18,7 +18,8 @@ pub(crate) fn prepare(kernel: &Kernel) -> Result<PathBuf> {
     let busybox = packages::static_busybox().context("busybox-static is missing")?;
     let data = busybox.metadata()?;
     let mut hasher = DefaultHasher::new();
-    (INIT, GUEST, &busybox, data.len(), data.modified()?).hash(&mut hasher);
+    let list = std::fs::read_to_string(kernel.folder.join("modules.list"))?;
+    (INIT, GUEST, &list, &busybox, data.len(), data.modified()?).hash(&mut hasher);
     let file = kernel.folder.join(format!("initrd-{:016x}", hasher.finish()));
     if file.is_file() {
         return Ok(file);
@@ -28,7 +29,6 @@ pub(crate) fn prepare(kernel: &Kernel) -> Result<PathBuf> {
     archive.folder("bin");
     archive.file("bin/busybox", &std::fs::read(&busybox)?);
     archive.folder("modules");
-    let list = std::fs::read_to_string(kernel.folder.join("modules.list"))?;
     for name in list.lines().filter_map(|line| line.split_whitespace().nth(1)) {
         let module = kernel.folder.join("modules").join(format!("{name}.ko"));
         archive.file(&format!("modules/{name}.ko"), &std::fs::read(&module)?);

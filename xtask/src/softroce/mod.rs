@@ -18,6 +18,7 @@ mod machine;
 mod modules;
 mod payload;
 mod session;
+mod siw;
 mod unpack;
 
 use std::ffi::OsString;
@@ -115,6 +116,10 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
 
+    /// Also load the kernel's software iWARP (siw); if the kernel lacks it, build it (downloads 155 MB)
+    #[arg(long)]
+    siw: bool,
+
     /// MTU of eth_a and eth_b: 9000 gives rxe_0 a path MTU of 4096, 1500 one of 1024
     #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1280..=9000))]
     mtu: u16,
@@ -148,6 +153,13 @@ fn run_task(task: Softroce) -> Result<u8> {
     let request = Request::new(words)?;
     let ready = ready(&task.guest)?;
     Ok(ready.run(&request, &Sinks::inherit, Duration::from_secs(task.timeout))?.exit_status())
+}
+
+impl Guest {
+    /// The guest with the kernel's software iWARP.
+    pub(crate) fn with_siw(&self) -> Self {
+        Self { siw: true, ..self.clone() }
+    }
 }
 
 /// A guest that is ready to start.
@@ -218,6 +230,11 @@ fn prepare(guest: &Guest, home: &Path) -> Result<Machine> {
     let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
     let lock = Lock::take(home)?;
     let kernel = kernel::prepare(&choice, home)?;
+    if guest.siw
+        && let Err(error) = siw::prepare(&kernel, home)
+    {
+        eprintln!("softroce: the guest has no siw: {error:#}");
+    }
     let mut machine = Machine {
         accelerator: accel::Accelerator::Tcg,
         cpus: guest.cpus,

@@ -36,6 +36,11 @@ pub(crate) const WANTED: &[Wanted] = &[
     required("rdma_rxe"),
     required("ib_uverbs"),
     required("rdma_ucm"),
+    // The kernel's software iWARP, and the checksum that it requests by name. If the kernel lacks it, `--siw` builds it.
+    optional("crc32c_generic"),
+    optional("crc32c_intel"),
+    optional("libcrc32c"),
+    optional("siw"),
     // For tests that lose packets on purpose: `tc qdisc add dev eth_a root netem loss 1%`.
     optional("sch_netem"),
 ];
