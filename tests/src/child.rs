@@ -97,14 +97,15 @@ impl Program {
         Self { child, name, output, deadline: Instant::now() + limit }
     }
 
-    /// Waits until a program listens on the TCP port.
+    /// Waits until a program listens on the TCP port, in the network namespace of this program.
     ///
     /// # Panics
     ///
     /// It ends before, or the deadline passes.
     #[track_caller]
     pub fn wait_for_port(&mut self, port: u16) {
-        self.wait_until("listen", |_| is_listened_at(port));
+        let process = self.child.id();
+        self.wait_until("listen", |_| is_listened_at(process, port));
     }
 
     /// Waits until it does `what`, or has done it.
@@ -272,10 +273,10 @@ fn is_listened_at_by_soft_cm(port: u16) -> bool {
     })
 }
 
-/// Whether a socket listens on the TCP port, found without connecting to it.
-fn is_listened_at(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
-        let table = fs::read_to_string(file).unwrap_or_default();
+/// Whether a socket in the network namespace of the process listens on the TCP port, found without connecting to it.
+fn is_listened_at(process: u32, port: u16) -> bool {
+    ["tcp", "tcp6"].iter().any(|file| {
+        let table = fs::read_to_string(format!("/proc/{process}/net/{file}")).unwrap_or_default();
         table.lines().skip(1).any(|line| {
             let mut columns = line.split_whitespace().skip(1);
             let local = columns.next().and_then(|local| local.rsplit(':').next());

@@ -43,6 +43,7 @@ mod programs_trespass;
 mod programs_unreliable;
 mod programs_window;
 mod single_threaded;
+mod siw;
 mod srq;
 mod srq_pingpong;
 mod teardown;

@@ -69,7 +69,15 @@ pub(crate) fn whole(context: &Context<'_>) -> Key {
     let what = format!("softroce {:?} {}", context.extent, guest(context));
     context.record.key(
         &what,
-        &[PACKAGE, "sideway-examples", "stride-perf", "rdma-pipe", "trespass-rpc", "rdma-mummy-capi"],
+        &[
+            PACKAGE,
+            "sideway-examples",
+            "stride-perf",
+            "rdma-pipe",
+            "trespass-rpc",
+            "rdma-mummy-capi",
+            "softrnic-preload",
+        ],
         &[],
     )
 }
@@ -80,6 +88,7 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
         "programs_stride" => &["stride-perf"],
         "programs_trespass" => &["rdma-pipe", "trespass-rpc"],
         "programs_capi" => &["rdma-mummy-capi"],
+        "siw" => &["stride-perf", "softrnic-preload"],
         _ => &[],
     };
     let packages: Vec<&str> = [PACKAGE, "sideway-examples"].iter().chain(more).copied().collect();

@@ -12,6 +12,7 @@ use super::device::{self, Module};
 use super::results::Scanner;
 use super::{Context, Results};
 use crate::packages;
+use crate::preload;
 use crate::softroce::{self, Outcome, Request, Sinks};
 use crate::table::{Finished, State};
 
@@ -66,7 +67,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
 }
 
 fn run_new(context: &Context<'_>) -> Result<Finished> {
-    let ready = match softroce::ready(&context.options.guest) {
+    let ready = match softroce::ready(&context.options.guest.with_siw()) {
         Ok(ready) => ready,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
@@ -98,6 +99,8 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
     }
     let mut request = Request::new(words)?;
     request.environment.extend(build::programs(context.root)?);
+    let preload = preload::build(context.root, build::BESIDE)?;
+    request.environment.push(("SIDEWAY_SOFTRNIC_RUN".into(), preload.run.into()));
     request.environment.push(("CARGO_MANIFEST_DIR".into(), program.target.folder.clone().into()));
     request.folder = program.target.folder.clone();
 

@@ -1,0 +1,141 @@
+//! softrnic's iWARP device and the kernel's siw as peers: two network namespaces, of which one has siw, and the other only
+//! TCP.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Program, example};
+use sideway_tests::hosts::Hosts;
+use sideway_tests::interface::CHANGE_NETWORK;
+use sideway_tests::programs::{port, succeeds};
+use sideway_tests::requirements::may_not_run;
+
+/// The environment variables that name the programs softrnic-run and stride-perf.
+const RUN: &str = "SIDEWAY_SOFTRNIC_RUN";
+const STRIDE: &str = "SIDEWAY_STRIDE_PERF";
+/// The port of stride-perf.
+const CONTROL_PORT: u16 = 18515;
+/// The deadline of a program.
+const LIMIT: Duration = Duration::from_secs(40);
+
+#[derive(Clone, Copy, Debug)]
+enum Peer {
+    Soft,
+    Kernel,
+}
+
+#[derive(Debug)]
+struct Peers(Hosts);
+
+impl Peers {
+    /// Returns `None`, and reports that the test did not run, if the kernel has no siw.
+    fn new() -> Option<Self> {
+        if !Path::new("/sys/module/siw").exists() || env::var_os(CHANGE_NETWORK).is_none() {
+            may_not_run("there is no kernel with siw whose network tests may change");
+            return None;
+        }
+        let hosts = Hosts::new()?;
+        let mut command = hosts.command(Peer::Kernel as usize, "rdma");
+        command.args(["link", "add", "siw_0", "type", "siw", "netdev", "v0"]);
+        succeeds(&child::run(command, LIMIT), &[]);
+        Some(Self(hosts))
+    }
+
+    /// A program on the device of the peer.
+    fn command(&self, peer: Peer, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.0.command(peer as usize, program);
+        let (library, devices) = match peer {
+            Peer::Soft => ("softrnic", "softiw0"),
+            Peer::Kernel => ("system", "0"),
+        };
+        command.envs([("RDMA_MUMMY_RDMACM", library), (softrnic::DEVICES_VARIABLE, devices), ("NO_COLOR", "1")]);
+        command
+    }
+
+    /// An example, if the words begin with `our`, or one of rdma-core's programs and perftest's.
+    fn program(&self, peer: Peer, words: &str, port: u16) -> Command {
+        let (is_ours, words) = words.strip_prefix("our ").map_or((false, words), |words| (true, words));
+        let (name, options) = words.split_once(' ').unwrap_or((words, ""));
+        let mut command = match peer {
+            _ if is_ours => self.command(peer, example(name).get_program()),
+            Peer::Soft => {
+                let mut command = self.command(peer, named(RUN));
+                command.arg(name);
+                command
+            }
+            Peer::Kernel => self.command(peer, name),
+        };
+        command.args(["-p", &port.to_string()]);
+        if name.starts_with("ib_") {
+            // The device decides how these programs control the flow.
+            command.args(["-d", if matches!(peer, Peer::Soft) { "softiw0" } else { "siw_0" }]);
+        }
+        command.args(options.split_whitespace());
+        command
+    }
+
+    /// Runs a server and a client in both roles; the server's address follows the words of the client.
+    #[track_caller]
+    fn play(&self, [server, client]: [&str; 2]) {
+        // The kernel does not resolve the peer's address until a packet has passed between the namespaces.
+        for [serving, connecting] in [[Peer::Kernel, Peer::Soft], [Peer::Soft, Peer::Kernel]] {
+            let port = port();
+            let (server, mut client) = (self.program(serving, server, port), self.program(connecting, client, port));
+            client.arg(Hosts::ADDRESSES[serving as usize]);
+            for ended in child::run_both(server, client, port, LIMIT) {
+                succeeds(&ended, &[]);
+            }
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        let _ = Command::new("rdma").args(["link", "delete", "siw_0"]).output();
+    }
+}
+
+#[track_caller]
+fn named(variable: &str) -> PathBuf {
+    env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no program")).into()
+}
+
+#[test]
+#[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
+fn programs_connect_in_both_roles() {
+    let Some(peers) = Peers::new() else { return };
+    for programs in [
+        ["rping -s -C 20 -v", "our rping -c -C 20 -v -a"],
+        ["our rping -s -C 5 -S 65000", "rping -c -C 5 -S 65000 -a"],
+        ["ib_send_bw -R -F -n 100 -s 65536", "ib_send_bw -R -F -n 100 -s 65536"],
+        ["ib_read_lat -R -F -n 100 -s 64", "ib_read_lat -R -F -n 100 -s 64"],
+    ] {
+        peers.play(programs);
+    }
+}
+
+/// stride-perf checks the data. Its servers stay; each serves all runs of the other peer.
+#[test]
+#[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
+fn messages_of_every_kind_and_size_arrive() {
+    let Some(peers) = Peers::new() else { return };
+    let stride = named(STRIDE);
+    let serve = |peer| Program::start(peers.command(peer, &stride), LIMIT * 3);
+    let mut servers = [serve(Peer::Soft), serve(Peer::Kernel)];
+    servers.iter_mut().for_each(|server| server.wait_for_port(CONTROL_PORT));
+    for words in
+        ["write bw -s 1,1443,64K", "read bw -s 1,1443,64K -q 4", "send bw -s 1,1443,64K", "send lat -s 64,4K -e"]
+    {
+        for (client, server) in [(Peer::Soft, Peer::Kernel), (Peer::Kernel, Peer::Soft)] {
+            let mut command = peers.command(client, &stride);
+            command.args(words.split_whitespace()).args(["-R", "-n", "100", "--validate"]);
+            command.arg(Hosts::ADDRESSES[server as usize]);
+            let ended = child::run(command, LIMIT);
+            assert!(ended.status.success(), "{client:?}: {words}: {}\n{}", ended.status, ended.output);
+            assert!(ended.output.contains("over iWARP"), "{client:?}: {words}:\n{}", ended.output);
+        }
+    }
+}
