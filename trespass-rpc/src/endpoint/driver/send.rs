@@ -17,8 +17,8 @@ use super::{Driver, Entry};
 
 /// Frames share a message (one SEND) up to this number of bytes.
 const PACK: usize = (16 << 10) - 64;
-/// Maximum number of bytes of a `Memory` in one frame.
-const PIECE: usize = (16 << 10) - 64 - HEADER;
+/// Maximum length of a message with bytes of a `Memory`. The peer reads such a message from this side's buffer.
+const PIECE: usize = 256 << 10;
 
 impl Driver {
     /// Sends the pending frames of a link.
@@ -87,7 +87,9 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, s
         send_records(worker, id, tls)?;
         // If the call has ended, its bytes are no longer needed.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
-        let length = job.rest.len().min(PIECE);
+        // TLS buffers the message, so a short one is encrypted at a time.
+        let is_sealed = tls.as_ref().is_some_and(Session::seals);
+        let length = job.rest.len().min(if is_sealed { PACK } else { PIECE } - HEADER);
         if is_live && length != 0 {
             let header = Connection::<Call>::bulk_header(job.id, job.index, BulkOperation::Data, job.offset);
             let mut message = worker.alloc(id, HEADER + length);
