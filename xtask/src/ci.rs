@@ -263,6 +263,7 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             let test = ["test", "--release", "--package", "trespass-rpc"];
             cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
+            cargo(&[&test[..], &["--test", "calls", "beyond_4_gib", "--", "--ignored"]].concat(), &[])?;
             let test = ["test", "--package", "sideway-tests", "--test", "device", "hosts::cable", "--", "--ignored"];
             cargo(&test, &[])?;
         }

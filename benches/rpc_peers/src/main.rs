@@ -3,6 +3,7 @@
 //! Each run is a server and a client, one process each, on one thread each (coro_rpc: two threads each). CPU time is that of both.
 
 mod measure;
+mod messages;
 mod ours;
 mod tarpc_peer;
 mod tonic_peer;
@@ -42,6 +43,9 @@ struct Arguments {
     /// coro_rpc's benchmark, built with ibverbs
     #[arg(long)]
     coro_ibv: Option<PathBuf>,
+    /// stride-perf, for the rate of reads
+    #[arg(long)]
+    stride: Option<PathBuf>,
     /// The script that runs a C program on softrnic (`cargo xtask preload`)
     #[arg(long, default_value = "target/preload/softrnic-run")]
     softrnic_run: PathBuf,
@@ -56,14 +60,18 @@ struct Arguments {
 }
 
 /// What runs: its name, and the connections of its clients.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("trespass-rpc tcp", "one"),
     ("tonic tcp", "one"),
     ("tarpc tcp", "one"),
     ("coro_rpc tcp", "one"),
     ("coro_rpc tcp pool", "one a caller"),
+    ("messages tcp", "one"),
     ("trespass-rpc softrnic", "one"),
     ("trespass-rpc softrnic polling", "one"),
+    ("messages softrnic", "one"),
+    ("messages softrnic polling", "one"),
+    ("stride read bw softrnic", "one"),
     ("tonic on trespass softrnic", "one"),
     ("tarpc on trespass softrnic", "one"),
     ("coro_rpc softrnic", "one a caller"),
@@ -89,7 +97,9 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 async fn serve(name: &str) -> Result<()> {
-    if name.starts_with("tonic") {
+    if name.starts_with("messages") {
+        messages::serve(name)
+    } else if name.starts_with("tonic") {
         tonic_peer::serve(name.contains("softrnic")).await
     } else if name.starts_with("tarpc") {
         tarpc_peer::serve(name.contains("softrnic")).await
@@ -99,7 +109,9 @@ async fn serve(name: &str) -> Result<()> {
 }
 
 async fn call(name: &str, address: &str, job: &Job) -> Result<Row> {
-    if name.starts_with("tonic") {
+    if name.starts_with("messages") {
+        messages::call(name, address, job)
+    } else if name.starts_with("tonic") {
         tonic_peer::call(address, name.contains("softrnic"), job).await
     } else if name.starts_with("tarpc") {
         tarpc_peer::call(address, name.contains("softrnic"), job).await
@@ -152,6 +164,9 @@ fn start(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
     if name.starts_with("coro_rpc") {
         return coro(arguments, name);
     }
+    if name.starts_with("stride") {
+        return stride(arguments);
+    }
     let itself = std::env::current_exe()?;
     let mut server = Command::new(&itself).args(["--server", name]).stdout(Stdio::piped()).spawn()?;
     let mut address = String::new();
@@ -163,6 +178,23 @@ fn start(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
     client.args(["--callers", &callers, "--seconds", &seconds]);
     let row = output(client).and_then(|text| text.trim().parse());
     Ok(Some((server, row)))
+}
+
+/// Reads of stride-perf, as many in flight as there are callers: their rate.
+fn stride(arguments: &Arguments) -> Result<Option<Started>> {
+    let Some(program) = &arguments.stride else { return Ok(None) };
+    let port = "19128";
+    let server = Command::new(program).args(["-p", port]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = Command::new(program);
+    client.args(["read", "bw", "-p", port, "--csv", "/dev/stdout", "-D", &format!("{}s", arguments.seconds)]);
+    client.args(["-s", &arguments.size.to_string(), "-t", &arguments.callers.to_string(), "127.0.0.1"]);
+    // The tenth column of the last line: messages a second.
+    let rate = |text: String| -> Result<f64> {
+        let column = text.lines().last().and_then(|line| line.split(',').nth(9));
+        Ok(column.with_context(|| format!("no rate in {text}"))?.parse()?)
+    };
+    Ok(Some((server, output(client).and_then(rate).map(|rate| Row { rate, ..Row::default() }))))
 }
 
 /// coro_rpc's own benchmark: its rate, and its quantiles.

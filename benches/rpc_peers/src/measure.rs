@@ -29,6 +29,17 @@ pub struct Row {
 }
 
 impl Row {
+    /// The rate and the quantiles of calls, by their nanoseconds.
+    pub fn of(mut latencies: Vec<u32>, elapsed: Duration) -> Result<Self> {
+        latencies.sort_unstable();
+        let quantile = |part: f64| {
+            let at = (part * latencies.len() as f64) as usize;
+            latencies.get(at).map(|nanos| f64::from(*nanos) / 1e3).context("no call has ended")
+        };
+        let rate = latencies.len() as f64 / elapsed.as_secs_f64();
+        Ok(Self { rate, p50: quantile(0.5)?, p99: quantile(0.99)?, ..Self::default() })
+    }
+
     /// The median of each column.
     pub fn median(rows: &mut [Self]) -> Self {
         let mut middle = |column: fn(&Self) -> f64| {
@@ -70,14 +81,8 @@ where
     // Warmed up: pools and tables have their size.
     callers(job, Duration::from_millis(200), &make).await?;
     let begun = Instant::now();
-    let mut latencies = callers(job, job.time, &make).await?;
-    let elapsed = begun.elapsed().as_secs_f64();
-    latencies.sort_unstable();
-    let quantile = |part: f64| {
-        let at = (part * latencies.len() as f64) as usize;
-        latencies.get(at).map(|nanos| f64::from(*nanos) / 1e3).context("no call has ended")
-    };
-    Ok(Row { rate: latencies.len() as f64 / elapsed, p50: quantile(0.5)?, p99: quantile(0.99)?, ..Row::default() })
+    let latencies = callers(job, job.time, &make).await?;
+    Row::of(latencies, begun.elapsed())
 }
 
 /// Nanoseconds of each call.

@@ -24,7 +24,7 @@ impl Echo for Bench {
     }
 }
 
-fn options(name: &str) -> Result<Options> {
+pub fn options(name: &str) -> Result<Options> {
     let mut options = Options::default();
     options.worker.transport = if name.contains("tcp") { Transport::Tcp } else { Transport::Rdma };
     // What is registered at most; attachments beside it.

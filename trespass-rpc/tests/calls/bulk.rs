@@ -18,6 +18,8 @@ pub(crate) trait Store {
     async fn text(&self, into: Target, text: &str) -> Result<(), String>;
     /// Reads a slice of a slice.
     async fn slice(&self, cx: &Context, value: Attachment, from: u64, length: usize) -> Result<Vec<u8>, String>;
+    /// Writes bytes at an offset.
+    async fn mark(&self, into: Target, at: u64, bytes: Vec<u8>) -> Result<(), String>;
     /// Writes beyond the target.
     async fn beyond(&self, into: Target) -> Result<(), String>;
     /// Waits, then writes.
@@ -54,6 +56,10 @@ impl Store for Kept {
         let memory = cx.alloc(length + 7).map_err(|error| error.to_string())?;
         value.read_into(from, &memory, 7..7 + length).await.map_err(|error| error.to_string())?;
         Ok(memory.to_vec().unwrap()[7..].to_vec())
+    }
+
+    async fn mark(&self, into: Target, at: u64, bytes: Vec<u8>) -> Result<(), String> {
+        into.write(at, &bytes).await.map_err(|error| error.to_string())
     }
 
     async fn beyond(&self, into: Target) -> Result<(), String> {
@@ -209,4 +215,39 @@ fn server_reads_attachments_of_callers_that_die() {
         drop((doomed, calls, other));
         assert_eq!(client.slice(Attachment::from(vec![5; 100_000]), 9_999, 1).await, Ok(vec![5]));
     });
+}
+
+/// Transfers bytes at both ends of a long attachment and target, and at its middle.
+async fn ends_keep_their_bytes(options: &Options) {
+    const LENGTH: usize = (4 << 30) + (1 << 20);
+    let mut options = options.clone();
+    options.limits.attachment = LENGTH as u64;
+    let (_serving, client) = pair(&options).await;
+    let memory = client.channel().alloc(LENGTH).unwrap();
+    for (at, length) in [(0, 10), ((4 << 30) - 5, 10), ((4 << 30) + 70_000, 20_000), (LENGTH - 9_000, 9_000)] {
+        let bytes = pattern(length);
+        memory.write_at(at, &bytes).unwrap();
+        let whole = Attachment::of(&memory, 0..LENGTH).unwrap();
+        assert_eq!(client.slice(whole, at as u64, length).await, Ok(bytes.clone()), "{length} bytes at {at}");
+        let inverse: Vec<_> = bytes.iter().map(|byte| !byte).collect();
+        let whole = Target::of(&memory, 0..LENGTH).unwrap();
+        client.mark(whole, at as u64, inverse.clone()).await.unwrap();
+        let mut read = vec![0; length];
+        memory.read_at(at, &mut read).unwrap();
+        assert!(read == inverse, "{length} bytes at {at}");
+    }
+}
+
+#[test]
+fn attachments_and_targets_beyond_4_gib_keep_their_bytes() {
+    // Over TCP, the system provides only the pages that are written.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(ends_keep_their_bytes(&options(Transport::Tcp)));
+}
+
+#[test]
+#[ignore = "registers 4 GiB of memory, and takes ten seconds"]
+fn registered_attachments_and_targets_beyond_4_gib_keep_their_bytes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(ends_keep_their_bytes(&options(Transport::Rdma)));
 }
