@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -21,6 +22,8 @@ use crate::tree::settle;
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
+/// Time between pings while the output blocks.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
 
@@ -153,41 +156,19 @@ impl Drop for NewFile {
 /// # Errors
 ///
 /// The output cannot be written, the stream is incomplete or altered, or the connection broke.
-pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
+pub fn receive(mut link: Link, output: Output) -> Result<Summary> {
     // Ignores the error: the descriptor need not be a pipe.
     _ = rustix::pipe::fcntl_setpipe_size(output.fd(), PIPE);
     let started = Instant::now();
-    let received = thread::scope(|scope| {
-        let (blocks, arrived) = mpsc::sync_channel(AHEAD);
-        let writer = scope.spawn(|| write_all(output.fd(), &output.name(), arrived));
-        let announced = loop {
-            match link.receiver.receive() {
-                Ok(Received::Block(block, buffer)) => {
-                    // The writing thread has failed, and its result contains the error.
-                    if blocks.send((block, buffer)).is_err() {
-                        break Ok(None);
-                    }
-                }
-                Ok(Received::Frame(Frame::StreamEnd(totals))) => break Ok(Some(totals)),
-                Ok(Received::Frame(_)) => break Err(Error::protocol("the sender sent an unexpected frame")),
-                Err(error) => break Err(error),
-            }
-        };
-        drop(blocks);
-        let written = writer.join().map_err(|_| Error::protocol("the writing thread panicked"))?;
-        let (written, announced) = (written?, announced?);
-        match announced {
-            Some(announced) if announced == written => Ok(written),
-            Some(announced) => {
-                let text = format!("{} of {} bytes arrived; send it again", written.bytes, announced.bytes);
-                Err(Error::protocol(text))
-            }
-            None => Err(Error::protocol("the stream was not completely written")),
-        }
+    let output = Arc::new(output);
+    let received = receive_blocks(&mut link, &output);
+    // If the connection breaks while a write blocks, the writing thread keeps the output until the process exits.
+    let done = received.and_then(|totals| match Arc::into_inner(output) {
+        Some(mut output) => output.finish().map(|()| (totals, output)),
+        None => Err(Error::protocol("the output is in use")),
     });
-    let done = received.and_then(|totals| output.finish().map(|()| totals));
     match done {
-        Ok(totals) => {
+        Ok((totals, output)) => {
             let summary = Summary { bytes: totals.bytes, time: started.elapsed() };
             // A command may be waiting for the end of the output.
             drop(output);
@@ -203,9 +184,92 @@ pub fn receive(mut link: Link, mut output: Output) -> Result<Summary> {
     }
 }
 
-fn write_all(output: BorrowedFd<'_>, name: &str, blocks: Receiver<(Block, Payload)>) -> Result<Totals> {
+/// Receives all blocks while another thread writes them.
+fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
+    let (blocks, arrived) = mpsc::sync_channel(AHEAD);
+    let (finished, result) = mpsc::channel();
+    let (output, receiving) = (Arc::clone(output), thread::current());
+    let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
+        let written = write_all(output.fd(), &output.name(), arrived, &receiving);
+        drop(output);
+        // Fails if the connection broke: then nothing waits for the result.
+        _ = finished.send(written);
+        receiving.unpark();
+    });
+    started.map_err(|error| Error::new(Kind::File, format!("cannot start a thread: {error}")))?;
+    let announced = pass_blocks(link, &blocks);
+    drop(blocks);
+    let announced = match announced {
+        Ok(announced) => announced,
+        // The error of the writing thread is the cause if there is one. Its write may block without end.
+        Err(error) => return Err(result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
+    };
+    let mut written = None;
+    wait_for(link, || {
+        written = match result.try_recv() {
+            Ok(written) => Some(written),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(Error::protocol("the writing thread panicked"))),
+        };
+        written.is_some()
+    })?;
+    let written = written.unwrap_or_else(|| Err(Error::protocol("the stream was not completely written")))?;
+    match announced {
+        Some(announced) if announced == written => Ok(written),
+        Some(announced) => {
+            let text = format!("{} of {} bytes arrived; send it again", written.bytes, announced.bytes);
+            Err(Error::protocol(text))
+        }
+        None => Err(Error::protocol("the stream was not completely written")),
+    }
+}
+
+/// Passes blocks to the writing thread. Returns the announced totals; `None` if that thread has failed.
+fn pass_blocks(link: &mut Link, blocks: &SyncSender<(Block, Payload)>) -> Result<Option<Totals>> {
+    loop {
+        match link.receiver.receive()? {
+            Received::Block(block, buffer) => {
+                let (mut waiting, mut is_closed) = (Some((block, buffer)), false);
+                wait_for(link, || {
+                    match waiting.take().map(|block| blocks.try_send(block)) {
+                        Some(Err(TrySendError::Full(block))) => waiting = Some(block),
+                        Some(Err(TrySendError::Disconnected(_))) => is_closed = true,
+                        Some(Ok(())) | None => {}
+                    }
+                    waiting.is_none()
+                })?;
+                if is_closed {
+                    return Ok(None);
+                }
+            }
+            Received::Frame(Frame::StreamEnd(totals)) => return Ok(Some(totals)),
+            Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
+        }
+    }
+}
+
+/// Waits for the writing thread. A ping fails if the connection breaks in the meantime.
+fn wait_for(link: &Link, mut is_done: impl FnMut() -> bool) -> Result<()> {
+    let mut checked = Instant::now();
+    while !is_done() {
+        thread::park_timeout(PAUSE);
+        if checked.elapsed() >= PAUSE {
+            link.sender.frame(&Frame::Ping)?;
+            checked = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+fn write_all(
+    output: BorrowedFd<'_>,
+    name: &str,
+    blocks: Receiver<(Block, Payload)>,
+    receiving: &Thread,
+) -> Result<Totals> {
     let mut totals = Totals { files: 1, ..Totals::default() };
     for (block, payload) in blocks {
+        receiving.unpark();
         if block.kind != BlockKind::Data || block.file != 0 || block.offset != totals.bytes {
             return Err(Error::protocol(format!("a block is missing before offset {}", block.offset)));
         }

@@ -59,6 +59,29 @@ fn killed_peer_ends_the_transfer() {
     }
 }
 
+/// 6: a receiver whose output blocks exits too, while data arrives and after all of it has arrived.
+#[test]
+fn killed_sender_ends_a_receiver_whose_output_blocks() {
+    for place in [Place::new(), Place::with_tcp()] {
+        for length in [16 << 20, 3 << 20] {
+            let port = port().to_string();
+            let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
+            let file = std::fs::File::open(place.write("file", bytes(length))).unwrap();
+            let mut sender = place.command("rdsend", ["127.0.0.1", &port, "key"]).stdin(file).spawn().unwrap();
+            // The pipe is full, so a write blocks: nothing reads further.
+            let output = receiver.stdout.take().unwrap();
+            while rustix::io::ioctl_fionread(&output).unwrap() < 1 << 20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            sender.kill().unwrap();
+            sender.wait().unwrap();
+            receiver.stdout = Some(tempty());
+            Ran::from(&mut receiver, b"").expect(12);
+            drop(output);
+        }
+    }
+}
+
 /// A stopped process is treated as a silent peer, even if this side must first send it a failure.
 #[test]
 fn peer_of_a_stopped_process_exits_with_30() {
