@@ -26,7 +26,11 @@ fn worker(transport: Transport, memory: usize) -> Worker {
 
 impl Server {
     fn new(transport: Transport) -> Server {
-        let mut worker = worker(transport, 256 << 20);
+        Server::with(&Options { transport, memory: 256 << 20, ..Options::default() })
+    }
+
+    fn with(options: &Options) -> Server {
+        let mut worker = Worker::new(options).unwrap();
         let listener = worker.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = worker.local_addr(listener).unwrap();
         Server { worker, listener, address }
@@ -65,7 +69,7 @@ impl Server {
 
     fn raw_peer_with(&mut self, reads: u16) -> (TcpStream, ConnectionId) {
         let mut socket = TcpStream::connect(self.address).unwrap();
-        let limits = Hello { segment: 16 << 10, credits: FLOOR, message: 1 << 30, ..Hello::new(1) };
+        let limits = Hello { segment: 16 << 10, credits: 4 * FLOOR, message: 1 << 30, ..Hello::new(1) };
         let hello = Hello { reads, rendezvous: 1 << 30, ..limits }.emit();
         socket.write_all(&[1, hello.len() as u8]).unwrap();
         socket.write_all(&hello).unwrap();
@@ -132,9 +136,13 @@ fn fields(fields: &[u32]) -> Vec<u8> {
     fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// Announces a message with a key.
-fn announce(key: u32, length: u32) -> Vec<u8> {
-    send(Frame { a: length, ..Frame::new(FrameKind::RTS) }, &Remote { address: 0, key }.emit())
+/// Announces a message with a key; `address` is 1 if the message follows without a READ.
+fn announce(address: u64, key: u32, length: u32) -> Vec<u8> {
+    send(Frame { a: length, ..Frame::new(FrameKind::RTS) }, &Remote { address, key }.emit())
+}
+
+fn answer(key: u32, message: &[u8]) -> Vec<u8> {
+    [fields(&[ANSWER, key, message.len() as u32]), message.to_vec()].concat()
 }
 
 /// Reads from the socket while the worker runs.
@@ -154,80 +162,123 @@ fn read(server: &mut Server, socket: &mut TcpStream, length: usize) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn announced_messages_are_read_in_order_and_sends_pass_between_their_parts() {
-    let mut server = Server::new(Transport::Tcp);
-    let (mut socket, id) = server.raw_peer_with(16);
-    let messages = [vec![1; 300_000], vec![2; 20_000]];
-    for (key, message) in [9, 4].into_iter().zip(&messages) {
-        socket.write_all(&announce(key, message.len() as u32)).unwrap();
-    }
-    assert_eq!(read(&mut server, &mut socket, 16), fields(&[READ, 9, READ, 4]));
-    let answers =
-        [[fields(&[ANSWER, 9, 300_000]), messages[0].clone()], [fields(&[ANSWER, 4, 20_000]), messages[1].clone()]];
-    let data = send(Frame { flags: 1, a: 3, ..Frame::new(FrameKind::DATA) }, b"end");
-    let stream = [answers.concat().concat(), data].concat();
-    // Each part ends within a head or a body.
+/// Writes parts, with turns of the worker between them, and returns all messages.
+fn exchange(
+    server: &mut Server,
+    (socket, id): &mut (TcpStream, ConnectionId),
+    parts: &[&[u8]],
+    count: usize,
+) -> Vec<Buf> {
     let mut received = Vec::new();
-    for part in [&stream[..5], &stream[5..40_000], &stream[40_000..300_017], &stream[300_017..]] {
+    for part in parts {
         socket.write_all(part).unwrap();
         let arrived = Instant::now();
         while arrived.elapsed() < Duration::from_millis(5) {
             server.worker.poll();
-            received.extend(server.worker.try_recv(id).ok());
+            received.extend(server.worker.try_recv(*id).ok());
         }
     }
     let begun = Instant::now();
-    while received.len() < 3 {
+    while received.len() < count {
         server.worker.poll();
-        received.extend(server.worker.try_recv(id).ok());
+        received.extend(server.worker.try_recv(*id).ok());
         assert!(begun.elapsed() < LONG);
     }
+    received
+}
+
+#[test]
+fn announced_messages_are_read_in_order_and_sends_pass_between_their_parts() {
+    let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    let messages = [vec![1; 300_000], vec![2; 20_000]];
+    for (key, message) in [9, 4].into_iter().zip(&messages) {
+        peer.0.write_all(&announce(0, key, message.len() as u32)).unwrap();
+    }
+    assert_eq!(read(&mut server, &mut peer.0, 16), fields(&[READ, 9, READ, 4]));
+    let data = send(Frame { flags: 1, a: 3, ..Frame::new(FrameKind::DATA) }, b"end");
+    let stream = [answer(9, &messages[0]), answer(4, &messages[1]), data].concat();
+    // Each part ends within a head or a body.
+    let parts = [&stream[..5], &stream[5..40_000], &stream[40_000..300_017], &stream[300_017..]];
+    let received = exchange(&mut server, &mut peer, &parts, 3);
     assert!(received[0][..] == messages[0] && received[1][..] == messages[1] && received[2][..] == *b"end");
 }
 
 #[test]
-fn peer_reads_each_message_once_and_requests_overtake_answers() {
-    const LONG_MESSAGE: usize = 24 << 20;
+fn messages_pushed_before_between_and_after_their_announcements_arrive() {
     let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    let (announced, answers): (Vec<_>, Vec<_>) =
+        (1..4).map(|key| (announce(1, key, 100_000), answer(key, &[key as u8; 100_000]))).unzip();
+    let parts = [
+        &answers[0],
+        &answers[1][..50_000],
+        &[&answers[1][50_000..], &announced[0][..], &announced[1][..], &announced[2][..]].concat(),
+        &answers[2][..],
+    ];
+    let received = exchange(&mut server, &mut peer, &parts, 3);
+    for (message, key) in received.iter().zip(1..) {
+        assert!(message[..] == [key; 100_000], "{key}");
+    }
+}
+
+#[test]
+fn peer_reads_each_message_once_and_requests_overtake_answers() {
+    const LENGTHS: [usize; 3] = [50_000, 24 << 20, 3 << 20];
+    let transport = Transport::Tcp;
+    let mut server = Server::with(&Options { transport, send_high_water: 64 << 20, ..Options::default() });
     let (mut socket, id) = server.raw_peer_with(16);
     let mut keys = Vec::new();
-    for length in [50_000, LONG_MESSAGE] {
+    for (length, address) in LENGTHS.into_iter().zip([1, 0, 0]) {
         server.worker.try_send(id, &vec![3; length]).unwrap();
         let announced = read(&mut server, &mut socket, 32);
-        assert_eq!((announced[0], announced[4]), (28, FrameKind::RTS.0));
+        assert_eq!((announced[0], announced[4], announced[20]), (28, FrameKind::RTS.0, address));
         keys.push(u32::from_le_bytes(*announced[28..].first_chunk().unwrap()));
+        if address == 1 {
+            assert!(read(&mut server, &mut socket, 12 + length) == answer(keys[0], &vec![3; length]));
+        }
     }
     // The kernel buffers only a part of the first answer, so the second one is not begun.
-    socket.write_all(&fields(&[READ, keys[1], READ, keys[0]])).unwrap();
-    socket.write_all(&announce(5, 20_000)).unwrap();
+    socket.write_all(&fields(&[READ, keys[1], READ, keys[2]])).unwrap();
+    socket.write_all(&announce(0, 5, 20_000)).unwrap();
     let begun = Instant::now();
     while server.worker.stats(id).unwrap().receives == 0 {
         server.worker.poll();
         assert!(begun.elapsed() < LONG);
     }
-    let bytes = read(&mut server, &mut socket, 12 + LONG_MESSAGE + 8 + 12 + 50_000);
-    assert_eq!(bytes[..12], fields(&[ANSWER, keys[1], LONG_MESSAGE as u32]));
-    assert_eq!(bytes[12 + LONG_MESSAGE..][..20], fields(&[READ, 5, ANSWER, keys[0], 50_000]));
-    socket.write_all(&fields(&[READ, keys[0]])).unwrap();
+    let bytes = read(&mut server, &mut socket, 12 + LENGTHS[1] + 8 + 12 + LENGTHS[2]);
+    assert_eq!(bytes[..12], fields(&[ANSWER, keys[1], LENGTHS[1] as u32]));
+    assert_eq!(bytes[12 + LENGTHS[1]..][..20], fields(&[READ, 5, ANSWER, keys[2], LENGTHS[2] as u32]));
+    socket.write_all(&fields(&[READ, keys[1]])).unwrap();
     assert_eq!(server.end_of(id), ErrorKind::InvalidData);
 }
 
 #[test]
-fn answers_that_were_not_requested_end_the_connection() {
+fn answers_that_break_the_rules_end_the_connection() {
     let mut server = Server::new(Transport::Tcp);
-    let answers = [fields(&[ANSWER, 7, 0]), fields(&[ANSWER, 6, 50_000]), fields(&[ANSWER, 7, 50_001])];
-    for answer in answers.iter().chain([&fields(&[READ, 1])]) {
+    let long = vec![0; 1_500_000];
+    let violations = [
+        fields(&[ANSWER, 9, 50_001]),
+        fields(&[ANSWER, 9, 0]),
+        // More than the window, in one message and in two.
+        fields(&[ANSWER, 6, (2 << 20) + 1]),
+        [answer(6, &long), answer(7, &long)].concat(),
+        // The announced length differs from that of a message that is arriving, or has arrived.
+        [announce(1, 7, 20_000), answer(7, &[0; 19_999])].concat(),
+        [answer(7, &[0; 20_001]), announce(1, 7, 20_000)].concat(),
+        fields(&[READ, 1]),
+    ];
+    for violation in violations {
         let (mut socket, id) = server.raw_peer_with(16);
-        socket.write_all(&announce(7, 50_000)).unwrap();
-        assert_eq!(read(&mut server, &mut socket, 8), fields(&[READ, 7]));
-        socket.write_all(answer).unwrap();
+        socket.write_all(&announce(0, 9, 50_000)).unwrap();
+        assert_eq!(read(&mut server, &mut socket, 8), fields(&[READ, 9]));
+        socket.write_all(&violation).unwrap();
         assert_eq!(server.end_of(id), ErrorKind::InvalidData);
+        server.worker.close(id, 0, "");
     }
-    assert_eq!(
-        server.worker.tcp.backend.pool().outstanding() - server.worker.tcp.table.stock.ledger.total as usize,
-        server.worker.tcp.table.stock.spare.len()
-    );
+    let tcp = &server.worker.tcp;
+    let stock = &tcp.table.stock;
+    assert_eq!(tcp.backend.pool().outstanding(), stock.ledger.total as usize + stock.spare.len());
 }
 
 #[test]
@@ -246,7 +297,7 @@ fn announced_messages_that_never_arrive_leave_memory_for_other_connections() {
     let peers: Vec<_> = (0..20)
         .map(|key| {
             let (mut socket, id) = server.raw_peer_with(16);
-            socket.write_all(&announce(key, 64 << 20)).unwrap();
+            socket.write_all(&announce(0, key, 64 << 20)).unwrap();
             read(&mut server, &mut socket, 8);
             (socket, id)
         })

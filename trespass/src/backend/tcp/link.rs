@@ -5,9 +5,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::record::{self, Head, Record};
+use super::record::{self, Head, PUSHED, READ_FIRST, Record, WINDOW};
 use super::{connect_error, is_again};
-use crate::backend::{Ended, Established};
+use crate::backend::{Ended, Established, Remote};
 use crate::memory::{Buf, Pool};
 
 /// Maximum number of bytes of one read, beyond the rest of a message in progress.
@@ -38,10 +38,16 @@ pub(super) struct Link {
     /// Buffers that the peer may read, once each, with their keys.
     exposed: Vec<(u32, Buf)>,
     next_key: u32,
+    /// Buffers that are sent without a READ: those to be queued, and the keys and lengths of all that the peer has not
+    /// acknowledged.
+    pushes: Vec<(u32, Buf)>,
+    pushed: Vec<(u32, usize)>,
     /// Outstanding READs: the key, the token, and the buffer.
-    reads: VecDeque<(u32, u32, Buf)>,
-    /// The record that is being received: a SEND, or the answer to the first READ, which has a token.
-    partial: Option<(Option<u32>, Buf)>,
+    reads: Vec<(u32, u32, Buf)>,
+    /// Answers that the worker has not requested yet, with their keys.
+    arrived: Vec<(u32, Buf)>,
+    /// The record that is being received.
+    partial: Option<(Of, Buf)>,
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
@@ -59,6 +65,16 @@ enum State {
     Open,
     /// This side has ended the link, and waits for the peer.
     Ending,
+}
+
+/// What is being received.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Send,
+    /// The answer to the READ with this token.
+    Read(u32),
+    /// The answer with this key, which the worker has not requested yet.
+    Push(u32),
 }
 
 /// An event of a link.
@@ -96,7 +112,10 @@ impl Link {
             written: 0,
             exposed: Vec::new(),
             next_key: 0,
-            reads: VecDeque::new(),
+            pushes: Vec::new(),
+            pushed: Vec::new(),
+            reads: Vec::new(),
+            arrived: Vec::new(),
             partial: None,
             filled: 0,
             is_bulk: false,
@@ -138,36 +157,63 @@ impl Link {
         self.queue.insert(after.max(usize::from(self.written != 0)), record);
     }
 
-    /// Lets the peer read a buffer; returns the key.
-    pub(super) fn expose(&mut self, message: Buf) -> u32 {
+    /// Lets the peer read a buffer. It is sent without a READ if the peer has space for it.
+    pub(super) fn expose(&mut self, message: Buf) -> Remote {
         self.next_key = self.next_key.wrapping_add(1);
-        self.exposed.push((self.next_key, message));
-        self.next_key
+        let (key, length) = (self.next_key, message.len());
+        let waiting: usize = self.pushed.iter().map(|(_, length)| length).sum();
+        if waiting + length > WINDOW {
+            self.exposed.push((key, message));
+            return Remote { address: READ_FIRST, key };
+        }
+        self.pushes.push((key, message));
+        self.pushed.push((key, length));
+        Remote { address: PUSHED, key }
     }
 
-    /// Removes a buffer that the peer has not read.
-    pub(super) fn conceal(&mut self, key: u32) -> Option<Buf> {
-        let at = self.exposed.iter().position(|(exposed, _)| *exposed == key)?;
-        Some(self.exposed.remove(at).1)
+    /// Queues the buffers that are sent without a READ; the SENDs that announce them are queued before.
+    pub(super) fn push_exposed(&mut self) {
+        self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Requests a buffer that the peer has exposed.
-    pub(super) fn read(&mut self, key: u32, token: u32, into: Buf) {
-        self.push(Record::read(key));
-        self.reads.push_back((key, token, into));
+    /// Takes back a buffer that the peer has acknowledged, unless it has left.
+    pub(super) fn conceal(&mut self, remote: Remote) -> Option<Buf> {
+        self.pushed.retain(|(key, _)| *key != remote.key);
+        let at = self.exposed.iter().position(|(key, _)| *key == remote.key)?;
+        Some(self.exposed.swap_remove(at).1)
+    }
+
+    /// Requests a buffer that the peer has exposed. Returns it if it has arrived already.
+    pub(super) fn read(&mut self, from: Remote, token: u32, into: Buf) -> Result<Option<Buf>, Ended> {
+        let other_length = || invalid("the length of a message is not the announced one");
+        if from.address == PUSHED {
+            if let Some(at) = self.arrived.iter().position(|(key, _)| *key == from.key) {
+                let message = self.arrived.swap_remove(at).1;
+                return if message.len() == into.len() { Ok(Some(message)) } else { Err(other_length()) };
+            }
+            if let Some((of @ Of::Push(_), message)) = &mut self.partial
+                && matches!(of, Of::Push(key) if *key == from.key)
+            {
+                *of = Of::Read(token);
+                return if message.len() == into.len() { Ok(None) } else { Err(other_length()) };
+            }
+        } else {
+            self.push(Record::read(from.key));
+        }
+        self.reads.push((from.key, token, into));
+        Ok(None)
     }
 
     pub(super) fn into_remains(self) -> Remains {
-        let Link { queue, exposed, reads, partial, .. } = self;
-        let queued = queue.into_iter().filter_map(|record| record.body);
-        let mut remains = Remains {
-            spare: queued.chain(exposed.into_iter().map(|(_, buffer)| buffer)).collect(),
-            receive: None,
-            reads: reads.into_iter().map(|(_, token, into)| (token, into)).collect(),
-        };
+        let Link { queue, exposed, pushes, arrived, reads, partial, .. } = self;
+        let mut spare: Vec<Buf> = queue.into_iter().filter_map(|record| record.body).collect();
+        spare.extend([exposed, pushes, arrived].into_iter().flatten().map(|(_, buffer)| buffer));
+        let mut remains =
+            Remains { spare, receive: None, reads: reads.into_iter().map(|(_, token, into)| (token, into)).collect() };
         match partial {
-            Some((Some(token), into)) => remains.reads.push((token, into)),
-            Some((None, receive)) => remains.receive = Some(receive),
+            Some((Of::Read(token), into)) => remains.reads.push((token, into)),
+            Some((Of::Send, receive)) => remains.receive = Some(receive),
+            Some((Of::Push(_), message)) => remains.spare.push(message),
             None => {}
         }
         remains
@@ -324,13 +370,17 @@ impl Link {
             let mut bytes = &staging[..count.saturating_sub(direct)];
             self.is_bulk &= count < most;
             loop {
-                if let Some((token, message)) = self.partial.take_if(|(_, message)| self.filled == message.len()) {
+                if let Some((of, message)) = self.partial.take_if(|(_, message)| self.filled == message.len()) {
                     self.filled = 0;
-                    let progress = match token {
-                        Some(token) => Progress::Read(token, message),
-                        None => Progress::Received(message),
+                    let is_sound = match of {
+                        Of::Send => report(Progress::Received(message)),
+                        Of::Read(token) => report(Progress::Read(token, message)),
+                        Of::Push(key) => {
+                            self.arrived.push((key, message));
+                            true
+                        }
                     };
-                    if !report(progress) {
+                    if !is_sound {
                         return Err(Ended::Closed);
                     }
                 }
@@ -356,7 +406,6 @@ impl Link {
 
     /// Takes bytes of the next record's head; returns the rest.
     fn begin<'b>(&mut self, bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
-        let invalid = |text| Err(Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text)));
         let whole = record::head_length(&self.head);
         let (now, later) = bytes.split_at(bytes.len().min(whole - self.head.len()));
         self.head.extend_from_slice(now);
@@ -372,25 +421,31 @@ impl Link {
                     .unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
                 if length == 0 || length > message.len() {
                     receives.push_front(message);
-                    return invalid("the peer sent more than a segment");
+                    return Err(invalid("the peer sent more than a segment"));
                 }
                 message.truncate(length);
-                self.partial = Some((None, message));
+                self.partial = Some((Of::Send, message));
             }
-            Head::Read(key) => match self.conceal(key) {
-                Some(message) => self.queue.push_back(Record::answer(key, message)),
-                None => return invalid("the peer reads a message that was not announced"),
+            Head::Read(key) => match self.exposed.iter().position(|(exposed, _)| *exposed == key) {
+                Some(at) => self.queue.push_back(Record::answer(key, self.exposed.swap_remove(at).1)),
+                None => return Err(invalid("the peer reads a message that was not announced")),
             },
-            Head::Answer(key, length) => match self.reads.pop_front() {
-                Some((of, token, into)) if of == key && into.len() == length => {
-                    self.partial = Some((Some(token), into));
-                    self.is_bulk = true;
-                }
-                other => {
-                    self.reads.extend(other);
-                    return invalid("the peer sent a message that was not read");
-                }
-            },
+            Head::Answer(key, length) => {
+                self.is_bulk = true;
+                self.partial = Some(match self.reads.iter().position(|(of, ..)| *of == key) {
+                    Some(at) if self.reads[at].2.len() == length => {
+                        let (_, token, into) = self.reads.remove(at);
+                        (Of::Read(token), into)
+                    }
+                    None if length != 0
+                        && self.arrived.iter().map(|(_, message)| message.len()).sum::<usize>() + length <= WINDOW =>
+                    {
+                        let message = pool.alloc_announced(length).unwrap_or_else(|| Buf::on_heap(length));
+                        (Of::Push(key), message)
+                    }
+                    _ => return Err(invalid("the peer sent a message that was not read")),
+                });
+            }
         }
         Ok(later)
     }
@@ -406,6 +461,10 @@ impl Link {
             }
         }
     }
+}
+
+fn invalid(text: &'static str) -> Ended {
+    Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
 fn handshake(what: u8, bytes: &[u8]) -> Vec<u8> {

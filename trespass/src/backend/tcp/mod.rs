@@ -12,6 +12,7 @@ mod socket;
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -52,6 +53,8 @@ pub(crate) struct Tcp {
     /// Links that have ended and SENDs that have completed since the last poll.
     ended: Vec<(LinkId, Ended)>,
     sent: Vec<(LinkId, u32)>,
+    /// READs of messages that had arrived before, with their tokens.
+    read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,
     /// Links that are being established or ended; each has a deadline.
@@ -77,6 +80,7 @@ impl Tcp {
             receives: VecDeque::new(),
             ended: Vec::new(),
             sent: Vec::new(),
+            read: Vec::new(),
             probed: Vec::new(),
             staging: vec![0; STAGING].into_boxed_slice(),
             unsettled: 0,
@@ -150,13 +154,14 @@ impl Tcp {
             events.sent(id, sent);
         }
         if let Err(why) = progress {
-            self.end((index, id), why, events, spare);
+            self.end(id, why, events, spare);
         }
     }
 
     /// Ends a link: its buffers return, and then the worker is informed.
-    fn end(&mut self, (index, id): (usize, LinkId), why: Ended, events: &mut impl Events, spare: &mut Vec<Buf>) {
-        if let Some((_, link)) = self.links.get_mut(index).and_then(Option::take) {
+    fn end(&mut self, id: LinkId, why: Ended, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let link = self.links.get_mut(id.index as usize);
+        if let Some((_, link)) = link.and_then(|link| link.take_if(|(of, _)| *of == id)) {
             let Remains { spare: unused, receive, reads } = link.into_remains();
             spare.extend(unused);
             self.receives.extend(receive);
@@ -177,7 +182,7 @@ impl Tcp {
             let (id, deadline) = (*id, link.deadline);
             if deadline <= now {
                 let why = link.timed_out();
-                self.end((index, id), why, events, spare);
+                self.end(id, why, events, spare);
             } else {
                 self.unsettled += u32::from(deadline != u64::MAX);
             }
@@ -259,17 +264,22 @@ impl Backend for Tcp {
             return;
         }
         let (mut sent, mut probed) = (0, false);
+        let (mut read, mut failed) = (Vec::new(), None);
         for request in requests.drain(..) {
             match request {
                 Request::Send(message) => value.push(Record::send(message)),
-                Request::Read { token, into, from } => value.read(from.key, token, into),
-                Request::Conceal(remote) => spare.extend(value.conceal(remote.key)),
+                Request::Read { token, into, from } => match value.read(from, token, into) {
+                    Ok(message) => read.extend(message.map(|message| (link, token, message))),
+                    Err(why) => failed = Some(why),
+                },
+                Request::Conceal(remote) => spare.extend(value.conceal(remote)),
                 Request::Probe => probed = true,
                 // Never requested, because TCP has no regions.
                 Request::Revoke(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }
         }
+        value.push_exposed();
         // Ignored here: the next read returns the same error, and the link then reports it.
         _ = value.write(&mut sent, spare);
         if sent != 0 {
@@ -278,11 +288,13 @@ impl Backend for Tcp {
         if probed {
             self.probed.push(link);
         }
+        self.read.append(&mut read);
+        self.ended.extend(failed.map(|why| (link, why)));
     }
 
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
         match self.get(link) {
-            Some(link) => Ok(Remote { address: 0, key: link.expose(buffer) }),
+            Some(link) => Ok(link.expose(buffer)),
             None => Err(buffer),
         }
     }
@@ -292,9 +304,12 @@ impl Backend for Tcp {
     }
 
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        let mut count = self.ended.len() + self.sent.len();
-        for (link, why) in self.ended.drain(..) {
-            events.ended(link, why);
+        let mut count = self.ended.len() + self.sent.len() + self.read.len();
+        for (link, token, message) in self.read.drain(..) {
+            events.read(link, token, message, true);
+        }
+        for (link, why) in mem::take(&mut self.ended) {
+            self.end(link, why, events, spare);
         }
         for (link, sent) in self.sent.drain(..) {
             events.sent(link, sent);
@@ -325,7 +340,7 @@ impl Backend for Tcp {
     }
 
     fn arm(&mut self) -> io::Result<bool> {
-        Ok(self.ended.is_empty() && self.sent.is_empty() && self.probed.is_empty())
+        Ok(self.ended.is_empty() && self.sent.is_empty() && self.read.is_empty() && self.probed.is_empty())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -3,13 +3,22 @@
 //! ```text
 //! length u32 < 2^31                          `length` bytes     a SEND
 //! READ u32              key u32                                 requests the message with this key
-//! ANSWER u32            key u32   length u32  `length` bytes    that message; answers have the order of the READs
+//! ANSWER u32            key u32   length u32  `length` bytes    that message
 //! ```
+//!
+//! In an RTS, the key is a number of the message, and the address states whether the receiver must send READ
+//! ([`READ_FIRST`]), or the ANSWER follows by itself ([`PUSHED`]). A sender pushes at most [`WINDOW`] bytes that the
+//! receiver has not acknowledged by DONE. A side that does not READ (`reads` of its hello is 0) gets neither.
 
 use crate::memory::Buf;
 
 const READ: u32 = 1 << 31;
 const ANSWER: u32 = READ | 1;
+/// Addresses of an RTS.
+pub(super) const READ_FIRST: u64 = 0;
+pub(super) const PUSHED: u64 = 1;
+/// Maximum number of bytes that are sent without a READ: they use memory before the program reads.
+pub(super) const WINDOW: usize = 2 << 20;
 /// Bytes of the longest head.
 const LONGEST: usize = 12;
 
