@@ -347,7 +347,10 @@ pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {
     if error.kind() == io::ErrorKind::TimedOut {
-        let text = format!("the peer was silent for {} s; raise --timeout if it is only slow", timeout.as_secs());
+        let text = format!(
+            "the peer's host does not answer, or the peer was silent for {} s; check the network, or raise --timeout",
+            timeout.as_secs()
+        );
         return Error::new(Kind::TimedOut, text);
     }
     match error.kind() {

@@ -58,12 +58,9 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
     loop {
         let is_over = over.load(Relaxed);
         let now = progress.now();
-        for name in progress.take_names() {
-            if bar {
-                shown.println(name);
-            } else {
-                print_error(&name);
-            }
+        let names = progress.take_names().join("\n");
+        if !names.is_empty() {
+            if bar { shown.println(names) } else { print_error(&names) }
         }
         shown.set_length(now.listed.0);
         shown.set_position(now.done.0);
@@ -77,10 +74,10 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
     }
 }
 
-/// Prints a line to the standard error.
+/// Prints a line to the standard error, in one piece: other programs may print to the same terminal.
 pub fn print_error(line: &str) {
     // If standard error is closed, there is no reader to inform.
-    _ = writeln!(std::io::stderr(), "{line}");
+    _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// The report of `--json`.

@@ -43,7 +43,7 @@ pub(crate) mod verbs;
 /// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed`
 /// is the time since the worker last read it; if the program polls rarely, the number is small.
 pub(crate) fn turns_until_look(passed: Duration) -> u32 {
-    if passed < Duration::from_millis(4) { 512 } else { 16 }
+    if passed < Duration::from_millis(4) { 128 } else { 16 }
 }
 
 /// Identifies a link of a backend: an index into the worker's table of connections, and the generation of that index.

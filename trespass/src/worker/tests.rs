@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
+use std::thread;
 use std::time::Instant;
 
 use super::*;
@@ -279,6 +280,60 @@ fn answers_that_break_the_rules_end_the_connection() {
     let tcp = &server.worker.tcp;
     let stock = &tcp.table.stock;
     assert_eq!(tcp.backend.pool().outstanding(), stock.ledger.total as usize + stock.spare.len());
+}
+
+/// Sends a long message to a peer that READs it; returns the message's key.
+fn send_to_reader(server: &mut Server, (socket, id): &mut (TcpStream, ConnectionId), length: usize) -> u32 {
+    server.worker.try_send(*id, &vec![3; length]).unwrap();
+    let announced = read(server, socket, 32);
+    let key = u32::from_le_bytes(*announced[28..].first_chunk().unwrap());
+    socket.write_all(&fields(&[READ, key])).unwrap();
+    key
+}
+
+#[test]
+fn peer_that_acknowledges_a_message_before_it_arrives_loses_its_connection() {
+    let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    let key = send_to_reader(&mut server, &mut peer, 24 << 20);
+    peer.0.write_all(&send(Frame { a: key, ..Frame::new(FrameKind::DONE) }, b"")).unwrap();
+    assert_eq!(server.end_of(peer.1), ErrorKind::InvalidData);
+}
+
+/// The kernel of such a peer answers the probes of its full window.
+#[test]
+fn peer_whose_program_reads_nothing_for_a_while_keeps_its_connection() {
+    const LENGTH: usize = 24 << 20;
+    let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    let key = send_to_reader(&mut server, &mut peer, LENGTH);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(12) {
+        server.worker.poll();
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(read(&mut server, &mut peer.0, 12 + LENGTH) == answer(key, &vec![3; LENGTH]));
+}
+
+#[test]
+fn peer_that_closes_amid_a_message_receives_the_end_of_the_stream() {
+    let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    send_to_reader(&mut server, &mut peer, 24 << 20);
+    server.worker.poll();
+    server.worker.close(peer.1, 0, "");
+    let begun = Instant::now();
+    peer.0.set_nonblocking(true).unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        server.worker.poll();
+        match peer.0.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(begun.elapsed() < LONG);
+    }
 }
 
 #[test]

@@ -5,8 +5,11 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
 use super::record::{self, Head, PUSHED, READ_FIRST, Record, WINDOW};
-use super::{connect_error, is_again};
+use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
 use crate::memory::{Buf, Pool};
 
@@ -51,6 +54,8 @@ pub(super) struct Link {
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
+    /// Whether the peer may have bytes to acknowledge.
+    is_unacknowledged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +124,7 @@ impl Link {
             partial: None,
             filled: 0,
             is_bulk: false,
+            is_unacknowledged: false,
         }
     }
 
@@ -176,11 +182,15 @@ impl Link {
         self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Takes back a buffer that the peer has acknowledged, unless it has left.
-    pub(super) fn conceal(&mut self, remote: Remote) -> Option<Buf> {
+    /// Takes back a buffer that the peer has acknowledged, unless it was sent. The peer cannot acknowledge an answer of
+    /// which a part is still here: it would free space for further messages without receiving any.
+    pub(super) fn conceal(&mut self, remote: Remote) -> Result<Option<Buf>, Ended> {
+        if self.queue.iter().any(|record| record.answers() == Some(remote.key)) {
+            return Err(invalid("the peer acknowledged a message before it was sent"));
+        }
         self.pushed.retain(|(key, _)| *key != remote.key);
-        let at = self.exposed.iter().position(|(key, _)| *key == remote.key)?;
-        Some(self.exposed.swap_remove(at).1)
+        let at = self.exposed.iter().position(|(key, _)| *key == remote.key);
+        Ok(at.map(|at| self.exposed.swap_remove(at).1))
     }
 
     /// Requests a buffer that the peer has exposed. Returns it if it has arrived already.
@@ -219,11 +229,24 @@ impl Link {
         remains
     }
 
-    /// Ends an established link: the peer receives all data, then the end of the stream.
+    /// Ends an established link: the peer receives all SENDs, then the end of the stream. Answers are discarded.
     pub(super) fn end(&mut self, deadline: u64) {
         self.state = State::Ending;
+        self.queue.clear();
+        self.written = 0;
         self.deadline = deadline;
         _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Whether the peer's kernel has not acknowledged anything for too long, although it should have. A peer whose
+    /// program reads nothing acknowledges the probes of the full window.
+    pub(super) fn is_silent(&mut self) -> bool {
+        if !self.is_unacknowledged {
+            return false;
+        }
+        let acknowledgements = socket::acknowledgements(&self.socket);
+        self.is_unacknowledged = acknowledgements.are_outstanding;
+        acknowledgements.are_overdue
     }
 
     pub(super) fn timed_out(&self) -> Ended {
@@ -295,11 +318,14 @@ impl Link {
             let mut slices = &mut slices[..2 * self.queue.len().min(GATHER)];
             IoSlice::advance_slices(&mut slices, self.written);
             let whole: usize = slices.iter().map(|slice| slice.len()).sum();
-            let count = match self.socket.write_vectored(slices) {
+            // `write_vectored` would raise SIGPIPE, which ends C programs.
+            let mut none = SendAncillaryBuffer::default();
+            let count = match sendmsg(&self.socket, slices, &mut none, SendFlags::NOSIGNAL) {
                 Ok(count) => count,
-                Err(error) if is_again(&error) => return Ok(()),
-                Err(error) => return Err(error),
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(error) => return Err(error.into()),
             };
+            self.is_unacknowledged = true;
             self.written += count;
             while let Some(first) = self.queue.front()
                 && self.written >= first.extent()

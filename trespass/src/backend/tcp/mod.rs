@@ -35,6 +35,8 @@ const MEMORY: usize = 1 << 30;
 /// Time limit for a peer's handshake, and for its disconnect, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
+/// Interval between two searches for silent peers, in nanoseconds.
+const SEARCH: u64 = 1_000_000_000;
 /// Maximum number of events taken from the kernel in one call.
 const BATCH: usize = 64;
 
@@ -59,6 +61,8 @@ pub(crate) struct Tcp {
     staging: Box<[u8]>,
     /// Links that are being established or ended; each has a deadline.
     unsettled: u32,
+    /// When the last search for silent peers took place.
+    searched: u64,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
@@ -84,6 +88,7 @@ impl Tcp {
             probed: Vec::new(),
             staging: vec![0; STAGING].into_boxed_slice(),
             unsettled: 0,
+            searched: 0,
         })
     }
 
@@ -170,6 +175,23 @@ impl Tcp {
             }
         }
         events.ended(id, why);
+    }
+
+    /// Ends established links whose peers acknowledge nothing.
+    fn search_silent(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) {
+        let now = now();
+        if now < self.searched + SEARCH {
+            return;
+        }
+        self.searched = now;
+        for index in 0..self.links.len() {
+            if let Some((id, link)) = &mut self.links[index]
+                && link.is_silent()
+            {
+                let (id, why) = (*id, link.timed_out());
+                self.end(id, why, events, spare);
+            }
+        }
     }
 
     /// Ends links whose deadline has passed.
@@ -272,7 +294,10 @@ impl Backend for Tcp {
                     Ok(message) => read.extend(message.map(|message| (link, token, message))),
                     Err(why) => failed = Some(why),
                 },
-                Request::Conceal(remote) => spare.extend(value.conceal(remote)),
+                Request::Conceal(remote) => match value.conceal(remote) {
+                    Ok(message) => spare.extend(message),
+                    Err(why) => failed = Some(why),
+                },
                 Request::Probe => probed = true,
                 // Never requested, because TCP has no regions.
                 Request::Revoke(_) => {}
@@ -335,6 +360,7 @@ impl Backend for Tcp {
         if self.unsettled != 0 || !self.pending.is_empty() {
             self.look_at_deadlines(events, spare);
         }
+        self.search_silent(events, spare);
         count += ready.len();
         count
     }

@@ -64,6 +64,12 @@ impl Record {
         self.length == 4
     }
 
+    /// The key of the message that it answers with.
+    pub(super) fn answers(&self) -> Option<u32> {
+        let [_, _, _, _, a, b, c, d, ..] = self.head;
+        self.is_answer().then(|| u32::from_le_bytes([a, b, c, d]))
+    }
+
     pub(super) fn is_answer(&self) -> bool {
         self.length == LONGEST
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -42,9 +43,43 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
     sockopt::set_tcp_keepcnt(socket, count)?;
-    // A connection with unacknowledged data ends after the same time as an idle one: idle + interval × count.
-    sockopt::set_tcp_user_timeout(socket, (idle as u32 + interval as u32 * count) * 1_000)?;
     Ok(())
+}
+
+/// What the peer's kernel has acknowledged.
+pub(super) struct Acknowledgements {
+    /// Whether it may have to acknowledge more.
+    pub(super) are_outstanding: bool,
+    /// Whether it has not answered for as long as ends an idle connection. TCP_USER_TIMEOUT is no substitute: it also
+    /// ends connections to a peer that acknowledges, but whose program reads nothing.
+    pub(super) are_overdue: bool,
+}
+
+/// Reads TCP_INFO (tcp(7)).
+pub(super) fn acknowledgements(socket: &TcpStream) -> Acknowledgements {
+    // SAFETY: a structure of integers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`.
+    let status = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
+    };
+    let (idle, interval, count) = KEEPALIVE;
+    // Unanswered retransmissions, or probes of a full window. While there are none, bytes may wait only for the window.
+    let is_asking = info.tcpi_retransmits != 0 || info.tcpi_probes != 0;
+    let silence = Duration::from_millis(u64::from(info.tcpi_last_ack_recv));
+    Acknowledgements {
+        are_outstanding: has_unacknowledged(socket),
+        are_overdue: status == 0 && is_asking && silence >= Duration::from_secs(idle + interval * u64::from(count)),
+    }
+}
+
+/// Whether the socket contains bytes that the peer has not acknowledged (SIOCOUTQ, tcp(7)).
+fn has_unacknowledged(socket: &TcpStream) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes an integer.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    status == 0 && bytes != 0
 }
 
 fn make(address: SocketAddr) -> io::Result<std::os::fd::OwnedFd> {
