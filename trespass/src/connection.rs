@@ -329,8 +329,8 @@ impl Connection {
         self.handle.wait((self.id, Awaited::Room), None, |worker| worker.shutdown(self.id))
     }
 
-    /// Closes both directions, and waits until the peer has received everything that was sent, at most for the linger
-    /// time. The peer can read the code and the reason.
+    /// Closes both directions, and waits, for at most the linger time, until the peer has received everything that was
+    /// sent. The peer can read the code and the reason.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub fn rfc3339(time: SystemTime) -> String {
 
 /// Year, month and day of the days since 1970. Years are counted from March here, so that the leap day comes last.
 fn civil(days: u64) -> (u64, u64, u64) {
-    /// From 1 March of year 0 to 1 January 1970.
+    /// Days from 1 March of year 0 to 1 January 1970.
     const BEFORE: u64 = 719_468;
     /// Days in 400 years.
     const CYCLE: u64 = 146_097;

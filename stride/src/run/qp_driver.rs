@@ -187,8 +187,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         Ok(batch.post()?)
     }
 
-    /// Counts the request with this `wr_id` as completed, with all earlier ones if requests complete in order. Returns
-    /// their number: 0 if no request has this `wr_id`.
+    /// Counts the request with this `wr_id` as completed, and also all earlier ones if requests complete in order.
+    /// Returns their number: 0 if no request has this `wr_id`.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
         // Without order, a completion covers its own request only.

@@ -69,7 +69,7 @@ fn commands_of_the_readme_print_what_it_shows() {
     let (is_well, out, errors) = output(command);
     assert!(is_well && out.starts_with("connected over TCP ") && out.contains("(no RDMA: "), "{out}{errors}");
     assert!(out.lines().skip(2).eq(lines.iter().copied().skip(2)), "{out}");
-    // The server's address is in use, and the client's has no server, or no port.
+    // Errors: the server's address is in use; no server listens at the client's address, or that address has no port.
     let (is_well, _, errors) = output({
         let mut command = kv();
         command.args(["--listen", address]);

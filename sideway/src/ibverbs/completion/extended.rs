@@ -261,8 +261,8 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { (*self.cq.as_ptr()).wr_id }
     }
 
-    /// The request's status. Unless it is success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
-    /// [`vendor_err`](Self::vendor_err) are valid.
+    /// The request's status. Unless the status is success, only the status, [`wr_id`](Self::wr_id),
+    /// [`qp_num`](Self::qp_num) and [`vendor_err`](Self::vendor_err) are valid.
     #[inline]
     pub fn status(&self) -> WorkCompletionStatus {
         // SAFETY: see above; a field of the live queue.

@@ -202,7 +202,7 @@ mod tests {
         for (_, kind) in kinds {
             let mut event = take(context).expect("one event per call");
             assert_eq!(event.event_type, kind);
-            // SAFETY: of an event of this type, which came from here.
+            // SAFETY: the event came from this provider, and its type is that of a queue pair.
             unsafe {
                 assert_eq!(event.element.qp, pointers[0]);
                 ack_async_event(&mut event);

@@ -239,8 +239,8 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 impl Given<'_> {
-    /// The link speed in Gb/s: for each pair of ports the slower one, in total; but at most the ports of either side,
-    /// because several ports may be connected to the same one. `None` for softrnic.
+    /// The link speed in Gb/s: the sum of the slower port's speed in each pair, but at most the sum over the ports of
+    /// either side, because several ports may be connected to the same one. `None` for softrnic.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;

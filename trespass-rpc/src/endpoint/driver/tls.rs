@@ -33,7 +33,7 @@ pub(super) struct Session {
     records: Vec<u8>,
     /// Each side ends TLS after its hello.
     is_rdma: bool,
-    /// TLS has ended: in what this side sends, in what it receives.
+    /// Whether TLS has ended for what this side sends, and for what it receives.
     sends_frames: bool,
     receives_frames: bool,
 }

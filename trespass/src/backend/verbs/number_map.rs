@@ -42,7 +42,7 @@ impl NumberMap {
         self.all.get(&number).copied()
     }
 
-    /// Lets [`NumberMap::recent`] return a link, which is established, until another takes its place.
+    /// Makes [`NumberMap::recent`] return this established link until another link takes its place.
     pub(super) fn keep(&mut self, number: u32, link: LinkId) {
         self.recent[number as usize % PLACES] = (number, link);
     }

@@ -8,7 +8,7 @@ use crate::proto::{Failure, Stock};
 use super::{Connection, Fin, Item};
 
 impl Connection {
-    /// Ends sending. The peer reads the messages sent before; this side continues to read.
+    /// Ends sending. The peer can still read the messages sent before; this side continues to read.
     pub(crate) fn shutdown(&mut self, stock: &mut Stock) -> io::Result<()> {
         if self.outgoing.fin != Fin::Open || self.ended || self.peer_close.is_some() {
             return Ok(());
