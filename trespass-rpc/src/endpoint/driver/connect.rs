@@ -152,16 +152,21 @@ impl Driver {
         let facts = self.worker.stats(id).and_then(|stats| {
             let is_rdma = stats.transport == Kind::Rdma;
             let tls = Session::new(self.shared.options(), side, host, is_rdma);
-            Ok((
-                stats,
-                self.worker.addresses(id)?,
-                tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
-            ))
+            let tls = tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            let queue_pairs = tls.as_ref().and_then(|_| self.worker.queue_pairs(id)).unwrap_or_default();
+            if is_rdma && tls.is_some() && queue_pairs.0 == 0 {
+                let text = "TLS needs the number of the queue pair, which the device does not report; use TCP";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+            Ok((stats, self.worker.addresses(id)?, tls, queue_pairs))
         });
-        let (stats, addresses, tls) = match facts {
+        let (stats, addresses, tls, queue_pairs) = match facts {
             Ok(facts) => facts,
             Err(error) => {
                 self.worker.close(id, 0, "");
+                if let Some(runner) = runner {
+                    self.free_runner(runner);
+                }
                 if let Some(ready) = ready {
                     _ = ready.send(Err(error));
                 }
@@ -188,7 +193,7 @@ impl Driver {
             attachment: 0,
             nonce: nonce(),
             // Without TLS a relay could change them.
-            queue_pairs: tls.as_ref().and_then(|_| self.worker.queue_pairs(id)).unwrap_or_default(),
+            queue_pairs,
             methods,
         };
         let now = self.shared.now();

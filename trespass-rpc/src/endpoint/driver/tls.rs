@@ -2,7 +2,8 @@
 //!
 //! The first messages are the handshake, then each side sends its hello. Over TCP all later frames are encrypted too.
 //! Over RDMA each side ends TLS after its hello (`close_notify`), and its later messages are frames. The hellos contain
-//! the numbers of the queue pairs, so a peer that relays the handshake of another connection is found.
+//! the numbers of the queue pairs, so a peer that relays the handshake of another connection is found if its queue pairs
+//! have other numbers. An attacker on the network's path can choose equal ones.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
