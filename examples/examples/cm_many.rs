@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    // A connection of softrnic to another host is a socket. Many systems allow 1,024, and more on request.
+    let limit = Rlimit { current: getrlimit(Resource::Nofile).maximum, ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")?;
     softrnic::register()?;
     let role = arguments.options.role()?;
     let mut connections = Connections::new(arguments, role)?;
