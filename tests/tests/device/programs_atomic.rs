@@ -66,7 +66,8 @@ fn server_and_client_agree() {
             &server,
             &[
                 &format!("accesses the counter with {count} queue pair"),
-                "; its value is 0",
+                // Not always 0: the client may begin before the server reads it.
+                "; its value is ",
                 &format!("added {sum} in total, and the counter has this value"),
             ],
         );

@@ -22,7 +22,7 @@ pub enum Violation {
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
     /// The hello came from another connection: the peer, or a relay, used other queue pairs.
-    #[error("the hello belongs to the queue pairs {0:?}, this connection has {1:?}; the connection may be relayed")]
+    #[error("the connection may be relayed: the hello names queue pairs {0:?} instead of {1:?}")]
     QueuePairs((u32, u32), (u32, u32)),
 }
 
