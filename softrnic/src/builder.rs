@@ -59,7 +59,7 @@ impl Builder {
                 None => default_names(),
             },
         };
-        // Forks wait for this guard, so a child inherits a complete registration or none, and an unlocked mutex.
+        // Forks wait for this guard. So a child inherits an unlocked mutex, and either a complete registration or none.
         let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {

@@ -189,7 +189,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If none is left: the error is the answer to send to the caller.
+    /// The call has no further attachment. The error is the answer to send to the caller.
     pub fn take_attachment(&mut self) -> Result<Attachment, Response> {
         match self.bulks.pop() {
             Some(Bulky::Attachment(attachment)) => Ok(attachment),
@@ -201,7 +201,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If none is left: the error is the answer to send to the caller.
+    /// The call has no further target. The error is the answer to send to the caller.
     pub fn take_target(&mut self) -> Result<Target, Response> {
         match self.bulks.pop() {
             Some(Bulky::Target(target)) => Ok(target),

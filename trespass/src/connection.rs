@@ -149,7 +149,7 @@ impl Connection {
         Connection::connect_on(&Handle::global()?, address, None)
     }
 
-    /// Connects with the given worker, within the time if one is given.
+    /// Connects with the given worker, within `time` if it is given.
     ///
     /// # Errors
     ///
@@ -340,8 +340,8 @@ impl Connection {
         self.end(code, reason)
     }
 
-    /// Closes both directions without waiting. Sent messages still arrive if the program drives the worker, within the
-    /// linger time.
+    /// Closes both directions without waiting. If the program continues to drive the worker, messages sent before still
+    /// arrive, within the linger time.
     pub fn abandon(mut self, code: u32, reason: &str) {
         self.lingers = false;
         // `end` cannot fail if it does not linger.

@@ -57,7 +57,7 @@ pub struct LinkArguments {
 }
 
 impl LinkArguments {
-    /// Converts them to options of connections.
+    /// Converts the arguments to options of connections.
     pub fn options(&self) -> Options {
         let transport = match (self.rdma, self.tcp) {
             (true, _) => Transport::Rdma,

@@ -268,7 +268,7 @@ impl Shared {
         self.send(state, buffer)
     }
 
-    /// Waits for space in the send queue for as long as the peer sends pings: its output may be paused.
+    /// Waits for space in the send queue for as long as the peer sends pings, because the peer's output may be paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
         while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {

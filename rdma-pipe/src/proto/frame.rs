@@ -46,7 +46,7 @@ pub enum Frame {
     Result(Id, std::result::Result<(), Failure>),
     /// Sink: the transfer is complete; contains the totals.
     Report(Totals),
-    /// Source of a copy, as its first frame.
+    /// Source of a copy, as the first frame: the copy begins.
     Begin {
         /// Whether the connection continues a copy: complete files are then not sent again.
         again: bool,

@@ -201,7 +201,8 @@ fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
     drop(blocks);
     let announced = match announced {
         Ok(announced) => announced,
-        // The error of the writing thread is the cause if there is one. Its write may block without end.
+        // The error of the writing thread is the cause if there is one. This waits only briefly, because that thread
+        // may be blocked in a write.
         Err(error) => return Err(result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
     };
     let mut written = None;

@@ -29,7 +29,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     let sender = link.sender.clone();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::file("watch", name.as_ref(), &error.into()))?;
     let (sent, answer) = thread::scope(|scope| {
-        // The peer answers at the end. An earlier answer ends the reading, even while the input is idle.
+        // The peer answers at the end. If it answers earlier, this side stops reading, even while the input is idle.
         let answering = scope.spawn(|| {
             let answer = link.frame();
             signal(&stop);

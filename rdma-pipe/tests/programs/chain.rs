@@ -12,7 +12,7 @@ use crate::common::{Place, Ran, bytes};
 
 const LARGE: usize = 16_000_000;
 
-/// A tree with a large file and many small ones; returns its bytes.
+/// Creates a tree with a large file and many small ones; returns the total size of the files in bytes.
 fn tree(place: &Place) -> u64 {
     place.write("tree/large", bytes(LARGE));
     for number in 0..300 {

@@ -1,4 +1,5 @@
-//! Tests the faults of earlier tools, by their numbers in `docs/safety.md`, and the exit statuses of `rdcp`.
+//! Tests that faults of earlier tools do not occur, and tests the exit statuses of `rdcp`. `docs/safety.md` numbers the
+//! faults.
 
 use std::process::{Command, Stdio};
 

@@ -99,7 +99,7 @@ unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, 
         unsafe { slice::from_raw_parts(buf_list, num_buf) }
     };
     let length = pieces.iter().map(|piece| piece.length).fold(0, usize::saturating_add);
-    // At most the queue pair's limit: the request was checked.
+    // The length is at most the queue pair's limit, because the request was checked before.
     let mut joined = Vec::with_capacity(length);
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
         // SAFETY: each piece has the length that it states.

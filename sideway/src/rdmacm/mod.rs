@@ -109,7 +109,7 @@
 //! - The destination of a read needs [`AccessFlags::RemoteWrite`](crate::ibverbs::AccessFlags::RemoteWrite) in addition
 //!   to `LocalWrite`: the peer's response is a write.
 //! - There are no atomics and no datagrams.
-//! - Private data arrives with its original length; on InfiniBand and RoCE it is padded with zeros.
+//! - Private data arrives with its original length, whereas InfiniBand and RoCE pad it with zeros.
 //! - A [`Rejection`] has an errno instead of a reason.
 //!
 //! A program that follows the first three rules runs on all three transports.

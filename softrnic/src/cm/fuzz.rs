@@ -22,7 +22,7 @@ use super::{port, world};
 use crate::fuzz::Input;
 use crate::sys::descriptor::Descriptor;
 
-/// Whether the kernel's list of sockets has ports of connections.
+/// Whether the kernel's list of sockets contains ports of the port space for connections (`RDMA_PS_TCP`).
 pub(crate) fn has_ports(list: &str) -> bool {
     list.lines().filter_map(|line| port::read(line, "@softrnic/1/cm/262/")).count() > 0
 }

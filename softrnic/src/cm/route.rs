@@ -17,7 +17,7 @@ use crate::verbs::port::PKEY;
 pub(super) const HOPS: u8 = 64;
 /// The selector "exactly" of a path record.
 const EXACTLY: u8 = 2;
-/// Exponent of 4.096 µs, as the kernel reports for Ethernet.
+/// The packet lifetime of a path, as the exponent n in 4.096 µs × 2^n; the kernel reports this value for Ethernet.
 const LIFE_TIME: u8 = 16;
 /// 100 Gbit/s.
 const RATE: u8 = 16;

@@ -314,7 +314,7 @@ impl Peers {
         self.polled.swap(false, Ordering::Relaxed)
     }
 
-    /// For the thread: restores the flag that it has cleared too early.
+    /// For the thread: sets the flag again if the thread has cleared it too early.
     pub(super) fn set_polled(&self) {
         self.polled.store(true, Ordering::Relaxed);
     }

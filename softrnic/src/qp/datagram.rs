@@ -78,7 +78,8 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     header
 }
 
-/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. It is zero for a complete header.
+/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. If the header contains its checksum, the
+/// result is zero.
 pub(crate) fn check_sum(header: &[u8]) -> u16 {
     let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {

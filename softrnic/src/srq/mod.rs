@@ -119,8 +119,8 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// `EINVAL` without a change, if more receives are queued, the size exceeds the device's limit, the limit exceeds
-    /// the size, or the queue is not shared.
+    /// `EINVAL`, without a change: more receives are queued than the size, the size exceeds the device's maximum, the
+    /// limit exceeds the size, or the queue is not shared.
     pub(crate) fn change(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         if self.sharing.is_none() || max_wr.is_some_and(|max_wr| !(1..=MAX_SRQ_WR).contains(&max_wr)) {
             return Err(Errno::INVALID);

@@ -15,7 +15,7 @@ use super::descriptor;
 /// The number of forks between the first process and this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Starts counting generations: every later child is a new one.
+/// Starts counting generations: each child process forked later is a new generation.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -25,7 +25,7 @@ static DOMAINS: PerProcess<Quota> =
 pub(crate) struct ProtectionDomain {
     pub(crate) c: ibv_pd,
     pub(crate) domain: Arc<Domain>,
-    /// Counts the dependents of this C object. `domain.usage` counts a parent domain as one.
+    /// Counts the dependents of this C object. A parent domain is one dependent of its origin.
     pub(crate) usage: Usage,
     /// Uses of the context and, for a parent domain, of its origin.
     pub(crate) uses: Vec<Use>,

@@ -128,7 +128,7 @@ impl Connection {
         self.broken(format!("sent `{}`, expected `{due}`", found.name()))
     }
 
-    /// The failure for a protocol violation of the peer.
+    /// Returns the failure for a protocol violation by the peer.
     pub(super) fn broken<T>(&self, what: impl AsRef<str>) -> Result<T, Failure> {
         Err(Failure::Broken(format!("the {} {}", self.other(), what.as_ref())))
     }

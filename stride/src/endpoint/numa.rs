@@ -118,7 +118,7 @@ impl Drop for Bound {
 /// An error for the user with the first processor on which no thread can run.
 pub(super) fn check(cpus: &[u32], named: &str) -> Result<()> {
     let allowed = allowed();
-    // Uses a separate thread, because binding moves it.
+    // Uses a separate thread, because binding moves the thread to other processors.
     let tried = thread::scope(|scope| {
         let try_all = || cpus.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
         scope.spawn(try_all).join()

@@ -95,7 +95,7 @@ fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     (sizes > 0).then(|| format!("--validate: all data is correct{at}"))
 }
 
-/// A message with the extent of a test that a signal ended.
+/// Returns a message that states how much of a test was complete when a signal ended it.
 fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     let rows = &screen.rows;
     let limits = screen

@@ -49,9 +49,9 @@ pub(crate) trait Request: Send {
     ///
     /// # Safety
     ///
-    /// As for `setup_sge`: the memory of the slot must be registered with the key and as long as `memory` states until
-    /// the request completes. Until then, no other code accesses it, except code that tolerates any contents. Inline
-    /// memory must be readable during this call.
+    /// As for `setup_sge`: until the request completes, the memory of the slot is registered with the key and has the
+    /// length that `memory` states. Until then, no other code accesses it, except code that tolerates any contents.
+    /// Inline memory must be readable during this call.
     unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)
     where
         G: PostSendGuard<Service = Self::Service> + HoldsFor<'g>;

@@ -313,7 +313,7 @@ mod tests {
         let messages = |both: &Bandwidth| both.ports.iter().map(|port| port.messages).collect::<Vec<_>>();
         let both = of(&[100, 50]).with(&of(&[10, 5]));
         assert_eq!((both.messages, messages(&both)), (165, vec![110, 55]));
-        // If a side reports no ports, or different ones, they are unknown.
+        // If one side reports no ports, or a different number than its peer, the counts of each port are unknown.
         assert_eq!(messages(&of(&[100, 50]).with(&of(&[7]))), [0; 0]);
         let (mut sent, mut taken) = (of(&[100, 50]), of(&[90, 40]));
         for port in &mut sent.ports {

@@ -244,7 +244,7 @@ fn dc_latency_test_has_one_request_in_flight() {
     let Some(Figures::Latency(latency)) = client.run(8, None, &mut |_| true).unwrap() else { panic!("it has times") };
     assert_eq!(latency.samples, 20);
     assert_eq!(of(&recording.calls(), "wr_set_dc_addr").len(), 25);
-    // The client posted inline data, as its queue pair was created.
+    // The client posted inline data, for which its queue pair was created.
     assert!(recording.posted().iter().all(|request| request.inline.as_ref().is_some_and(|bytes| bytes.len() == 8)));
 }
 

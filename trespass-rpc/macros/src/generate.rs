@@ -157,12 +157,12 @@ fn server(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
             /// The methods.
             pub const METHODS: &'static [::trespass_rpc::MethodInfo] = #table;
 
-            /// Creates a server of an implementation.
+            /// Creates a server from an implementation.
             pub fn new(service: S) -> Self {
                 Self(::std::sync::Arc::new(service))
             }
 
-            /// Creates a server of an implementation that the program also uses itself.
+            /// Creates a server from an implementation that the program also uses itself.
             pub fn shared(service: ::std::sync::Arc<S>) -> Self {
                 Self(service)
             }

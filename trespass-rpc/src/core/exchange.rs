@@ -85,8 +85,8 @@ impl<C> Connection<C> {
         Some(has_credit)
     }
 
-    /// Returns a call that may now send its items, because its request was sent or fewer bytes wait to be sent. Call
-    /// this function until it returns `None`.
+    /// Returns a call that may now send its items, because its request was sent, or because the number of bytes that
+    /// wait to be sent has decreased enough. Call this function until it returns `None`.
     pub fn take_room(&mut self) -> Option<u32> {
         self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
     }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map whose keys are call numbers. Credit limits its entries, so a peer that chooses colliding numbers gains little.
+/// A map whose keys are call numbers. The credits limit the number of entries, so a peer that chooses colliding numbers
+/// gains little.
 pub(crate) type IdMap<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
 
 /// Hashes a number by multiplication: a few instructions; the standard hasher needs about a hundred.

@@ -1,4 +1,5 @@
-//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are microseconds of any clock.
+//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are in microseconds; the driver may
+//! use any clock.
 //!
 //! The driver passes frames to [`Connection::on_frame`], sends what [`Connection::poll_transmit`] has, and calls
 //! [`Connection::on_time`] at [`Connection::next_timeout`].

@@ -196,7 +196,7 @@ pub fn header_bytes(header: &Header, meta: usize, body: usize) -> [u8; HEADER] {
     bytes
 }
 
-/// Sets the budget of a frame that was written before.
+/// Sets the budget of a frame that is already encoded.
 pub fn set_budget(frame: &mut [u8], budget: u32) {
     if let Some(field) = frame.get_mut(24..28) {
         field.copy_from_slice(&budget.to_le_bytes());

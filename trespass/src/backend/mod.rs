@@ -171,17 +171,18 @@ pub(crate) trait Backend {
     fn send_now(&mut self, _link: LinkId, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false
     }
-    /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key is valid when any request posted
-    /// after this call arrives. With memory windows, the key gives access to only these bytes, on only this link, until
-    /// [`Request::Conceal`]. Returns the buffer if it cannot be exposed: it belongs to another pool, the link has
-    /// ended, or the link exposes the maximum number of buffers.
+    /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key is already valid when a request
+    /// posted after this call arrives at the peer. With memory windows, the key gives access to only these bytes, on
+    /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed: it belongs to another
+    /// pool, the link has ended, or the link exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// The device with which regions are registered; `None` if the backend has no one-sided requests.
     fn domain(&self) -> Option<Domain> {
         None
     }
     /// Lets the link's peer read or write a part of a region, until [`Request::Conceal`] has completed or the link has
-    /// ended; this completes the part's progress. The key is valid when any request posted after this call arrives.
+    /// ended; this completes the part's progress. The key is already valid when a request posted after this call
+    /// arrives at the peer.
     fn grant(&mut self, _link: LinkId, _part: RegionPart) -> io::Result<Remote> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }

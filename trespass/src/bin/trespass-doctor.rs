@@ -1,4 +1,4 @@
-//! Prints which transport connections use on this machine, and the recommended changes: see [`trespass::doctor`].
+//! Prints the transport that connections use on this machine, and the recommended changes: see [`trespass::doctor`].
 
 use std::io::{self, Write};
 use std::process::ExitCode;

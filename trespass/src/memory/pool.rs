@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// Takes a buffer of `length` bytes, which are zero or from an earlier use; `None` if the pool's limit is reached,
-    /// or the system provides or locks no further memory.
+    /// or if the system cannot allocate or lock more memory.
     #[inline]
     pub fn alloc(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit)

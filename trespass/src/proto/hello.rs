@@ -49,7 +49,7 @@ pub(crate) struct Refusal {
     pub(crate) text: String,
 }
 
-/// The code of a refusal; peers may send any number.
+/// The code of a refusal. A peer may send any value, not only those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefusalCode(pub(crate) u16);
 

@@ -19,9 +19,9 @@
 //!
 //! - *Deadlock.* Assume that nothing is in flight, that side A waits for credits, and that B has read everything. A has
 //!   at most three unused credits of a lease of at least [`FLOOR`], so B has freed at least two. B announces these,
-//!   unless B has no credit to send with. In that case A has freed three of B's credits, and announces them. Both sides
-//!   cannot have zero credits: then each side's last SEND would have announced at least two credits, and this
-//!   announcement would not have arrived before its peer used its last credit.
+//!   unless B has no credit to send with. In that case A has freed three of B's credits, and announces them. The two
+//!   sides cannot both have zero credits: otherwise each side's last SEND would have announced at least two credits,
+//!   and this announcement would not have arrived before its peer used its last credit.
 //! - *Endless announcements.* Each announcement frees one credit at the peer, and two free credits are required for an
 //!   announcement. So each round has at most half as many announcements as the round before.
 //! - *Blocked control frames.* A program that does not read uses up only the credits for messages.

@@ -68,7 +68,8 @@ impl Stock {
         self.take().map(|segment| self.spare.push(segment)).is_some()
     }
 
-    /// Takes back a buffer that the device no longer uses. Buffers of other sizes than a segment return to their pool.
+    /// Takes back a buffer that the device no longer uses. A buffer whose size is not that of a segment returns to its
+    /// pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buf) {
         if buffer.is_segment(self.segment) {

@@ -94,7 +94,7 @@ impl Waiters {
     }
 }
 
-/// A list of wakers. Dropping the list calls and drops them.
+/// A list of wakers. When the list is dropped, it calls the wakers and drops them.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     /// The wakers, and whether to call each one: replaced wakers are dropped without a call.

@@ -215,9 +215,9 @@ impl CompletionQueueBuilder {
     ///
     /// # Safety
     ///
-    /// `create` behaves like `ibv_create_cq_ex` with the given attributes, of which it may change those that it
-    /// documents. It keeps `cq_context` and the channel, and returns null or a new extended queue that no other code
-    /// owns.
+    /// `create` behaves like `ibv_create_cq_ex` with the given attributes. It may change only those
+    /// attributes for which its own documentation states this. It keeps `cq_context` and the channel, and returns null
+    /// or a new extended queue that no other code owns.
     pub unsafe fn build_ex_with(
         &self,
         verb: &'static str,

@@ -59,7 +59,7 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// `ibv_resize_cq(cq, cqe)` — changes the queue's capacity, like its own `resize`.
+    /// `ibv_resize_cq(cq, cqe)` — changes the queue's capacity, like `resize` of a basic or extended queue.
     ///
     /// # Errors
     ///

@@ -169,7 +169,7 @@ impl EspStructs {
         use std::ptr::{from_mut, null_mut};
         let no_replay = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE;
         let bitmap = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP;
-        // First, because it borrows `self`, which would invalidate pointers to the rest.
+        // `chain` is called first, because it borrows `self`, which would invalidate pointers to the other fields.
         let esp_encap = self.chain();
         let esn = ibv_flow_action_esp_mask::IBV_FLOW_ACTION_ESP_MASK_ESN.0;
         ibv_flow_action_esp_attr {

@@ -113,8 +113,8 @@ impl ProtectionDomain {
     /// # Safety
     ///
     /// As for [`reg_mr`](Self::reg_mr), for *all* memory of the process. But the memory need not stay mapped: requests
-    /// to unmapped memory fail. With only `LocalWrite`, the contract of each `setup_sge` covers it. With flags for
-    /// remote access, the peer must touch no byte on which Rust code relies.
+    /// to unmapped memory fail. If `LocalWrite` is the only flag, the contract of each `setup_sge` is
+    /// sufficient. With flags for remote access, the peer must touch no byte on which Rust code relies.
     ///
     /// # References
     ///

@@ -202,7 +202,7 @@ impl<T> fmt::Debug for PreparedSends<'_, T> {
 /// Exactly the lifetime `'q`.
 type Invariant<'q> = fn(&'q ()) -> &'q ();
 
-/// A list under construction. If it is dropped, the list has no requests.
+/// A list under construction. If the guard is dropped before the list is finished, the list has no requests.
 #[must_use = "a list that is not finished has no requests"]
 pub struct PrepareSendGuard<'g, 'q, T = Connected> {
     guard: BasicPostSendGuard<'g, T>,

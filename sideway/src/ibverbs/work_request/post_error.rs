@@ -283,8 +283,8 @@ impl PostError {
     /// driver does not report it. The device uses the memory of requests that may have been posted, as after a
     /// successful post.
     ///
-    /// By their documentation the extended verbs post nothing of a failed batch; soft-RoCE's driver may post all of it
-    /// and fail to ring the doorbell.
+    /// According to their documentation, the extended verbs post nothing of a failed batch. However, soft-RoCE's driver
+    /// may post all of it and fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
     }

@@ -121,7 +121,7 @@ impl Listener {
 
 impl Inbox {
     /// Takes the next request and moves it to its own channel. This runs under the lock that adds events, so no thread
-    /// takes events of the connection before.
+    /// takes events of the connection before the move.
     fn next(&mut self) -> Result<Option<Event>, ConnectCause> {
         if self.requests.is_empty() {
             return if self.is_device_gone { Err(ConnectCause::DeviceRemoval) } else { Ok(None) };

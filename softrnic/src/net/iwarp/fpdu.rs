@@ -45,7 +45,7 @@ pub(super) struct Frames {
     buffer: Vec<u8>,
     /// The range of the bytes that were received but not returned as segments yet.
     received: Range<usize>,
-    /// Whether the last bytes have filled the space.
+    /// Whether the bytes received last filled the buffer, which may then grow before the next read.
     is_full: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::wire::bytes::{self, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 
-/// The source of receives and their completion queue.
+/// The queue from which receives are taken, and the queue of their completions.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Receives<'t> {
     pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,

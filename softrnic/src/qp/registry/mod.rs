@@ -91,7 +91,7 @@ impl QpRegistry {
         TRANSPORT.get().copied()
     }
 
-    /// Returns the carrier to the process of a QP number outside of this process.
+    /// Returns the carrier to the QP `number` at `destination`, if the QP belongs to another process.
     pub(crate) fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         #[cfg(any(test, fuzzing))]
         if let Some(carrier) = unpoisoned(self.test_routes.read()).get(&number) {

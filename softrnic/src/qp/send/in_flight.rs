@@ -238,7 +238,7 @@ impl InFlight {
     }
 
     /// Whether the peer has timed out: for the whole time-out, no packet was sent or received. While this QP is
-    /// blocked, the peer times out only if its process has received no packets of other QPs either.
+    /// blocked, packets that the peer's process received from other QPs also prevent the time-out.
     pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;

@@ -79,7 +79,8 @@ unsafe fn refuse(wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr, errno: Err
 ///
 /// # Safety
 ///
-/// As in C: the QP is alive, the requests are a terminated list with their pieces, and `bad_wr` is writable.
+/// As in C: the QP is alive, the requests and their scatter/gather entries are readable, `next` is null in the last
+/// request, and `bad_wr` is writable.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,

@@ -238,7 +238,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         return code(Errno::BUSY);
     }
     if let Some(number) = shared.xrc {
-        // Messages that have already found it may complete on a queue that is destroyed after this one.
+        // Messages that already refer to this queue may complete on a completion queue that is destroyed after it.
         QpRegistry::of_process().leave_shared(number, &shared.queue);
     }
     // SAFETY: no QP uses it, so it raises no events; the caller's promise: it is no longer used.

@@ -16,7 +16,8 @@ use crate::verbs::object::Object;
 ///
 /// # Safety
 ///
-/// As in C: the queue is alive, the requests are a terminated list with their pieces, and `bad_wr` is writable.
+/// As in C: the queue is alive, the requests and their scatter/gather entries are readable, `next` is null in the last
+/// request, and `bad_wr` is writable.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -30,7 +31,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ///
 /// # Safety
 ///
-/// The requests are a terminated list with their pieces, and `bad_wr` is writable.
+/// The requests and their scatter/gather entries are readable, `next` is null in the last request, and `bad_wr` is
+/// writable.
 pub(crate) unsafe fn post_receives(
     queue: &ReceiveQueue,
     mut wr: *mut ibv_recv_wr,

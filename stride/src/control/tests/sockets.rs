@@ -22,7 +22,7 @@ fn clients_are_served_one_after_another() {
 #[test]
 fn one_off_server_ends_after_one_test() {
     let server = Running::start(Fake::default(), Host::default(), LONG, true);
-    // A client that requests no test does not count as the one test of the server.
+    // A client that connects but requests no test does not use up the server's one test.
     drop(TcpStream::connect(server.address).unwrap());
     assert!(server.failure().contains("closed the connection"));
     server.measure(&request(|_| ()), &mut ()).unwrap();

@@ -86,7 +86,7 @@ mod tests {
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
         assert_eq!(pace.due(Duration::from_millis(20), 128), 16);
-        // A burst longer than the send queue is completed, but missed messages are not sent later.
+        // The rest of a burst longer than the send queue is still sent, but missed bursts are not made up for.
         let mut pace = Pace::new(1000.0, 1000);
         assert_eq!(pace.due(Duration::ZERO, 4), 1000);
         pace.sent += 4;

@@ -63,12 +63,12 @@ impl Session {
         self.tls.is_handshaking()
     }
 
-    /// Whether messages to send are sealed.
+    /// Whether messages are encrypted before they are sent.
     pub(super) fn seals(&self) -> bool {
         !self.sends_frames
     }
 
-    /// Whether messages that arrive are to be opened.
+    /// Whether messages that arrive must be decrypted.
     pub(super) fn opens(&self) -> bool {
         !self.receives_frames
     }

@@ -78,7 +78,7 @@ impl Device {
         Ok(device)
     }
 
-    /// The registration of the pool's memory. With windows, peers cannot use keys of the whole memory.
+    /// The registration of the pool's memory. With memory windows, the key of the whole memory gives peers no access.
     pub(super) fn domain(&self) -> Domain {
         let keys = if self.has_windows { AccessFlags::MemoryWindowBind } else { AccessFlags::RemoteRead };
         Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys, has_windows: self.has_windows }

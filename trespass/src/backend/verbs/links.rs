@@ -28,7 +28,8 @@ pub(super) struct Links {
     pub(super) quiet: u32,
 }
 
-/// Processes at most `budget` completions of a poller; for a basic queue all of them, because they are polled already.
+/// Processes at most `budget` completions of a poller; for a basic queue, processes all of them, because they have
+/// already been polled.
 macro_rules! take_all {
     ($name:ident, $Poller:ident) => {
         #[inline(never)]

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     /// The high-water mark: how many bytes may wait to be sent, or to be READ by the peer, before `try_send` returns
     /// `WouldBlock`.
     pub(crate) send_high_water: usize,
-    /// Maximum number of bytes that are READ before the program receives them.
+    /// Maximum number of bytes that this side fetches with READs before the program receives them.
     pub(crate) read_ahead: usize,
     /// Longest message that is READ in one piece, into memory that is allocated before any byte has arrived.
     pub(crate) rendezvous: u32,

@@ -40,7 +40,8 @@ impl Identifier {
 
     /// `rdma_get_remote_ece(id, ece)` — returns the peer's options: those that it offers, after a connect request;
     /// those that it confirmed, after [`ConnectResponse`](super::super::EventKind::ConnectResponse). All fields are 0
-    /// if it has none, or none arrived yet. Use it for your own queue pairs, as [`set_local_ece`](Self::set_local_ece).
+    /// if the peer has no options, or if none have arrived yet. Use it for your own queue pairs, as
+    /// [`set_local_ece`](Self::set_local_ece).
     ///
     /// # Errors
     ///

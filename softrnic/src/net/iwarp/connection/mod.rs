@@ -1,9 +1,9 @@
 //! A connection: the carrier of one QP, on a TCP socket.
 //!
-//! [`Carrier::put`] encodes messages into a buffer, and [`Carrier::flush`] or a full buffer passes it to TCP. A send or
-//! write completes when TCP has accepted its last byte. The engine's thread, or a program that polls,
-//! [serves](Connection::serve) the connection: it reads the socket, delivers segments to the QP, and continues
-//! blocked deliveries and writes.
+//! [`Carrier::put`] encodes messages into a buffer. The buffer is passed to TCP when it is full, or by
+//! [`Carrier::flush`]. A send or write completes when TCP has accepted its last byte. The engine's thread, or a program
+//! that polls, [serves](Connection::serve) the connection: it reads the socket, delivers segments to the QP, and
+//! continues blocked deliveries and writes.
 //!
 //! Lock order: `incoming`, then the locks of the QP, then `outgoing`. `incoming` is held while segments are delivered.
 //! `outgoing` is held only briefly, and never while calling the QP.
@@ -200,7 +200,7 @@ impl Connection {
         out.is_completing = false;
     }
 
-    /// Continues the end of the connection.
+    /// Continues to close the connection, if closing has begun.
     fn check_end(&self, carrier: &Arc<dyn Carrier>) {
         let (is_new, refusal, is_over) = {
             let mut out = self.out();

@@ -198,7 +198,7 @@ pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 ///
 /// # Safety
 ///
-/// The QP is alive, and this thread holds the turn, if any thread does.
+/// The QP is alive, and no other thread holds its turn.
 unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&mut Open<'_>) -> T) -> Result<T, Errno> {
     // SAFETY: the caller's promise.
     unsafe {
