@@ -138,7 +138,10 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
 
 async fn connect(address: &str) -> Result<KvClient<Channel>, Box<dyn Error>> {
     let connected = KvClient::connect(address).await;
-    let kv = connected.map_err(|error| format!("cannot connect to {address}: {error}; start the server first"))?;
+    let kv = connected.map_err(|error| {
+        let remedy = if error.kind() == io::ErrorKind::ConnectionRefused { "; start the server first" } else { "" };
+        format!("cannot connect to {address}: {error}{remedy}")
+    })?;
     writeln!(io::stdout(), "connected over {}", kv.transport())?;
     Ok(kv)
 }

@@ -54,8 +54,9 @@ pub(super) struct Link {
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
-    /// Whether the peer may have bytes to acknowledge.
+    /// Whether the peer may have bytes to acknowledge, and whether an acknowledgement was overdue at the last look.
     is_unacknowledged: bool,
+    is_overdue: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,7 @@ impl Link {
             filled: 0,
             is_bulk: false,
             is_unacknowledged: false,
+            is_overdue: false,
         }
     }
 
@@ -239,14 +241,16 @@ impl Link {
     }
 
     /// Whether the peer's kernel has not acknowledged anything for too long, although it should have. A peer whose
-    /// program reads nothing acknowledges the probes of the full window.
+    /// program reads nothing acknowledges the probes of the full window. These are rare, so the last acknowledgement may
+    /// be old while one is on its way: only the second look in a row counts.
     pub(super) fn is_silent(&mut self) -> bool {
         if !self.is_unacknowledged {
             return false;
         }
         let acknowledgements = socket::acknowledgements(&self.socket);
         self.is_unacknowledged = acknowledgements.are_outstanding;
-        acknowledgements.are_overdue
+        let was_overdue = mem::replace(&mut self.is_overdue, acknowledgements.are_overdue);
+        was_overdue && self.is_overdue
     }
 
     pub(super) fn timed_out(&self) -> Ended {
