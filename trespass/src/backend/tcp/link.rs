@@ -54,7 +54,7 @@ pub(super) struct Link {
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
-    /// Whether the peer may have bytes to acknowledge, and whether an acknowledgement was overdue at the last look.
+    /// Whether the peer may have bytes to acknowledge, and whether an acknowledgement was overdue at the last check.
     is_unacknowledged: bool,
     is_overdue: bool,
 }
@@ -241,8 +241,8 @@ impl Link {
     }
 
     /// Whether the peer's kernel has not acknowledged anything for too long, although it should have. A peer whose
-    /// program reads nothing acknowledges the probes of the full window. These are rare, so the last acknowledgement may
-    /// be old while one is on its way: only the second look in a row counts.
+    /// program reads nothing acknowledges the probes of the full window. Probes are rare, so the last acknowledgement may
+    /// be old while the next one is on its way: two consecutive checks must find it overdue.
     pub(super) fn is_silent(&mut self) -> bool {
         if !self.is_unacknowledged {
             return false;
