@@ -29,7 +29,7 @@ use crate::repo;
 use crate::softroce::Guest;
 use crate::table::{self, Finished, Row, State};
 
-/// Run the tests: by default those that need only Rust, within a few minutes
+/// Run the tests: by default those that need only Rust, in under ten minutes
 ///
 /// The closing table names each ring that did not run, and how to run it. With --all, every ring that this machine
 /// supports runs whole. A ring named with --ring must run. Nothing is installed, except with --install or CI=true.

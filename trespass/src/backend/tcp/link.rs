@@ -242,7 +242,7 @@ impl Link {
 
     /// Whether the peer's kernel has not acknowledged anything for too long, although it should have. A peer whose
     /// program reads nothing acknowledges the probes of the full window. Probes are rare, so the last acknowledgement may
-    /// be old while the next one is on its way: two consecutive checks must find it overdue.
+    /// be old while the next one is in flight: two consecutive checks must find it overdue.
     pub(super) fn is_silent(&mut self) -> bool {
         if !self.is_unacknowledged {
             return false;
