@@ -353,7 +353,7 @@ impl Connection {
         let mut outcome = Ok(());
         if self.lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason));
-            // The worker ends it after the linger time.
+            // The worker ends the connection after the linger time, so no deadline is needed here.
             outcome = self.handle.wait((self.id, Awaited::Room), None, |worker| worker.outcome(self.id));
         }
         self.handle.with(|worker| worker.close(self.id, code, reason));

@@ -7,7 +7,7 @@ use crate::proto::{Agreement, Connection, FLOOR, Hello, Port, Received, Refusal,
 
 const SEGMENT: usize = 512;
 
-/// Ports nothing.
+/// A port that posts and exposes nothing.
 struct Nowhere;
 
 impl Port for Nowhere {

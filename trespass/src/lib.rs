@@ -5,7 +5,7 @@
 //! | 4 | [`net`] | `Listener`, `Stream`: shaped as `std::net` |
 //! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
 //! | 4 | `region` | [`Region`], [`Grant`], [`Batch`]: memory that the peer reads and writes directly |
-//! | 3 | `worker` | the loop that joins connections to a backend, and the shared worker that blocking calls drive |
+//! | 3 | `worker` | the loop that drives connections over a backend, and the shared worker that blocking calls drive |
 //! | 2 | `backend` | transports of SENDs: `verbs`, `tcp` |
 //! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
 //! | 0 | `memory` | buffers: a pool, registered with the device once |

@@ -1,8 +1,8 @@
 //! The interface between the worker and a backend. A backend transports SENDs.
 //!
-//! A worker has one [`Backend`] of each kind. Each backend has a pool and its own connections. The worker calls it from
-//! one thread, or under its lock. No call blocks. The worker is generic over the backend, so the data path has no
-//! dynamic call.
+//! A worker has one [`Backend`] of each kind. Each backend has a pool and its own connections. The worker calls its
+//! backends from one thread, or under its lock. No call blocks. The worker is generic over the backend, so the data
+//! path has no dynamic call.
 //!
 //! # Ownership of memory
 //!
@@ -40,8 +40,8 @@ pub(crate) use crate::proto::{HEADER, Remote, Request};
 pub(crate) mod tcp;
 pub(crate) mod verbs;
 
-/// Returns the number of turns until a worker next reads the clock, which is a system call on some machines. `passed`
-/// is the time since the worker last read it; if the program polls rarely, the number is small.
+/// Returns the number of turns until a worker next reads the clock (on some machines a system call). `passed` is the
+/// time since the last reading; if the program polls rarely, the number is small.
 pub(crate) fn turns_until_look(passed: Duration) -> u32 {
     if passed < Duration::from_millis(4) { 128 } else { 16 }
 }
@@ -50,7 +50,7 @@ pub(crate) fn turns_until_look(passed: Duration) -> u32 {
 /// The worker chooses both.
 ///
 /// The worker reuses an index only after [`Events::ended`] of its previous link, so a backend may keep a `Vec` by
-/// index. A call with an ended link does nothing.
+/// index. A call for a link that has ended does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId {
     pub(crate) index: u32,
@@ -87,7 +87,7 @@ pub(crate) struct RegionPart {
     pub(crate) offset: usize,
     pub(crate) length: usize,
     pub(crate) is_writable: bool,
-    /// The progress, which completes when the key is invalid.
+    /// Completes when the key is invalid.
     pub(crate) closed: Arc<Progress>,
 }
 

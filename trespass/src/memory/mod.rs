@@ -1,4 +1,4 @@
-//! Buffers: memory that is registered with the device once. Program, worker and device pass it on without copies.
+//! Buffers: memory that is registered with the device once. Program, worker and device pass buffers on without copies.
 
 mod buf;
 mod chunk;

@@ -78,7 +78,7 @@ impl Pool {
         self.lend(length, LINE, self.shared.limit)
     }
 
-    /// Takes a buffer whose length a peer chose. For it, the pool grows only up to half of its limit.
+    /// Takes a buffer whose length a peer chose. For such buffers, the pool grows only up to half of its limit.
     pub(crate) fn alloc_within_half(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit / 2)
     }
@@ -268,7 +268,7 @@ fn line(capacity: usize) -> usize {
     if capacity <= WITH_HEADROOM { LINE } else { 0 }
 }
 
-/// Returns the reason why a pool returned no buffer.
+/// The reason why a pool returned no buffer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     #[error(

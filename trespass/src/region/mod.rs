@@ -25,7 +25,7 @@
 //! let mut bytes = [0; 5];
 //! page.read_at(100, &mut bytes)?;
 //! assert_eq!(&bytes, b"hello");
-//! grant.revoke()?; // the key works no more
+//! grant.revoke()?; // from now on the key is invalid
 //! # Ok(())
 //! # }
 //! ```
@@ -53,14 +53,14 @@ pub use key::RegionKey;
 /// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same
 /// memory.
 ///
-/// Batches and grants keep it registered.
+/// Batches and grants keep the memory registered.
 #[derive(Clone, Debug)]
 pub struct Region {
     memory: Arc<RegionMemory>,
 }
 
-/// Registers memory with the device of a worker's connections. It does not use the worker itself, so it suits programs
-/// that drive a [`Worker`] themselves.
+/// Registers memory with the device of a worker's connections. A registrar does not use the worker itself, so programs
+/// that drive a [`Worker`] themselves can use it.
 #[derive(Clone, Debug)]
 pub struct Registrar {
     domain: memory::Domain,
@@ -86,7 +86,7 @@ impl Region {
         self.memory.read_at(offset, bytes)
     }
 
-    /// Copies bytes into the region. If the peer reads at the same time, it may get a mix of old and new bytes.
+    /// Copies bytes into the region. A peer that reads at the same time may get a mix of old and new bytes.
     ///
     /// # Errors
     ///

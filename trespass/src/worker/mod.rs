@@ -1,4 +1,4 @@
-//! The loop that joins connections to the backends.
+//! The loop that drives connections over the backends.
 
 /// Evaluates an expression with the domain of a connection, for either transport.
 macro_rules! on {
@@ -52,8 +52,8 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// Number of TCP polls without events after which TCP is silent, and number of milliseconds between polls of silent
-/// TCP, which limits system calls.
+/// After `LOOKS` polls without events, TCP is silent: the worker then polls TCP every `SILENT` milliseconds, to limit
+/// system calls.
 const LOOKS: u32 = 64;
 const SILENT: u64 = 1;
 /// Number of receives that are added at a time.
@@ -147,7 +147,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The system has no descriptors left.
+    /// No file descriptors are left.
     pub fn new(options: &Options) -> io::Result<Worker> {
         let tcp = Domain::new(Tcp::new()?, options.settings(), TCP_STEP, now());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -330,7 +330,7 @@ impl Worker {
         on!(self, id.kind, domain => domain.is_established(id.link))
     }
 
-    /// Returns the transports that `connect` tries for an address, in order, and the reason if one is omitted.
+    /// Returns the transports that `connect` tries for an address, in order.
     pub(crate) fn candidates(&self) -> &'static [Kind] {
         match self.options.transport {
             Transport::Any => &[Kind::Rdma, Kind::Tcp],

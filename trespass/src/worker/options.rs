@@ -24,7 +24,7 @@ pub enum Transport {
 pub struct Options {
     /// The transports to use.
     pub transport: Transport,
-    /// Name of the RDMA device; `None` selects the one that routes to the first address.
+    /// Name of the RDMA device; `None` selects the device with a route to the first address.
     pub device: Option<String>,
     /// Maximum number of bytes registered with the device.
     pub memory: usize,

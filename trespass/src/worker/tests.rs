@@ -49,7 +49,7 @@ impl Server {
         }
     }
 
-    /// A client that follows the protocol, and this side of its connection.
+    /// A client that follows the protocol: its worker, its connection, and the server's connection.
     fn neighbour(&mut self, kind: Kind) -> (Worker, ConnectionId, ConnectionId) {
         let mut client = worker(Transport::Any, 64 << 20);
         let id = client.connect(kind, self.address).unwrap();

@@ -102,7 +102,7 @@ impl Worker {
         pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
     }
 
-    /// Ends sending: no message follows. Receiving continues.
+    /// Ends sending; the connection can still receive.
     ///
     /// # Errors
     ///

@@ -99,7 +99,7 @@ impl Waiters {
 pub(super) struct Woken {
     /// The wakers, and whether to call each one: replaced wakers are dropped without a call.
     list: SmallVec<[(Waker, bool); 4]>,
-    /// Whether the list has a waker; faster than asking the list, in each turn.
+    /// Whether the list has a waker; each turn checks this, and it is faster to read than the list's length.
     has_any: bool,
 }
 
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// The descriptors that a sleeping call polls: the worker's, and the call's own event.
+    /// Models the descriptors that a sleeping call polls: the worker's, and the call's own event.
     #[derive(Default)]
     struct Descriptors {
         readable: Mutex<(bool, bool)>,

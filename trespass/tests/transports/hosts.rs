@@ -1,4 +1,4 @@
-//! Connections between two network namespaces, which stand for two hosts without RDMA hardware.
+//! Connections between two network namespaces, which simulate two hosts without RDMA hardware.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};

@@ -10,7 +10,7 @@ use trespass::{Acceptor, Connection, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(30);
-/// The transport of the test `child`, which is a server if this is set.
+/// If set, the test `child` is a server that uses this transport.
 const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
 
 /// Kills the process when dropped.

@@ -15,11 +15,11 @@ use crate::memory::{Buf, Pool};
 
 /// Maximum number of bytes of one read, beyond the rest of a message in progress.
 pub(super) const STAGING: usize = 256 << 10;
-/// The maximum while long messages arrive. Bytes read beyond a message are copied once more.
+/// Replaces `STAGING` while long messages arrive, because bytes read beyond a message are copied once more.
 const AHEAD: usize = 4 << 10;
 /// Maximum number of records in one write.
 const GATHER: usize = 16;
-/// A handshake: its kind, its length, and its bytes.
+/// A handshake consists of its kind, its length (one byte each), and its bytes.
 const HELLO: u8 = 1;
 const REFUSAL: u8 = 2;
 const HANDSHAKE: usize = 2;
@@ -41,8 +41,8 @@ pub(super) struct Link {
     /// Buffers that the peer may read, once each, with their keys.
     exposed: Vec<(u32, Buf)>,
     next_key: u32,
-    /// Buffers that are sent without a READ: those to be queued, and the keys and lengths of all that the peer has not
-    /// acknowledged.
+    /// Messages that are sent without a READ: `pushes` are not queued yet; `pushed` contains the keys and lengths of
+    /// all that the peer has not acknowledged.
     pushes: Vec<(u32, Buf)>,
     pushed: Vec<(u32, usize)>,
     /// Outstanding READs: the key, the token, and the buffer.
@@ -54,7 +54,8 @@ pub(super) struct Link {
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
-    /// Whether the peer may have bytes to acknowledge, and whether an acknowledgement was overdue at the last check.
+    /// Whether the peer may have bytes to acknowledge; `is_overdue`: whether an acknowledgement was overdue at the last
+    /// check.
     is_unacknowledged: bool,
     is_overdue: bool,
 }
@@ -73,7 +74,7 @@ enum State {
     Ending,
 }
 
-/// What is being received.
+/// The record of which a part has arrived.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Send,
@@ -146,7 +147,7 @@ impl Link {
         Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
     }
 
-    /// Accepts the connection, as the worker has decided.
+    /// Accepts the connection on behalf of the worker.
     pub(super) fn answer(&mut self, hello: &[u8]) {
         self.handshake = handshake(HELLO, hello);
         self.state = State::Answered;
@@ -158,8 +159,8 @@ impl Link {
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Posts a record. The record is sent before answers that were not begun, because the peer may be waiting for the
-    /// credits in it.
+    /// Posts a record. The record is sent before answers of which no byte was sent, because the peer may be waiting for
+    /// the credits in it.
     pub(super) fn push(&mut self, record: Record) {
         let after = self.queue.iter().rposition(|record| !record.is_answer()).map_or(0, |at| at + 1);
         self.queue.insert(after.max(usize::from(self.written != 0)), record);
@@ -184,8 +185,8 @@ impl Link {
         self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Takes back a buffer that the peer has acknowledged, unless it was sent. The peer cannot acknowledge an answer of
-    /// which a part is still here: it would free space for further messages without receiving any.
+    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer unless the buffer was sent. A
+    /// peer must not acknowledge an answer that is still queued: it would get further messages without receiving any.
     pub(super) fn conceal(&mut self, remote: Remote) -> Result<Option<Buf>, Ended> {
         if self.queue.iter().any(|record| record.answers() == Some(remote.key)) {
             return Err(invalid("the peer acknowledged a message before it was sent"));
@@ -292,7 +293,7 @@ impl Link {
         match self.state {
             State::Open => {
                 self.receive(staging, (receives, pool), hangup, report)?;
-                // Answers to the READs that have arrived.
+                // Sends answers to the READs that have just arrived.
                 written = written.and_then(|()| self.write(sent, spare));
             }
             State::Ending => self.discard(staging)?,

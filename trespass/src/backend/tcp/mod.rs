@@ -59,7 +59,7 @@ pub(crate) struct Tcp {
     read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,
-    /// Links that are being established or ended; each has a deadline.
+    /// Number of links that are being established or ended; each has a deadline.
     unsettled: u32,
     /// When the last search for silent peers took place.
     searched: u64,
@@ -163,7 +163,7 @@ impl Tcp {
         }
     }
 
-    /// Ends a link: its buffers return, and then the worker is informed.
+    /// Ends a link: returns its buffers, then reports the end to the worker.
     fn end(&mut self, id: LinkId, why: Ended, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let link = self.links.get_mut(id.index as usize);
         if let Some((_, link)) = link.and_then(|link| link.take_if(|(of, _)| *of == id)) {

@@ -14,7 +14,7 @@ use crate::memory::Buf;
 
 const READ: u32 = 1 << 31;
 const ANSWER: u32 = READ | 1;
-/// Addresses of an RTS.
+/// Values of the address in an RTS.
 pub(super) const READ_FIRST: u64 = 0;
 pub(super) const PUSHED: u64 = 1;
 /// Maximum number of bytes that are sent without a READ: they use memory before the program reads.
@@ -74,7 +74,7 @@ impl Record {
         self.length == LONGEST
     }
 
-    /// Head and body, in bytes.
+    /// Length of head and body, in bytes.
     pub(super) fn extent(&self) -> usize {
         self.length + self.body.as_ref().map_or(0, |body| body.len())
     }

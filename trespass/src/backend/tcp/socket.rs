@@ -48,16 +48,17 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
 
 /// What the peer's kernel has acknowledged.
 pub(super) struct Acknowledgements {
-    /// Whether it may have to acknowledge more.
+    /// Whether the peer's kernel may have more to acknowledge.
     pub(super) are_outstanding: bool,
-    /// Whether it has not answered for as long as ends an idle connection. TCP_USER_TIMEOUT is no substitute: it also
-    /// ends connections to a peer that acknowledges, but whose program reads nothing.
+    /// Whether the peer's kernel has been silent for the time after which keepalive ends an idle connection.
+    /// TCP_USER_TIMEOUT is no substitute: it also ends connections to a peer that acknowledges, but whose program reads
+    /// nothing.
     pub(super) are_overdue: bool,
 }
 
 /// Reads TCP_INFO (tcp(7)).
 pub(super) fn acknowledgements(socket: &TcpStream) -> Acknowledgements {
-    // SAFETY: a structure of integers.
+    // SAFETY: zero is valid for a structure of integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `info`.
@@ -65,7 +66,8 @@ pub(super) fn acknowledgements(socket: &TcpStream) -> Acknowledgements {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
     let (idle, interval, count) = KEEPALIVE;
-    // Unanswered retransmissions, or probes of a full window. While there are none, bytes may wait only for the window.
+    // Unanswered retransmissions, or probes of a full window. Without either, bytes may only be waiting for the peer's
+    // window.
     let is_asking = info.tcpi_retransmits != 0 || info.tcpi_probes != 0;
     let silence = Duration::from_millis(u64::from(info.tcpi_last_ack_recv));
     Acknowledgements {

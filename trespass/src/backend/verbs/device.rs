@@ -113,8 +113,8 @@ impl Device {
         builder
     }
 
-    /// Returns as much of the requested inline size as the device supports. Tries several sizes, because devices do not
-    /// report the maximum.
+    /// Returns the largest inline size, up to `wish`, that the device supports. Tries several sizes, because devices do
+    /// not report the maximum.
     fn most_inline(&self, wish: u32) -> u32 {
         let Ok(cq) = self.context.create_cq_builder().setup_cqe(64).build_generic() else { return 0 };
         let takes = |bytes: &u32| {

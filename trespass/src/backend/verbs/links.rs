@@ -85,7 +85,7 @@ impl Links {
     take_all!(complete_basic, BasicPoller);
     take_all!(complete_extended, ExtendedPoller);
 
-    /// The completions that were polled while the worker prepared to sleep.
+    /// Processes the completions that were polled while the worker prepared to sleep.
     pub(super) fn complete_stash(
         &mut self,
         stash: &mut Vec<CompletionRecord>,

@@ -23,8 +23,8 @@ use crate::memory::Buf;
 const RESOLVE: Duration = Duration::from_secs(2);
 /// Local ACK timeout, 4.096 us × 2^14: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries without an acknowledgement. A request fails after eight time-outs of 67 to 268 ms each, so a lost peer is
-/// detected within seconds.
+/// Retries of a request that is not acknowledged. It fails after eight time-outs of 67 to 268 ms each, so a lost peer
+/// is detected within seconds.
 const RETRIES: u8 = 7;
 /// RNR retries. The peer's credits guarantee a receive, so a limit is safe; 7 would retry without limit.
 const RNR_RETRIES: u8 = 6;
@@ -59,7 +59,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Accepts a connect request. An error drops it, which rejects it.
+    /// Accepts a connect request. On an error, the request is dropped and thereby rejected.
     pub(super) fn answer(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) -> io::Result<()> {
         let Some(Incoming { identifier: id, info, .. }) = self.incoming.remove(&incoming.0) else {
             return Err(io::ErrorKind::NotFound.into());

@@ -9,7 +9,7 @@ use crate::backend::LinkId;
 /// received message.
 #[derive(Debug)]
 pub(super) struct NumberMap {
-    /// A cache: for each value of the lowest bits, an established link.
+    /// A cache with one established link for each value of the number's lowest bits.
     recent: [(u32, LinkId); PLACES],
     all: HashMap<u32, LinkId, BuildHasherDefault<Spread>>,
 }

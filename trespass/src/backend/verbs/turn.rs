@@ -31,7 +31,7 @@ impl Verbs {
     fn complete(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> u32 {
         match &mut self.cq {
             GenericCompletionQueue::Basic(cq) => match cq.start_poll() {
-                // They are polled already.
+                // A basic poller has already taken its completions from the queue, so all of them are processed.
                 Ok(poller) => self.links.complete_basic(poller, u32::MAX, events, spare),
                 Err(error) => broken(&error),
             },

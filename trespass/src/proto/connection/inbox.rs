@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::memory::Buf;
 
-/// A queue whose first entry has its own place, because most messages are read before the next one arrives.
+/// A queue that stores its first entry separately, because most messages are read before the next one arrives.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     first: Option<Buf>,

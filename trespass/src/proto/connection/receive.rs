@@ -22,7 +22,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes a SEND that is not a single DATA, or arrived at an unusual time.
+    /// Processes a SEND that is not a single DATA frame, has no credit, or arrives after the end of reading or of the
+    /// peer's messages.
     #[inline(never)]
     fn received_frames(&mut self, message: Buf, has_credit: bool, stock: &mut Stock) -> Result<(), Failure> {
         let Some(frame) = Frame::parse(&message).filter(|_| has_credit) else {
@@ -118,7 +119,7 @@ impl Connection {
             if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
                 ordered |= self.incoming.may_follow()?;
             }
-            // Messages need no turn; other frames may.
+            // A message needs no further turn of the worker; other frames may need one.
             if frame.kind != Kind::DATA {
                 self.is_unsettled = true;
                 self.take_frame(frame, payload, stock)?;
@@ -210,7 +211,7 @@ impl Connection {
     }
 }
 
-/// Returns the credits of a SEND that consists of one DATA.
+/// Returns the credits of a SEND that consists of one DATA frame.
 #[inline]
 fn alone(message: &[u8]) -> Option<u16> {
     let (header, payload) = message.split_first_chunk::<HEADER>()?;

@@ -46,7 +46,7 @@ impl Log {
 }
 
 impl World {
-    /// Checks the sum of all credits; called after each step.
+    /// Checks the sum of all leased credits; called after each step.
     pub(super) fn check(&self) {
         for node in &self.nodes {
             let leased: u32 = node.ends.iter().map(|end| u32::from(end.connection.lease())).sum();

@@ -56,7 +56,7 @@ struct Link {
 struct Exposed {
     buffers: BTreeMap<u64, Buf>,
     next: u64,
-    /// Which buffers can be exposed; `None` if none can be.
+    /// The pool whose buffers can be exposed; `None` if no buffer can be.
     pool: Option<Pool>,
 }
 
@@ -146,7 +146,7 @@ impl World {
         World { nodes: [node(&pools[0]), node(&pools[1])], now: 0, moves: 0 }
     }
 
-    /// Something happens.
+    /// Performs a random step.
     pub(super) fn step(&mut self, plan: &Plan, rng: &mut Rng) {
         let (side, pair) = (rng.below(2) as usize, rng.below(plan.pairs as u32) as usize);
         match rng.below(20) {

@@ -188,7 +188,7 @@ impl<B: Backend> Domain<B> {
     pub(super) fn turn(&mut self, budget: usize) -> usize {
         self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
         let count = self.backend.poll(budget, &mut self.table, &mut self.spare);
-        // Events, and the program's calls since the last turn.
+        // Processes the events, and the program's calls since the last turn.
         if (count != 0 || !self.table.dirty.is_empty()) && self.has_work() {
             self.flush();
         }

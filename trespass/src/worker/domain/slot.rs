@@ -9,7 +9,7 @@ use super::super::waiters::{Awaited, Waiters, Woken};
 pub(in crate::worker) struct Slot {
     pub(super) generation: u32,
     pub(super) is_dirty: bool,
-    /// The program has released the connection: it is freed when the link has ended.
+    /// Whether the program has released the connection, which is then freed when its link has ended.
     pub(super) is_forgotten: bool,
     pub(super) is_ending: bool,
     pub(in crate::worker) facts: Option<Established>,

@@ -2,8 +2,8 @@
 //!
 //! A blocking call locks the worker and tries its operation. While the operation would block, the call polls, then
 //! sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the descriptor, and wakes the
-//! others when their connections have events. If no thread waits, the worker's own thread sleeps on it, so that peers
-//! receive answers and wakers are called.
+//! others when their connections have events. If no thread waits, the worker's own thread sleeps on the descriptor, so
+//! that peers receive answers and wakers are called.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,8 @@ use super::{ConnectionId, Options, Worker};
 
 /// How long the worker's own thread pauses after a call has driven the worker.
 const AWAY: Duration = Duration::from_millis(2);
-/// How many times in a row that thread finds a waiting call before it sleeps until no call waits.
+/// Number of consecutive checks that find a waiting call but no new one, after which the worker's own thread sleeps
+/// until no call waits.
 const PATIENCE: u32 = 50;
 /// After a sleep shorter than this, calls spin longer.
 const SHORT: Duration = Duration::from_micros(200);
@@ -58,7 +59,7 @@ struct Core {
     /// The number of waiting calls, and of all calls that have waited.
     waiting: u32,
     begun: u64,
-    /// Calls that wait while others drive the worker.
+    /// Number of calls that wait while others drive the worker.
     aside: u32,
     /// How long a call spins before it sleeps; increased while sleeps are short.
     spin: Duration,
@@ -398,7 +399,7 @@ impl Shared {
         (id, what): (ConnectionId, Awaited),
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
-        // Registers the call first: if `prepare` finds that it can continue, it wakes this call.
+        // Registers the call first, so that `prepare` wakes the call if it can continue.
         core.worker.register_call(id, what, &self.nudge_waker);
         let time = match core.worker.prepare() {
             Ok(time) if time != Duration::ZERO => time.min(most),
@@ -429,7 +430,7 @@ impl Shared {
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         let (this, waker) = (thread::current(), this_thread());
-        // Registers first: `rearm` may consume the event for which this call waits, and then wakes it.
+        // Registers the call first: `rearm` may consume the event for which the call waits, and then wakes the call.
         core.worker.register_call(id, what, &waker);
         if let Err(error) = core.rearm() {
             core.worker.remove_call(id, what, &waker);

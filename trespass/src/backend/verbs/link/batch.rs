@@ -36,7 +36,7 @@ impl Batch<'_> {
         let taken = self.bind(queue, room)?;
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
-        // Whether the list contains a buffer whose completion no request has requested so far.
+        // Whether a request with a buffer follows the list's last signaled request.
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };

@@ -107,7 +107,7 @@ enum Posted {
     Probe,
     Bind(usize),
     Invalidate(usize),
-    /// The last request of the queue pair.
+    /// The request whose flush marks the end.
     End,
 }
 
@@ -213,7 +213,7 @@ impl Link {
         }
     }
 
-    /// Selects a key for the memory; its window is bound before the next request.
+    /// Selects a key for the memory; the key's window is bound before the next request.
     pub(super) fn open(&mut self, held: Held, domain: Option<&Arc<ProtectionDomain>>) -> Result<Remote, Held> {
         let Some(region) = held.region() else { return Err(held) };
         let address = held.address();
