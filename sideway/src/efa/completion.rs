@@ -45,10 +45,10 @@ impl CompletionQueueBuilder {
         let queue = built.map_err(|error| explain(error, self.device_context()))?;
         // SAFETY: the reader keeps the queue alive along with the pointer.
         let cq: NonNull<ibv_cq_ex> = unsafe { queue.cq() }.cast();
-        // SAFETY: a live queue that libefa created.
+        // SAFETY: the queue is live, and libefa created it.
         let efa = NonNull::new(unsafe { sys::efadv_cq_from_ibv_cq_ex(cq.as_ptr()) });
         let efa = efa.ok_or_else(|| missing("efadv_cq_from_ibv_cq_ex"))?;
-        // SAFETY: a part of the queue, which was created with this field.
+        // SAFETY: `efa` is a part of the live queue, which was created with this field.
         let read = unsafe { (*efa.as_ptr()).wc_read_sgid }.ok_or_else(|| missing("wc_read_sgid"))?;
         let reader = SourceGidReader { cq, efa, read, _queue: queue.keep_alive() };
         Ok((queue, reader))
@@ -72,7 +72,7 @@ pub struct SourceGidReader {
     _queue: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the queue is only read through it, with a current completion, which stays on the polling thread.
+// SAFETY: the reader only reads the queue, with a current completion, which stays on the polling thread.
 unsafe impl Send for SourceGidReader {}
 // SAFETY: as for Send.
 unsafe impl Sync for SourceGidReader {}

@@ -6,9 +6,9 @@
 //! | how verbs report failure | `result` |
 //! | enums that keep unnamed values | [`open_enum`] |
 //! | waiting for a descriptor, and taking events from it | `events` |
-//! | from the C object that an event names to its Rust object | [`Registry`] |
+//! | finding the Rust object for the C object that an event names | [`Registry`] |
 //! | the supertrait that seals traits | [`Sealed`] |
-//! | a C object that stores another's address, and drops it first | [`Attachment`] |
+//! | a C object that stores the address of another object | [`Attachment`] |
 
 mod events;
 mod handle;

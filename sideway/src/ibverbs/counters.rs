@@ -1,7 +1,7 @@
 //! `struct ibv_counters`: counters of the packets and bytes that match a flow rule.
 //!
-//! First attach a counter at an index of the set. Then create a [`FlowRule`](super::flow::FlowRule) that names the set,
-//! which counts into it from its creation on. (Some drivers can also attach a counter to an existing flow.)
+//! First attach a counter at an index of the set. Then create a [`FlowRule`](super::flow::FlowRule) that names the set:
+//! the set counts the rule's matches from then on. (Some drivers can also attach a counter to an existing flow.)
 //!
 //! ```no_run
 //! # use sideway::ibverbs::{counters::*, flow::*, queue_pair::*};

@@ -70,7 +70,7 @@ fn lock() -> MutexGuard<'static, bool> {
     DEVICES_USED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called before a device is opened: [`fork_init`] has returned, and fails from now on.
+/// Called before a device is opened: waits for a running [`fork_init`], and makes later calls of it fail.
 pub(crate) fn before_device() {
     *lock() = true;
 }
@@ -98,8 +98,8 @@ pub fn is_fork_initialized() -> ForkStatus {
 /// # Safety
 ///
 /// - The `len` bytes at `ptr` are mapped.
-/// - Before it calls `exec(3)`, no child of `fork(2)` touches anything in the range's pages, which it does not have.
-///   This includes the stack and the heap of the forking thread, also with [`std::process::Command`].
+/// - Until it calls `exec(3)`, no child of `fork(2)` touches anything in the range's pages, because the child does not
+///   have them. This includes the stack and the heap of the forking thread, also with [`std::process::Command`].
 #[doc(alias = "ibv_dontfork_range")]
 pub unsafe fn dontfork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> {
     // SAFETY: the range is mapped, by contract.
@@ -114,8 +114,8 @@ pub unsafe fn dontfork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> 
 ///
 /// # Safety
 ///
-/// Exactly this range was passed to [`dontfork_range`], is still mapped, and is not undone more often than that;
-/// otherwise pages lose protection that another registration needs.
+/// Exactly this range was passed to [`dontfork_range`], is still mapped, and is undone at most as often as it was
+/// passed; otherwise pages lose protection that another registration needs.
 #[doc(alias = "ibv_dofork_range")]
 pub unsafe fn dofork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> {
     // SAFETY: the range is mapped, by contract.

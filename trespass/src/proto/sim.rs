@@ -23,7 +23,7 @@ struct Plan {
     deaths: u32,
     /// Whether the programs close or shut down during the run.
     closes: bool,
-    /// The side that never reads, while the other side reads.
+    /// The side that never reads, while its peer reads.
     deaf: Option<usize>,
 }
 

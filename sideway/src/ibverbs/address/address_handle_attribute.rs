@@ -11,7 +11,7 @@ use super::{Gid, StaticRate};
 /// handle.
 ///
 /// On Ethernet (RoCE) a path consists of a local port, the index of one of its GIDs, and the peer's GID. Within an
-/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, of all four of these.
+/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, all four are required.
 ///
 /// ```
 /// use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
@@ -79,7 +79,7 @@ impl AddressHandleAttribute {
 
     /// `static_rate`: sets the highest rate on the path.
     pub fn setup_static_rate(&mut self, static_rate: StaticRate) -> &mut Self {
-        // All named values are below 128. A larger value than the field holds becomes another unnamed one.
+        // A value that does not fit in the field becomes 255, which is unnamed as well: all named values are below 128.
         self.attr.static_rate = u8::try_from(static_rate.raw()).unwrap_or(u8::MAX);
         self
     }

@@ -17,7 +17,7 @@ const IPV4_LENGTH: usize = 20;
 ///
 /// Every datagram receive reserves them at its start. A
 /// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion states whether they
-/// were written, which is always so on Ethernet. On InfiniBand and with RoCE v1 they are a global routing header; with
+/// were written; on Ethernet they always are. On InfiniBand and with RoCE v1 they are a global routing header; with
 /// RoCE v2 over IPv6, the IPv6 header, which has the same layout. With RoCE v2 over IPv4 they are 20 unused bytes and
 /// the IPv4 header.
 ///

@@ -9,8 +9,8 @@ impl Gid {
     /// protocol is not RoCE. (On InfiniBand the GID also contains the partition key: use librdmacm's
     /// `rdma_join_multicast`.)
     ///
-    /// An IPv6 group is its own GID. An IPv4 group is mapped: `::ffff:239.1.2.3` with RoCE v2. With RoCE v1, which has
-    /// no IP header to distinguish them, it is `ff0e::ffff:239.1.2.3`.
+    /// An IPv6 group is its own GID. An IPv4 group is mapped: `::ffff:239.1.2.3` with RoCE v2. With RoCE v1 it is
+    /// `ff0e::ffff:239.1.2.3`, because there is no IP header that identifies IPv4.
     ///
     /// ```
     /// use std::net::Ipv4Addr;

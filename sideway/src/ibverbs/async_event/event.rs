@@ -15,8 +15,8 @@ use crate::ibverbs::work_queue::{WorkQueueCore, WorkQueueRef};
 
 /// `struct ibv_async_event` — an event of the device, a port, or an object; already acknowledged.
 ///
-/// It keeps its C object and that object's parents alive. If it holds the last reference, dropping it destroys the
-/// object, on the dropping thread.
+/// The event keeps its C object and that object's parents alive. If the event holds the last reference, dropping the
+/// event destroys the object, on the same thread.
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Debug)]
 pub struct AsyncEvent {
@@ -83,8 +83,8 @@ pub enum AsyncEventElement {
     Port(u32),
     /// The device as a whole.
     Device,
-    /// The address of an object not created by this crate on the same device context, or confined to its thread.
-    /// Compare it only: the event is acknowledged, so the object may be destroyed.
+    /// The address of an object that this crate did not create on the same device context, or that is confined to its
+    /// thread. Only compare the address: the event is acknowledged, so the object may be destroyed.
     Foreign(usize),
     /// The event's type, and so its object, is unknown to this version of the crate.
     Unknown,
@@ -96,7 +96,7 @@ impl AsyncEventElement {
     /// # Safety
     ///
     /// - `event` was zeroed and then filled by `ibv_get_async_event`.
-    /// - It is not acknowledged yet, so its object is not destroyed.
+    /// - The event is not acknowledged yet, so its object is not destroyed.
     pub(super) unsafe fn find(objects: &AffiliatedObjects, event: &ibv_async_event) -> Option<Self> {
         let element = event.element;
         // SAFETY: each member is read only if the event's type states that it was written, and all values are valid:

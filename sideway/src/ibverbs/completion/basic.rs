@@ -40,8 +40,8 @@ impl BasicCompletionQueue {
         Self { cq: core.raw(), batch: new_batch(DEFAULT_BATCH), core }
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — polls up to a batch of completions. They are then only in the poller: completions not
-    /// taken from it before it is dropped are lost.
+    /// `ibv_poll_cq(cq, n, wc)` — polls up to a batch of completions. The completions are then only in the poller:
+    /// those not taken before the poller is dropped are lost.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl BasicCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The error that `take` returned. Completions polled in the same batch after it are then lost, as when `take`
+    /// The error that `take` returned. The following completions of the same batch are then lost, as when `take`
     /// panics. Otherwise as for [`start_poll`](Self::start_poll).
     ///
     /// # References

@@ -41,7 +41,7 @@ pub struct CompletionChannel {
     context: Arc<DeviceContext>,
 }
 
-/// An event: this queue has a completion to poll. It keeps the queue's C object alive, and is already acknowledged.
+/// An event, already acknowledged: its queue has a completion to poll. The event keeps the queue's C object alive.
 #[derive(Debug)]
 pub struct CompletionEvent {
     queue: Arc<CompletionQueueCore>,

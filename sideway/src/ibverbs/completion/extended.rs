@@ -26,8 +26,8 @@ pub struct ExtendedCompletionQueue {
     /// A copy of the pointer in `core`, to save a load.
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// The attributes of each poll: no options. On the heap, so that the compiler can keep the queue itself in
-    /// registers although drivers get this address.
+    /// The attributes of each poll, without options. They are on the heap, so that the compiler can keep the queue
+    /// itself in registers although drivers get this address.
     attr: Box<UnsafeCell<ibv_poll_cq_attr>>,
     core: Arc<CompletionQueueCore>,
 }
@@ -42,8 +42,8 @@ impl ExtendedCompletionQueue {
     ///
     /// # Safety
     ///
-    /// `core` was created by `ibv_create_cq_ex`. These of its functions are not null: polling, and reading `fields`,
-    /// the standard fields, the opcode, the vendor error and the flags.
+    /// `core` was created by `ibv_create_cq_ex`. Its functions to poll, and to read `fields`, the standard fields, the
+    /// opcode, the vendor error and the flags, are not null.
     pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
         let attr = Box::new(UnsafeCell::new(ibv_poll_cq_attr { comp_mask: 0 }));
         Self { cq: core.as_non_null_ex(), fields, attr, core }
@@ -54,8 +54,8 @@ impl ExtendedCompletionQueue {
     /// Starting removes the first completion from the queue: it is lost if the poller is dropped before its first
     /// [`next`](ExtendedPoller::next). All others stay in the queue until `next` reaches them.
     ///
-    /// Drivers hold the queue's lock during the poll: dropping a queue pair of this queue before the poller deadlocks.
-    /// Drop it after the poll.
+    /// Drivers hold the queue's lock during the poll, so dropping a queue pair of this queue while the poller exists
+    /// deadlocks. Drop the queue pair after the poll.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl ExtendedPoller<'_> {
     }
 
     /// Passes up to `most` completions, at least one, to `take`, starting with the one under the cursor, so that no
-    /// step checks for it. Returns their number; the poll must end then.
+    /// step has to check for the first completion. Returns their number; the caller must then end the poll.
     #[inline(always)]
     pub(in crate::ibverbs) fn give<E: From<PollCompletionQueueError>>(
         &mut self,

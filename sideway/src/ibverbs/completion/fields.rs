@@ -114,8 +114,8 @@ pub struct TagMatchingInfo {
 /// The sender of a datagram, from its completion. [`init_ah_from_wc`] computes the return path from it and the [global
 /// routing header] before the data.
 ///
-/// Every kind of completion has it as `source()`. The fields are public, so that a program can fill them from other
-/// sources.
+/// The method `source()` of each kind of completion returns it. The fields are public, so that a program can fill them
+/// from other sources.
 ///
 /// [`init_ah_from_wc`]: crate::ibverbs::device_context::DeviceContext::init_ah_from_wc
 /// [global routing header]: crate::ibverbs::address::GlobalRoutingHeader

@@ -71,7 +71,7 @@ pub trait PollCompletions: sealed::Queue {
     /// Polls some completions and appends them to `records` as plain values. For teardown and other code outside the
     /// hot path.
     ///
-    /// The poll has ended when this returns: the program may drop queue pairs of the queue.
+    /// When this method returns, the poll has ended, and the program may drop queue pairs of the queue.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ mod sealed {
         fn queue(&self, _: Token) -> &Arc<CompletionQueueCore>;
     }
 
-    /// Only this crate can create it, and so only this crate can call the methods that take it.
+    /// A token that only this crate can create, so only this crate can call the methods that take it.
     #[derive(Clone, Copy, Debug)]
     pub struct Token(());
 

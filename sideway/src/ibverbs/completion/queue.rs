@@ -75,7 +75,7 @@ pub trait CompletionQueue: AsCore {
     }
 
     /// Keeps the C object alive and at its address while the result lives, for code that reads a vendor's fields. Until
-    /// then `close` returns `EBUSY`.
+    /// the result is dropped, `close` returns `EBUSY`.
     fn keep_alive(&self) -> Arc<dyn Any + Send + Sync> {
         let core: Arc<CompletionQueueCore> = Arc::clone(self.core());
         core
@@ -119,7 +119,7 @@ pub struct CompletionQueueCore {
     threads: Threads,
     is_lost: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
-    /// Objects freed after the queue, and not before: a poll may look them up.
+    /// Objects that are freed only after the queue, because a poll may look them up.
     left_behind: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
     /// The queue's parent domain, whose allocator provides its memory.
     domain: Option<Arc<ProtectionDomain>>,
@@ -162,7 +162,7 @@ impl CompletionQueueCore {
             domain,
             context,
         });
-        // Any thread can take events, so they must not find a queue confined to one thread.
+        // Any thread can take events, so an event must not find a queue confined to one thread.
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
             unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
@@ -186,7 +186,7 @@ impl CompletionQueueCore {
         &self.context
     }
 
-    /// Returns which threads use it.
+    /// Returns which threads use the queue.
     pub(crate) fn threads(&self) -> Threads {
         self.threads
     }
@@ -278,10 +278,10 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // The queue is no longer polled; and these objects reference it in C.
+        // The queue is no longer polled. These objects reference it in C, so they are freed first.
         self.left_behind.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-        // If this fails, the queue stays: its events would read the target, and the device may write to the allocator's
-        // memory. Both are leaked with it.
+        // If destroying fails, the queue stays: its events may read the target, and the device may write to the
+        // allocator's memory. Both are leaked with the queue.
         if let Err(error) = handle.close() {
             mem::forget(self.domain.take());
             return Err(error);

@@ -59,15 +59,15 @@ pub trait DeviceInfo: sealed::Device {
         NodeType::from_raw(unsafe { (*self.device()).node_type.0 } as u32)
     }
 
-    /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`; empty for a device that
-    /// the kernel does not know.
+    /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`; empty for a device
+    /// unknown to the kernel.
     fn uverbs_name(&self) -> String {
         // SAFETY: the device is live as long as `self`, and its strings do not change.
         c_text(unsafe { &(*self.device()).dev_name }).into_owned()
     }
 
     /// `ibdev_path`: returns the device's sysfs directory, such as `/sys/class/infiniband/mlx5_0`; `None` for a device
-    /// that the kernel does not know.
+    /// unknown to the kernel.
     #[doc(alias = "ibdev_path")]
     fn sysfs_path(&self) -> Option<PathBuf> {
         // SAFETY: the device is live as long as `self`, and its strings do not change.

@@ -15,7 +15,7 @@ use crate::ffi::last_errno;
 /// A snapshot of the device list. Dropping it frees the list; opened devices stay open.
 #[doc(alias = "ibv_free_device_list")]
 pub struct DeviceList {
-    // A null pointer terminates the list in C; `len` does here.
+    // In C, a null pointer terminates the list; this crate uses `len`.
     list: NonNull<*mut ibv_device>,
     len: usize,
 }

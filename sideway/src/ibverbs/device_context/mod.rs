@@ -120,7 +120,7 @@ impl DeviceContext {
     /// `ibv_close_device(context)` — closes the device and returns errors, which drop only logs. A context of the
     /// connection manager
     /// ([`Identifier::get_device_context`](crate::rdmacm::communication_manager::Identifier::get_device_context)) is
-    /// returned to it.
+    /// returned to the connection manager.
     ///
     /// Take a context out of its `Arc` with [`Arc::into_inner`], which succeeds once all objects made from it are
     /// dropped.

@@ -175,7 +175,7 @@ impl OwnedMemoryRegion {
     ///
     /// # Errors
     ///
-    /// - `EBUSY`: the [`region`](Self::region) has another owner, which will end it.
+    /// - `EBUSY`: the [`region`](Self::region) has another owner, which will end the registration.
     /// - Otherwise as for [`MemoryRegion::close`]: registration and memory are then leaked.
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.region) {

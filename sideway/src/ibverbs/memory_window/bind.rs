@@ -20,7 +20,7 @@ use crate::ibverbs::work_request::WorkRequestFlags;
 #[derive(Clone, Copy, Debug)]
 pub struct BindInformation<'r> {
     info: ibv_mw_bind_info,
-    /// The reason why no window can be bound to it.
+    /// The reason why no window can be bound to the range.
     refused: Option<&'static str>,
     region: PhantomData<&'r MemoryRegion>,
 }
@@ -43,7 +43,7 @@ impl<'r> BindInformation<'r> {
     #[inline]
     pub fn new(region: &'r MemoryRegion, addr: u64, length: u64, access: AccessFlags) -> Self {
         let info = ibv_mw_bind_info { mr: region.raw(), addr, length, mw_access_flags: access.bits() };
-        // Stays valid: a borrowed region cannot be re-registered.
+        // The reason stays valid: a borrowed region cannot be re-registered.
         Self { info, refused: region.refuses_window(addr, length, access), region: PhantomData }
     }
 

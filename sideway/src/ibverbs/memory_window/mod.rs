@@ -115,7 +115,7 @@ impl MemoryWindow {
     }
 
     /// Sets the key, after a binding has failed and the window still has its old key, or after a window of type 2 was
-    /// bound with another.
+    /// bound with another key.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn allocate(
         Ok(Allocation::Default) => USE_DEFAULT,
         Ok(Allocation::Failed) => out_of_memory(),
         Err(payload) => {
-            // Dropping it could panic again.
+            // Dropping the payload could panic again.
             mem::forget(payload);
             out_of_memory()
         }

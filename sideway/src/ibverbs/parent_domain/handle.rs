@@ -21,8 +21,8 @@ pub(crate) struct DomainHandle {
     parent: Option<Parent>,
 }
 
-/// The parents of a parent domain, which outlive it. If it cannot be freed, they are leaked with it, because the device
-/// may still write to the allocator's memory.
+/// Objects that must outlive a parent domain. If the domain cannot be freed, they are leaked with it, because the
+/// device may still write to the allocator's memory.
 pub(crate) struct Parent {
     /// The driver has its address.
     _allocator: Option<AllocatorContext>,

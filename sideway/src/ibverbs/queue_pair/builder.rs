@@ -32,7 +32,7 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) max_tso_header: u16,
     pub(super) source_qpn: u32,
     pub(super) kept: Vec<Kept>,
-    /// The program has promised not to overflow an extended send queue.
+    /// Whether the program has promised not to overflow an extended send queue.
     pub(super) assumes_send_room: bool,
     /// The transport types that have the service `T`.
     pub(super) types: &'static [QueuePairType],
