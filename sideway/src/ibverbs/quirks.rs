@@ -105,7 +105,7 @@ unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, 
         // SAFETY: each piece has the length that it states.
         joined.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length) });
     }
-    // SAFETY: the caller's queue pair; the driver reads the bytes before it returns.
+    // SAFETY: the queue pair is the caller's; the driver reads the bytes before it returns.
     unsafe { sys::ibv_wr_set_inline_data(qp, joined.as_mut_ptr().cast(), joined.len()) }
 }
 

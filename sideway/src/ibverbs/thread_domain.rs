@@ -12,9 +12,9 @@ use crate::ffi::{Handle, check_pointer};
 use crate::ibverbs::device_context::DeviceContext;
 
 /// `struct ibv_td` — a thread domain: one thread at a time uses its objects, so the driver may omit locks, and may let
-/// its queue pairs share a doorbell.
+/// the domain's queue pairs share a doorbell.
 ///
-/// It stays on the thread that created it, and so do all its objects: see
+/// The domain and all its objects stay on the thread that created it: see
 /// [`ParentDomainBuilder::build_single_threaded`](crate::ibverbs::parent_domain::ParentDomainBuilder::build_single_threaded).
 #[doc(alias = "ibv_td")]
 #[derive(Debug)]

@@ -58,8 +58,8 @@
 //! - With [`RegistrationAttributes`](crate::ibverbs::memory_region::RegistrationAttributes) the registration can
 //!   include a [DMA handle](crate::ibverbs::dma_handle), if library and kernel support it.
 //! - At the end, keep this order: requests completed, [region
-//!   closed](crate::ibverbs::memory_region::MemoryRegion::close), memory freed. A region whose `close` fails is still
-//!   known to the device: leave the memory allocated then.
+//!   closed](crate::ibverbs::memory_region::MemoryRegion::close), memory freed. If `close` fails, the device may still
+//!   use the region: leave the memory allocated then.
 //!
 //! # Checks before registering
 //!

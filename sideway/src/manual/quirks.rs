@@ -84,7 +84,7 @@
 //!
 //! | driver | fault | handling |
 //! |---|---|---|
-//! | bnxt_re (since 56), extended queue pairs | copies inline data of any length; writes the records of a batch that wraps around beyond the end of the queue; dereferences a null pointer on a full queue | `build_ex` always returns `EOPNOTSUPP`; [`build_generic` of queue pairs] builds a basic one |
+//! | bnxt_re (since 56), extended queue pairs | copies inline data of any length; if a batch wraps around, writes its records beyond the end of the queue; dereferences a null pointer on a full queue | `build_ex` always returns `EOPNOTSUPP`; [`build_generic` of queue pairs] builds a basic one |
 //! | bnxt_re | frees the queue in use if the kernel rejects a resize | `resize` returns `EOPNOTSUPP`: build another queue |
 //! | soft-RoCE | a resize whose mapping fails leaves the queue without memory | polling, and another resize, return `EIO` from then on |
 //! | hns, extended | adds the lengths of inline data in 32 bits; reads the first entry of an atomic's list even if the list is empty | for all drivers but mlx5: inline data and lists are checked against the queue pair's limits, and an empty list gets a readable address |

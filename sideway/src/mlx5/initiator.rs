@@ -150,8 +150,8 @@ unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctio
     // SAFETY: `qp` is a live mlx5 queue pair.
     let mlx5 = NonNull::new(unsafe { sys::mlx5dv_qp_ex_from_ibv_qp_ex(qp.as_ptr()) })
         .ok_or_else(|| missing("mlx5dv_qp_ex_from_ibv_qp_ex"))?;
-    // SAFETY: it is a part of the queue pair. The first function is as old as the struct; a library without the second
-    // field refuses streams.
+    // SAFETY: the struct is a part of the queue pair. The first function is as old as the struct; a library without the
+    // second field refuses streams.
     let (set_address, set_stream_address) = unsafe {
         let mlx5 = mlx5.as_ptr();
         ((*mlx5).wr_set_dc_addr, if has_streams { (*mlx5).wr_set_dc_addr_stream } else { None })

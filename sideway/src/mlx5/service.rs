@@ -48,7 +48,7 @@ unsafe impl Service for DynamicallyConnected {
     }
 }
 
-// SAFETY: it has no requests.
+// SAFETY: the service has no requests.
 unsafe impl Service for DynamicallyConnectedTarget {
     /// Follows the checks of the kernel's mlx5 driver. The device creates the target when it becomes ready to receive;
     /// it stays in this state until it is destroyed.

@@ -161,7 +161,7 @@ impl<T: Service> QueuePairBuilder<T> {
         (self.cap.max_recv_wr, self.cap.max_recv_sge) == (0, 0)
     }
 
-    /// Uses the send completion queue for receives, of which there will be none, unless another was set.
+    /// Sets the send completion queue for receives as well, unless one was set; no receives will complete there.
     #[cfg(feature = "mlx5")]
     pub(crate) fn complete_receives_with_sends(&mut self) {
         self.recv_cq = self.recv_cq.take().or_else(|| self.send_cq.clone());

@@ -43,7 +43,7 @@ pub struct QueuePairCore {
     atomic_writes: OnceLock<bool>,
     /// Its multicast groups: C cannot destroy a queue pair that is in one.
     pub(super) groups: Groups,
-    // After the handle: they must outlive it.
+    // Declared after the handle, because they must outlive it.
     parents: Parents,
     /// Held while a verb changes C's state of the queue pair, which the library writes without a lock.
     control: Mutex<()>,
@@ -94,7 +94,7 @@ impl QueuePairCore {
             kept,
             context,
         });
-        // Any thread can take events, so they must not find a queue pair confined to one thread.
+        // Any thread can take events, so an event must not find a queue pair confined to one thread.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
         }
@@ -148,8 +148,8 @@ impl QueuePairCore {
         QueuePairState::from_raw(state.load(Ordering::Relaxed))
     }
 
-    /// Returns the reason why a basic queue pair rejects an atomic write: siw looks up its opcode beyond the end of a
-    /// table, so the device must report support. The device is queried until it responds.
+    /// Returns the reason why a basic queue pair rejects an atomic write. The device must report support, because siw
+    /// looks up the opcode beyond the end of a table. The device is queried until it responds.
     #[cold]
     pub(super) fn refuses_atomic_write(&self) -> Option<RefusalReason> {
         let has = match self.atomic_writes.get() {
@@ -197,8 +197,8 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// Sets attributes for an owner of one queue only: not to Reset. A reset sets the driver's queue indices to zero. A
-    /// batch being built would continue at the old indices, and revive old requests.
+    /// Sets attributes for the owner of only one queue; rejects the state Reset. A reset sets the driver's queue
+    /// indices to zero. A batch being built would continue at the old indices, and revive old requests.
     pub(crate) fn modify_part(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         if attribute.mask().contains(Mask::State) && attribute.state() == QueuePairState::Reset {
             return Err(self.refuse(
@@ -253,7 +253,7 @@ impl QueuePairCore {
             ret = verb();
         };
         match &self.parents.attachment {
-            // The attachment moves the queue pair itself, from any thread that takes its events.
+            // The attachment itself changes the queue pair's state, on any thread that takes its events.
             Some(attachment) => attachment.apart(&mut run),
             None => run(),
         }
@@ -275,9 +275,9 @@ impl QueuePairCore {
             attachment.detach(self.qp);
         }
         self.leave_groups();
-        // If this fails, the queue pair stays and points to the send context. The context is leaked with it, and so are
-        // the objects that must outlive it, including a parent domain to whose allocator's memory the device may still
-        // write.
+        // If destroying fails, the queue pair stays and points to the send context. The context is leaked with it, and
+        // so are the objects that must outlive it, including a parent domain to whose allocator's memory the device may
+        // still write.
         if let Err(error) = handle.close() {
             mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
             self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);

@@ -59,7 +59,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         // The domain and the queues are live and of one device; an XRC initiator needs none for receives.
         let qp = (maker.create)(self.pd.raw(), &mut attr);
         let qp = check_pointer(maker.verb, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just created from these.
+        // SAFETY: the queue pair was just created from these parents.
         unsafe { self.finish_basic(maker.verb, qp, parents) }
     }
 
@@ -70,7 +70,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         // The domain and the queues are live and of one device; the attributes are initialised according to their mask.
         let qp = (maker.create_ex)(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(maker.verb_ex, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just created from these.
+        // SAFETY: the queue pair was just created from these parents.
         unsafe { self.finish_basic(maker.verb_ex, qp, parents) }
     }
 
@@ -104,7 +104,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     pub(crate) fn build_generic_by(&self, maker: &Maker<'_>) -> Result<GenericQueuePair<T>, VerbError> {
         match self.build_extended(maker) {
             Ok((qp, true)) => {
-                // An identifier cannot have a second one.
+                // Destroyed first, because an identifier cannot have two queue pairs.
                 drop(qp);
                 Ok(self.build_by(maker)?.into())
             }
@@ -235,7 +235,7 @@ impl<T: Service> QueuePairBuilder<T> {
                 return Err(self.explain(error));
             }
         };
-        // SAFETY: just created from these and this context.
+        // SAFETY: the queue pair was just created from these parents and this context.
         let core = unsafe { self.adopt(qp, Some(send_context), parents) };
         // SAFETY: the queue pair is live.
         let extended = unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) };

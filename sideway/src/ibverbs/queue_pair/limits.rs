@@ -45,7 +45,7 @@ pub(super) unsafe fn enforce(qp: *mut ibv_qp_ex, cap: &ibv_qp_cap) {
 }
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: `enforce` installed it on this queue pair, which has an open batch.
+    // SAFETY: `enforce` installed this function on the queue pair, which has an open batch.
     unsafe {
         let Some(limits) = SendContext::limits(qp) else { return };
         match limits.too_long(length) {

@@ -378,15 +378,15 @@ fn block(qp: *mut ibv_qp_ex) -> *mut [Function; COUNT] {
 
 /// Ends a rejected batch: `wr_complete` while inert functions are installed.
 unsafe extern "C" fn complete_refused(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: `refuse` installed it on this queue pair, whose batch has not ended.
+    // SAFETY: `refuse` installed this function on the queue pair, whose batch has not ended.
     unsafe { abort_refused(qp) };
     libc::EOPNOTSUPP
 }
 
 /// Discards a rejected batch: `wr_abort` while inert functions are installed.
 unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
-    // SAFETY: `refuse` installed it on this queue pair, whose batch has not ended. The driver's own `wr_abort`, which
-    // is not null (`fill_in`), ends the batch.
+    // SAFETY: `refuse` installed this function on the queue pair, whose batch has not ended. The driver's own
+    // `wr_abort`, which is not null (`fill_in`), ends the batch.
     unsafe {
         restore(qp);
         rdma_mummy_sys::ibv_wr_abort(qp);
@@ -425,7 +425,7 @@ macro_rules! operations {
                         (*qp).$field = Some(no_room);
                     } else if (*qp).$field.is_none() {
                         unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $argument),*) {
-                            // SAFETY: `fill_in` installed it on this queue pair; called while a batch is built.
+                            // SAFETY: `fill_in` installed this function, which is called while a batch is built.
                             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::$Flag)) }
                         }
                         (*qp).$field = Some(missing);

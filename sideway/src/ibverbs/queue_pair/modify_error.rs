@@ -85,7 +85,7 @@ impl ModifyQueuePairError {
             libc::ENETUNREACH | libc::EHOSTUNREACH if has_path => Self::NetworkUnreachable { sgid_index, dgid, source },
             libc::EINVAL => Self::of_transition((qp.qp_type(), qp.transitions()), from, to, attribute.mask(), source)
                 .unwrap_or_else(|source| Self::Verb { from, to, source: explain_value(qp, attribute, source) }),
-            // The kernel returns this for an unused entry of the GID table.
+            // The kernel returns this errno for an unused entry of the GID table.
             libc::ENODATA => Self::Verb { from, to, source: explain_value(qp, attribute, source) },
             _ => Self::Verb { from, to, source },
         }

@@ -114,7 +114,7 @@ unsafe impl Service for Connected {
         Some(guard.post())
     }
 }
-// SAFETY: a packet's headers have its address. (A packet without data has none, so it cannot mark an end.)
+// SAFETY: a packet's headers contain its address. (A packet without data has no headers, so it cannot mark an end.)
 unsafe impl Service for RawPacket {
     const PACKETS: bool = true;
 }
@@ -126,7 +126,7 @@ unsafe impl Service for Xrc {
     where
         G: PostSendGuard<Service = Self> + HoldsFor<'q>,
     {
-        // Flushed before the shared receive queue is looked up.
+        // The marker is flushed before the device looks up the shared receive queue.
         guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_xrc_srqn(0).setup_no_data();
         Some(guard.post())
     }

@@ -46,7 +46,7 @@ impl<T: Service> QueuePairBuilder<T> {
         (attr.cap.max_send_sge, attr.cap.max_recv_sge, attr.cap.max_inline_data) = (0, 0, 0);
         let qp = create(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(verb, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just created from these, and without a context.
+        // SAFETY: the queue pair was just created from these parents, without a context.
         Ok(TargetQueuePair { core: unsafe { self.adopt(qp, None, parents) } })
     }
 }

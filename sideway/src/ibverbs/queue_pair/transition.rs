@@ -30,7 +30,7 @@ impl Transition {
 /// unknown.
 pub(crate) fn standard_transition(qp_type: Type, from: State, to: State) -> Option<Transition> {
     let none = Mask::empty();
-    // Without a table there are no transitions: the vendor's own services.
+    // Services of vendors have no table here, and so no transitions.
     reset_to_init(qp_type)?;
     let (needed, optional) = match (from, to) {
         (State::Reset, State::Error) => return None,

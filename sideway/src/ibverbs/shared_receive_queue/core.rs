@@ -23,7 +23,7 @@ pub(crate) struct SharedReceiveQueueCore {
     handle: Option<Handle<ibv_srq>>,
     srq_type: SharedReceiveQueueType,
     user_context: usize,
-    // After the handle: they must outlive it.
+    // Declared after the handle, because they must outlive it.
     parents: Parents,
 }
 
@@ -149,7 +149,8 @@ impl SharedReceiveQueueCore {
                 cq.leave_behind(Box::new(left));
                 Ok(End::LeftBehind)
             }
-            // No code polls the completion queue any more. If this is its last reference, it is dropped afterwards.
+            // No code polls the completion queue any more. If this is the last reference to the completion queue, it is
+            // dropped afterwards.
             Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }
@@ -206,7 +207,7 @@ enum End {
 /// A queue without references.
 struct Left {
     handle: Option<Handle<ibv_srq>>,
-    // After the handle: they must outlive it.
+    // Declared after the handle, because they must outlive it.
     xrcd: Option<Arc<XrcDomain>>,
     pd: Arc<ProtectionDomain>,
 }
@@ -215,9 +216,9 @@ impl Left {
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         let srq = handle.as_non_null();
-        // If this fails, the queue stays.
+        // If destroying fails, the queue stays.
         handle.close().inspect_err(|_| self.pd.keep_parent_domain())?;
-        // Until now events could name it.
+        // Until now, events could name the queue.
         self.pd.device_context().objects().shared_receive_queues.remove(srq);
         self.xrcd = None;
         Ok(())

@@ -87,7 +87,7 @@ impl SharedReceiveQueue {
             return self.core.modify(attribute);
         }
         self.core.check_size(attribute)?;
-        // Before the resize, so that a failure changes nothing.
+        // Allocated before the resize, so that a failure changes nothing.
         let requests = Requests::new("ibv_modify_srq", attribute.max_wr(), self.max_sge)?;
         self.core.modify(attribute)?;
         self.requests = requests;

@@ -175,7 +175,7 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     #[inline]
     pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {
-            // This is only done if the batch accepts the operation: a queue without tag matching rejects all.
+            // The tag is checked only if the batch accepts the operation: a queue without tag matching rejects all.
             if self.batch.reserve(self.wr_id).is_some() {
                 self.batch
                     .refuse(self.wr_id, RefusalReason::Invalid("the tag belongs to another shared receive queue"));

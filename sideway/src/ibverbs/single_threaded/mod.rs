@@ -45,8 +45,8 @@ use super::queue_pair::Datagram;
 /// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
 pub struct SingleThreadedDomain {
-    /// If it contains a thread domain, the program must not have access to it: queue pairs that a safe builder creates
-    /// in it could leave the thread.
+    /// If the domain contains a thread domain, the program must not get access to it: queue pairs that a safe builder
+    /// creates there could leave the thread.
     domain: Arc<ProtectionDomain>,
     has_allocator: bool,
     thread: SingleThread,

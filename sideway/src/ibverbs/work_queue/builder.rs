@@ -114,7 +114,7 @@ impl WorkQueueBuilder {
         // according to their mask.
         let wq = unsafe { sys::ibv_create_wq(context.raw(), &mut attr) };
         let wq = check_pointer(VERB, wq).map_err(|error| self.explain(error))?;
-        // SAFETY: just created from these, and not shared.
+        // SAFETY: the work queue was just created from this domain and queue, and is not shared.
         let core = unsafe { WorkQueueCore::adopt(wq, Arc::clone(&self.pd), cq) };
         // SAFETY: the queue is live as long as the core, and its driver filled the struct in before returning it.
         if unsafe { (*core.raw()).post_recv }.is_none() {

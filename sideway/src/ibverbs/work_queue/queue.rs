@@ -121,7 +121,7 @@ pub(crate) struct WorkQueueCore {
     wq: NonNull<ibv_wq>,
     /// Taken when the queue is destroyed.
     handle: Option<Handle<ibv_wq>>,
-    // After the handle: they must outlive it.
+    // Declared after the handle, because they must outlive it.
     #[expect(dead_code, reason = "held only while the work queue lives")]
     cq: Arc<CompletionQueueCore>,
     pd: Arc<ProtectionDomain>,
@@ -174,7 +174,7 @@ impl WorkQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // If this fails, the queue stays.
+        // If destroying fails, the queue stays.
         if let Err(error) = handle.close() {
             self.pd.keep_parent_domain();
             return Err(error);

@@ -300,7 +300,7 @@ impl<W: ListedRequest> Batch<'_, W> {
     }
 }
 
-/// Stands for the driver's result; any number except zero.
+/// Stands for the driver's result if the driver was not called; any number except zero.
 const NOT_POSTED: c_int = c_int::MIN;
 
 impl<W> fmt::Debug for Requests<W> {

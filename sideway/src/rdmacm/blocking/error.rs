@@ -89,7 +89,7 @@ impl ConnectError {
         error
     }
 
-    /// Returns the last of several errors, one for each address; the others become its earlier ones.
+    /// Combines the errors of all addresses: returns the last error, with the others as its earlier ones.
     #[cold]
     pub(super) fn of_all(name: &dyn fmt::Debug, mut errors: Vec<Self>) -> Self {
         match errors.pop() {

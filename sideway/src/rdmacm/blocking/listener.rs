@@ -12,7 +12,7 @@ use super::watch::Watch;
 use super::{ConnectCause, ConnectError, ConnectStep, Request};
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier, PortSpace};
 
-/// The maximum number of kept events that the program has not taken.
+/// The maximum number of other events that are kept for the program.
 const KEPT: usize = 64;
 
 /// A listener on an address, which receives connection requests. Any number of threads may [`accept`](Self::accept).
@@ -126,7 +126,7 @@ impl Inbox {
         if self.requests.is_empty() {
             return if self.is_device_gone { Err(ConnectCause::DeviceRemoval) } else { Ok(None) };
         }
-        // If this fails, the request stays.
+        // If this fails, the request stays in the queue.
         let channel = EventChannel::new()?;
         let Some(request) = self.requests.pop_front() else { return Ok(None) };
         request.cm_id().migrate(&channel)?;

@@ -72,7 +72,7 @@ impl EventChannel {
             return Err(error);
         }
         let before = if info.is_passive() { 0 } else { info.connect_data().len() };
-        // SAFETY: it is on this channel now.
+        // SAFETY: the identifier is on this channel now.
         Ok(unsafe { Identifier::adopt_endpoint(id, self, before) })
     }
 
@@ -80,7 +80,8 @@ impl EventChannel {
     ///
     /// # Safety
     ///
-    /// It is live and not used elsewhere, and has no unacknowledged event except the one that it stores itself.
+    /// The identifier is live and not used elsewhere. It has no unacknowledged event except the one that it stores
+    /// itself.
     unsafe fn take_over(&self, id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
         clear_errno();
         // SAFETY: by the contract of this function; the channel is live.
@@ -91,7 +92,7 @@ impl EventChannel {
     }
 }
 
-/// Refuses what the library does not check, and what the crate cannot represent.
+/// Refuses information that the library does not check, or that the crate cannot represent.
 fn check(info: &AddressInfo) -> Result<(), VerbError> {
     check_families(VERB, info)?;
     let invalid = |hint: String| Err(VerbError::invalid(VERB, hint));

@@ -117,7 +117,7 @@ impl EventChannel {
     /// - `EIO`, `ENODEV`: no more events will arrive.
     /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier; this
     ///   happens after the device's removal. The channel delivers events again once the identifier is destroyed. If the
-    ///   kernel fails to destroy it too, the channel never delivers events again.
+    ///   kernel fails to destroy the identifier as well, the channel never delivers events again.
     /// - Otherwise the errno of the library or of `poll(2)`.
     ///
     /// # References
@@ -176,7 +176,7 @@ impl EventChannel {
         if raw.is_null() {
             return Err(strange("the library reported success without an event"));
         }
-        // SAFETY: just taken: the library keeps its identifier until the acknowledgement.
+        // SAFETY: the event was just taken, and the library keeps its identifier until the acknowledgement.
         let mut event = unsafe { RawEvent::copy(raw, errno) };
         let listener = self.identifiers.find(event.listen_id);
         let id = match self.identifiers.find(event.id) {
@@ -256,7 +256,7 @@ impl EventChannel {
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Resumes after the identifier was destroyed or moved, with its events.
+    /// Resumes the taking of events, after an identifier was destroyed or moved together with its events.
     pub(super) fn release(&self) {
         self.holds.fetch_sub(1, Ordering::Release);
     }
@@ -352,7 +352,7 @@ fn strange(hint: &'static str) -> VerbError {
 ///
 /// # Safety
 ///
-/// It is live, is not used any more, and its queue pair is destroyed.
+/// The identifier is live and no longer used, and its queue pair is destroyed.
 pub(super) unsafe fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
     clear_errno();
     // SAFETY: by the contract of this function.

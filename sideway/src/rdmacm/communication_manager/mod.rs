@@ -20,14 +20,14 @@
 //! # Ownership
 //!
 //! An identifier keeps its channel alive, and an event its identifier. A queue pair that was created through an
-//! identifier keeps it alive. Events are acknowledged before they are returned, so destroying an identifier never waits
-//! for a program that has not dropped an event.
+//! identifier keeps the identifier alive. Events are acknowledged before they are returned, so destroying an identifier
+//! never waits for a program that has not dropped an event.
 //!
 //! # Threads
 //!
 //! All types can be used from any thread. While one thread takes an event inside the library, calls on identifiers of
-//! that channel wait: the library writes to the identifier then. The thread does not wait inside the library, so this
-//! is short.
+//! that channel wait, because the library then writes to an identifier. The thread does not wait inside the library, so
+//! these waits are short.
 
 mod address;
 mod address_info;

@@ -110,7 +110,7 @@ pub struct EventStatus {
 }
 
 impl EventStatus {
-    /// `errno` is the one of the call that returned the event: the library stores -1 if a step inside it failed.
+    /// `errno` comes from the call that returned the event: the library stores -1 if a step inside it failed.
     pub(in crate::rdmacm) fn new(raw: c_int, errno: c_int) -> Self {
         Self { raw, errno }
     }

@@ -14,7 +14,7 @@ use crate::rdmacm::communication_manager::{EventStatus, Identifier, PrivateData,
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionInfo {
     private_data: PrivateData,
-    // Its pointer is not used.
+    // The pointer in it is not used.
     raw: RawNumbers,
 }
 

@@ -20,7 +20,7 @@ pub(in crate::rdmacm::communication_manager) struct RawEvent {
 }
 
 impl RawEvent {
-    /// Copies an event; `errno` is the one of the call that returned it.
+    /// Copies an event; `errno` comes from the call that returned the event.
     ///
     /// # Safety
     ///
@@ -66,7 +66,8 @@ impl RawEvent {
                 EventType::TimewaitExit => EventKind::TimewaitExit,
                 EventType::AddressInfoResolved => EventKind::AddressInfoResolved,
                 EventType::AddressInfoError => EventKind::AddressInfoError(status),
-                // A later member of the union; the other two members also have these eight bytes.
+                // The member for user events is newer than the bindings; the other two members of the union contain its
+                // eight bytes.
                 EventType::User => EventKind::User((&raw const (*raw).param).cast::<u64>().read()),
                 _ => EventKind::Other,
             }

@@ -44,7 +44,7 @@ impl Identifier {
             // which the library waits here, and the thread that takes the first event on the new channel finds the
             // identifier.
             let _calls = lock_both(&home, channel);
-            // If the identifier stops the taking of events, that moves along with it.
+            // If the identifier holds its channel, it holds the new channel from now on.
             let holds = self.holds.load(Ordering::Relaxed);
             if holds {
                 channel.hold();

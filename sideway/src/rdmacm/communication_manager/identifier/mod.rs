@@ -40,9 +40,9 @@ type Context = Arc<dyn Any + Send + Sync>;
 
 /// `struct rdma_cm_id` — a connection endpoint or a listener; the counterpart of a socket.
 ///
-/// The last owner destroys it, which disconnects. Owners are the program, events, and the queue pair or shared receive
-/// queue that was created through it. If it belongs to a connect request that was neither accepted nor rejected,
-/// destroying it rejects the request.
+/// Dropping the last owner destroys the identifier, which disconnects. Owners are the program, events, and the queue
+/// pair or shared receive queue that was created through the identifier. If the identifier belongs to a connect request
+/// that was neither accepted nor rejected, destroying it rejects the request.
 #[doc(alias = "rdma_cm_id")]
 #[doc(alias = "rdma_destroy_id")]
 pub struct Identifier {
@@ -51,7 +51,7 @@ pub struct Identifier {
     home: Mutex<Arc<EventChannel>>,
     /// Former channels that stay open as long as the identifier: see `migrate`.
     left: Mutex<Vec<Arc<EventChannel>>>,
-    /// Whether it has started to listen.
+    /// Whether the identifier has started to listen.
     listens: AtomicBool,
     /// Whether a peer waits for a response.
     is_request: AtomicBool,
@@ -61,7 +61,7 @@ pub struct Identifier {
     connect_data_len: usize,
     /// The program's context.
     context: Mutex<Option<Context>>,
-    /// The shared receive queue that was created through it.
+    /// The shared receive queue that was created through the identifier.
     srq: Mutex<Weak<SharedReceiveQueueCore>>,
     /// Its multicast groups.
     groups: Groups,
@@ -76,8 +76,8 @@ unsafe impl Send for Identifier {}
 unsafe impl Sync for Identifier {}
 
 impl Identifier {
-    /// Takes ownership of a new identifier. `listener` is set if it belongs to a connect request, and contains the
-    /// listener, if that is still alive.
+    /// Takes ownership of a new identifier. `listener` is set if the identifier belongs to a connect request, and
+    /// contains the listener if that is still alive.
     ///
     /// # Safety
     ///
@@ -182,7 +182,7 @@ impl Identifier {
         call(self.raw.as_ptr(), &home)
     }
 
-    /// Calls a function of the library, by the name of `verb`, that returns 0, or -1 with errno set.
+    /// Calls a function of the library that returns 0, or -1 with errno set; `verb` is its name.
     pub(super) fn call(
         &self,
         verb: &'static str,
@@ -226,9 +226,9 @@ impl Identifier {
         self.connect_data_len
     }
 
-    /// Responds to the waiting peer, with a function as [`call`](Self::call) takes it. Allows only one response: the
-    /// kernel accepts a rejection after an acceptance, and then never finishes destroying the identifier
-    /// (`cm_destroy_id`, seen with Linux 6.1).
+    /// Responds to the waiting peer, with a function as for [`call`](Self::call). Allows only one response: the kernel
+    /// accepts a rejection after an acceptance, and then never finishes destroying the identifier (`cm_destroy_id`,
+    /// seen with Linux 6.1).
     fn answer(&self, verb: &'static str, answer: impl FnOnce(*mut rdma_cm_id) -> c_int) -> Result<(), VerbError> {
         self.call_on_device(verb, |id| {
             if !self.is_request() {
@@ -293,12 +293,12 @@ impl Drop for Identifier {
                 unsafe { sys::rdma_reject(id, std::ptr::null(), 0) }
             });
             if let Err(error) = rejected {
-                // The peer may have given up; destroying the identifier rejects too.
+                // The peer may have given up; destroying the identifier also rejects the request.
                 log::debug!("{error}: rejecting an untaken connect request");
             }
         }
         if !self.groups.is_empty() {
-            // Otherwise the library would never free its state of the groups.
+            // Without this, the library would never free its state of the groups.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
         let this: *const Self = self;
@@ -308,7 +308,8 @@ impl Drop for Identifier {
         // pointer (seen with rdma-core 44). So no taken event waits for its acknowledgement either, for which the
         // library waits here.
         let calls = home.lock_calls();
-        // SAFETY: the identifier is live and this is its last owner; so it has no queue pair, which would be another.
+        // SAFETY: the identifier is live and this is its last owner; so there is no queue pair, which would be another
+        // owner.
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };
         if let Err(error) = destroyed {
             drop(calls);

@@ -51,7 +51,7 @@ impl Identifier {
     /// - `EINVAL`: the address is no multicast address; the identifier has no device, is not for datagrams, or is
     ///   connected.
     /// - `EADDRINUSE`: the identifier is in the group, or is joining it.
-    /// - 524 (`ENOTSUPP` of the kernel): the port does not support such groups. RoCE v2 supports those of IPv4.
+    /// - 524 (`ENOTSUPP` of the kernel): the port does not support such groups. RoCE v2 supports IPv4 groups.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -174,7 +174,7 @@ impl Identifier {
         }
     }
 
-    /// `id` is the identifier, and it is locked.
+    /// `id` is this identifier, which is locked.
     fn leave(&self, id: *mut rdma_cm_id, channel: &EventChannel, group: Group) -> Result<(), VerbError> {
         let mut address = RawAddress::from(group.address);
         self.groups.remove(group);

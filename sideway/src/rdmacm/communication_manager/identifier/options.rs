@@ -125,7 +125,7 @@ impl Identifier {
     pub fn set_path(&self, path: &PathRecord) -> Result<(), VerbError> {
         let port = self.port_num();
         let link_layer = self.with_device(|context| context.query_port(port?).ok()).map(|port| port.link_layer());
-        // The kernel accepts it for other links too, and then has a route of the wrong kind.
+        // The kernel accepts a path for other links too, and then has a route of the wrong kind.
         if link_layer == Some(LinkLayer::Ethernet) {
             return Err(VerbError::invalid(
                 VERB,

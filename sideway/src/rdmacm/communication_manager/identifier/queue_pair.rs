@@ -22,11 +22,11 @@ const EX: &str = "rdma_create_qp_ex";
 impl Identifier {
     /// `rdma_create_qp(id, pd, qp_init_attr)` — creates a basic queue pair from the builder. The identifier moves it
     /// through its states: to Init here, to ReadyToSend while connecting, and to the error state in
-    /// [`disconnect`](Self::disconnect). One for datagrams is ready to send at once.
+    /// [`disconnect`](Self::disconnect). A queue pair for datagrams is ready to send at once.
     ///
     /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). If the builder has no
-    /// shared receive queue and one was created through the identifier, the queue pair uses it, unless it is an XRC
-    /// one.
+    /// shared receive queue, the queue pair uses the one that was created through the identifier, if any, unless that
+    /// is an XRC queue.
     ///
     /// The queue pair keeps the identifier alive. Destroying it ([`rdma_destroy_qp`] in C, which reports no errors)
     /// first makes the identifier leave its multicast groups and drop its reference to the queue pair.
@@ -39,7 +39,7 @@ impl Identifier {
     /// - `EINVAL`: the identifier has no device, or its device is not that of the builder's domain, or it already has a
     ///   queue pair. Or the identifier is for datagrams and the queue pair for connections, or the other way round. For
     ///   a connect request: the peer has given up.
-    /// - Otherwise as for [`QueuePairBuilder::build`], or of moving it.
+    /// - Otherwise as for [`QueuePairBuilder::build`], or for the transition.
     ///
     /// # References
     ///
@@ -123,8 +123,8 @@ impl Identifier {
         let maker =
             unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
         build(builder, &maker).map_err(|error| match error.errno().raw() {
-            // The kernel gets the attributes for Init from its state of the request, which is gone if the peer has
-            // given up.
+            // The kernel gets the attributes for Init from its state of the request, which no longer exists if the peer
+            // has given up.
             libc::EINVAL if self.is_request() && error.hint().is_none() => {
                 error.with_hint("the peer may have given up")
             }

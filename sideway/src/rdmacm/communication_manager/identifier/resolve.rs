@@ -79,7 +79,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: no address is resolved.
-    /// - `ENODEV`: it is a local address that leads to no RDMA device, such as 127.0.0.1.
+    /// - `ENODEV`: the address is a local one that leads to no RDMA device, such as 127.0.0.1.
     ///
     /// # References
     ///

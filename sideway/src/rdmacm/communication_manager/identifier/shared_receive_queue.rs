@@ -16,7 +16,8 @@ const EX: &str = "rdma_create_srq_ex";
 
 impl Identifier {
     /// `rdma_create_srq_ex(id, srq_init_attr_ex)` — creates a shared receive queue from the builder. Queue pairs that
-    /// are later [created through the identifier](Self::create_qp) without their own use it.
+    /// are later [created through the identifier](Self::create_qp), without a shared receive queue of their own, use
+    /// this queue.
     ///
     /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). The queue keeps the
     /// identifier alive. Destroying it (`rdma_destroy_srq` in C, which reports no errors) first removes it from the
