@@ -81,7 +81,7 @@ fn defaults_are_those_of_perftest() {
     assert_eq!((plan.workload.sizes, plan.queues.tx_depth, plan.queues.cq_moderation), (vec![2], 1, 1));
     assert_eq!(plan.workload.amount, RunLength::Messages { count: 1000, warm_up: 100 });
     assert_eq!(plan.workload.measure, Measure::Latency(Semantics::Oneway));
-    assert!(!plan.placement.is_relaxed, "memory is watched for the last byte");
+    assert!(!plan.placement.is_relaxed, "the receiver polls the last byte in memory");
     let plan = client("stride-perf read lat host").plan;
     assert_eq!(plan.workload.measure, Measure::Latency(Semantics::Ack));
     let plan = client("stride-perf atomic bw --atomic cswap host").plan;
@@ -125,7 +125,7 @@ fn moderation_follows_its_rule() {
     // perftest's moderation with `--like-perftest`.
     assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
     let every = one;
-    assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "they are done in any order");
+    assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "messages complete in any order");
     assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod must be 1"));
 }
 

@@ -242,7 +242,7 @@ impl Client<'_> {
         Ok(Step { size, client, server: server.flatten(), counters, is_whole })
     }
 
-    /// The client's figures, after the server's late messages have had time to arrive.
+    /// Returns the client's figures, after the server's late messages have had time to arrive.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,

@@ -42,7 +42,7 @@ pub struct Request {
 /// The end of a step at the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// The step ran to its planned end.
+    /// Whether the step ran to its planned end.
     pub is_whole: bool,
 }
 

@@ -107,7 +107,7 @@ pub fn connect_reporting(
                 busy.get_or_insert(failure);
                 thread::sleep(PAUSE);
             }
-            // Keeps the earlier failure: that the server was busy explains more.
+            // Returns the earlier failure if the server was busy, because that explains more.
             Err(failure) if wait.is_none() => return Err(advised(busy.unwrap_or(failure), wait)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
@@ -132,7 +132,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
         text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
     };
     match (failure, wait) {
-        // A busy server cannot know how long the client has waited.
+        // The server's text does not contain how long the client has waited.
         (Failure::Busy(text), None) => Failure::Busy(format!("{text}; try later, or {WAIT}")),
         (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}; try later, or {LONGER}", late(&text, time))),
         (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),

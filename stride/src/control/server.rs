@@ -133,7 +133,7 @@ impl Server<'_> {
             plan.queues.inline = None;
             self.note(format!("the server's --use-cuda disables the default of {inline} bytes inline on its side"))?;
         }
-        // The plan was valid before.
+        // The plan was valid before, so the server's options cause the conflict.
         let options = own.options().join(" ");
         plan.check()
             .map_err(|why| anyhow!("it was started with {options}, which conflicts with this test: {why}").into())
@@ -203,7 +203,7 @@ impl Server<'_> {
         }
     }
 
-    /// The server's figures, after the client's late messages have had time to arrive.
+    /// Returns the server's figures, after the client's late messages have had time to arrive.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,

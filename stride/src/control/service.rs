@@ -47,7 +47,7 @@ impl Stop {
         listener.try_clone().map(Self)
     }
 
-    /// The server accepts no further client, and ends after the current one.
+    /// Stops the server: it accepts no further client, and ends after the current one.
     pub fn stop(&self) {
         // The listener may already be shut down.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);

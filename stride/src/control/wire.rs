@@ -123,7 +123,7 @@ mod tests {
         let mut all = Vec::new();
         other.read_to_end(&mut all).unwrap();
         assert_eq!(all, b"abc");
-        assert!(other.has_input().unwrap(), "the end is there to be read");
+        assert!(other.has_input().unwrap(), "the end of file is readable");
         assert_eq!(poll(&mut [PollFd::new(&readable_fd, PollFlags::IN)], Some(&Timespec::default())), Ok(1));
         assert_eq!(other.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

@@ -22,8 +22,8 @@ const LIFESPAN: &str = "hw_counters/lifespan";
 /// Longest wait for fresh values.
 const MAX_LIFESPAN: Duration = Duration::from_secs(1);
 
-/// Changes of counters by name, such as `hw_counters/out_of_buffer`. `None` marks a port without counters, by its name
-/// such as `mlx5_0/1`, while another port of the side has some.
+/// Changes of counters by name, such as `hw_counters/out_of_buffer`. If another port of the side has counters, a port
+/// without counters is listed by its name, such as `mlx5_0/1`, with `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Changes(pub BTreeMap<String, Option<i64>>);

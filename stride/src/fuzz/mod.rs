@@ -127,7 +127,7 @@ fn rewrite(document: &Document) {
     let mut out = Vec::new();
     document.write(&mut out).expect("memory");
     let text = String::from_utf8(out).expect("JSON");
-    let again = Document::read(&text).expect("what was written is read");
+    let again = Document::read(&text).expect("the written document is readable");
     // Compared as text, because NaN is not equal to itself.
     assert_eq!(format!("{again:?}"), format!("{document:?}"));
 }

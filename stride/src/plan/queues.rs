@@ -48,7 +48,7 @@ pub struct Queues {
     ///
     /// Each latency includes the wake-up; the column CPU shows how much time sleeping saves. A plain write raises no
     /// event at its destination, so its one-way and round-trip latency cannot be measured this way.
-    // Name in documents of earlier versions.
+    // The alias is the name in documents of earlier versions.
     #[serde(alias = "has_events")]
     #[arg(short = 'e', long = "events", hide_short_help = true)]
     pub sleeps_on_events: bool,
@@ -116,7 +116,7 @@ pub struct QpAttributes {
     /// interface; a --device that does not match it is rejected. With XRC, both directions use one connection. UC, XRC,
     /// --mtu, --sl, --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or
     /// --dlid. iWARP devices require -R, and support only RC.
-    // Name in documents of earlier versions.
+    // The alias is the name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
     pub uses_rdma_cm: bool,
@@ -124,7 +124,7 @@ pub struct QpAttributes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(skip)]
     pub address: Option<IpAddr>,
-    /// The client's device is iWARP, so the server uses one too.
+    /// Whether the client's device is iWARP, so that the server also uses an iWARP device.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[arg(skip)]
     pub is_iwarp: bool,

@@ -177,7 +177,7 @@ impl Watch for Console {
         } else {
             !self.plan.workload.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
         };
-        // Otherwise the test would never end. It ends as by a signal, once it has a result.
+        // Without a reader, an endless test would never end. It ends as after a signal, once it has a result.
         let has_some = match interval.seen {
             Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
         };
@@ -421,7 +421,7 @@ mod tests {
     fn ended_size_without_arrivals_has_a_row() {
         let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -c uc --loopback".split_whitespace())
         else {
-            panic!("it is to be measured")
+            panic!("the command measures")
         };
         let Measurement { plan, output, .. } = *measurement;
         let seen = |is_endless, messages, arrived| {

@@ -420,7 +420,7 @@ mod tests {
     fn early_end_by_the_user_causes_no_duration_hint() {
         let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -D forever --loopback".split_whitespace())
         else {
-            panic!("it is to be measured")
+            panic!("the command measures")
         };
         let Measurement { mut plan, output, .. } = *measurement;
         for is_endless in [true, false] {

@@ -402,7 +402,7 @@ mod tests {
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
         assert_eq!(error, "old is unidirectional, and new is bidirectional; give --bidirectional for both or neither");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
-        // perftest has the same name for both.
+        // perftest's output has the same name for both operations.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
         assert!(of(&old, immediate).is_err());
         let old = Series { hides_immediates: true, ..old };

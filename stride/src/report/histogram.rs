@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(lines.len(), LINES + 2, "{text}");
         assert_eq!(lines[LINES + 1], "≤  5000.000 us   0.003 % ▏");
         for line in &lines[..LINES] {
-            assert!(line.contains("  5.") || line.contains("  4."), "lines of an even time are about even: {text}");
+            assert!(line.contains("  5.") || line.contains("  4."), "evenly distributed times give even lines: {text}");
         }
     }
 

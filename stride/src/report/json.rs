@@ -359,7 +359,7 @@ mod tests {
         }
         let mut value = whole.clone();
         value["rows"][0]["size"] = json!(5);
-        assert_ne!(faults("document", &value), Vec::<String>::new(), "what it does not know");
+        assert_ne!(faults("document", &value), Vec::<String>::new(), "the schema rejects unknown members");
     }
 
     #[test]

@@ -105,7 +105,7 @@ enum Column {
     Other,
 }
 
-/// The text of each column head. If one head is a prefix of another, the longer one comes first.
+/// The text of each column head. No head contains another.
 const HEADS: [(&str, Column); 18] = [
     ("#bytes", Column::Size),
     ("#iterations", Column::Count),

@@ -16,7 +16,7 @@ pub struct Row {
     pub figures: Figures,
     /// Counter changes, if requested.
     pub counters: Option<Counted>,
-    /// The size ran to its planned end.
+    /// Whether the size ran to its planned end.
     pub is_whole: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Series {
     pub name: String,
     /// The operation; `None` if unknown.
     pub operation: Option<Operation>,
-    /// Whether immediate data was used is unknown.
+    /// True if the source does not state whether immediate data was used.
     pub hides_immediates: bool,
     /// The kind of measurement.
     pub measure: Measure,

@@ -16,7 +16,7 @@ pub(crate) struct Failed {
     number: u32,
     /// Index of the queue pair within its thread.
     pub(crate) qp: usize,
-    /// The request was a receive.
+    /// Whether the request was a receive.
     pub(crate) is_receive: bool,
     /// The remote queue pair and its address.
     peer: Option<String>,

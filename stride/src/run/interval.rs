@@ -113,7 +113,7 @@ mod tests {
         };
         let messages = |messages| Seen::Bandwidth { messages };
         signal.add(128);
-        assert_eq!(seen(&mut intervals, 900), [], "the warm-up is none");
+        assert_eq!(seen(&mut intervals, 900), [], "the warm-up has no interval");
         assert_eq!(intervals.due(), None);
         signal.open(at(1000));
         signal.add(10);

@@ -37,7 +37,7 @@ impl Until {
 /// How the two sides take turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// This side sends first.
+    /// Whether this side sends first.
     pub(crate) begins: bool,
     pub(crate) until: Until,
     /// Limit for a missing message, if the transport may lose messages.
@@ -139,7 +139,7 @@ impl Samples {
         Self { times, older: None, last: None, skip, begin: None, reporting }
     }
 
-    /// For the side whose samples are not used.
+    /// Creates a store that keeps no samples, for the side whose samples are not used.
     pub(crate) fn none() -> Self {
         Self::new(0, u64::MAX)
     }

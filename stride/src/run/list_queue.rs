@@ -38,15 +38,16 @@ pub(crate) trait ListQueue: SendQueue {
     /// As for [`keep`](Self::keep), which built the list for the operation `R`.
     unsafe fn move_list<R: Request>(list: &mut Self::List<'_>, next: impl FnMut() -> Slot) -> Result<()>;
 
-    /// Posts a list several times: while `room` has as many requests, if only the last request of the list is signaled.
-    /// Returns the number of requests posted.
+    /// Posts a list as often as `room` has space for it, provided that only its last request is signaled. Returns the
+    /// number of requests posted.
     ///
     /// # Safety
     ///
     /// As for [`keep`](Self::keep).
     unsafe fn post_lists(&mut self, list: &mut Self::List<'_>, signals: Signals, room: u64) -> Result<u64>;
 
-    /// Posts a list, with these signaled requests. Returns the number of the next one in a further list.
+    /// Posts a list, with these signaled requests. Returns the number that the next signaled request has in the next
+    /// list.
     ///
     /// # Safety
     ///
@@ -59,7 +60,7 @@ pub(crate) trait ListQueue: SendQueue {
 pub(crate) struct Signals {
     /// Number of the first one in the list, from 1; above its length, none is signaled.
     pub(crate) first: u32,
-    /// Every this many requests follows another one.
+    /// Number of requests from one signaled request to the next.
     pub(crate) every: u32,
     /// `wr_id` of the request before the list. Only signaled requests are numbered: no loop reads the number of others.
     pub(crate) before: u64,

@@ -63,8 +63,8 @@ pub(crate) struct Posting {
     pub(crate) moderation: u32,
     /// Requests of a list that is built once, if the queue has lists; 0 builds each request when it is posted.
     pub(crate) list: u32,
-    /// Messages visit all slots in turn. Otherwise each request of a list of two or more stays in its slot, as with
-    /// perftest.
+    /// Whether messages visit all slots in turn. Otherwise each request of a list of two or more stays in its slot, as
+    /// with perftest.
     pub(crate) visits_all: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct QpDriver<'q, S: ListQueue, R> {
     list: Option<S::List<'q>>,
     /// Requests of the list.
     length: u32,
-    /// The list moves to other slots before each post.
+    /// Whether the list moves to other slots before each post.
     moves: bool,
     memory: Memory,
     places: Places,
@@ -132,8 +132,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         self.posted.saturating_sub(self.done)
     }
 
-    /// Posts the list as often as `room` has space for it, or never if that takes more than the number of its last
-    /// request. Returns the number of requests posted.
+    /// Posts the list as often as `room` has space for it. Does nothing if the list moves, or if other requests than
+    /// its last are signaled. Returns the number of requests posted.
     #[inline(always)]
     pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
         match &mut self.list {

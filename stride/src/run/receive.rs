@@ -144,7 +144,7 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// For a loop that starts now with this many queue pairs.
+    /// Creates the opening of a loop that starts now with `qps` queue pairs.
     pub(crate) fn new(amount: RunLength, qps: u64) -> Self {
         let now = Instant::now();
         match amount {

@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     pub(crate) rkey: RemoteKey,
     /// Bytes per message.
     pub(crate) length: u32,
-    /// Send inline: the data is copied into the request.
+    /// Whether to send inline: the data is then copied into the request.
     pub(crate) is_inline: bool,
 }
 
@@ -39,10 +39,10 @@ pub(crate) trait Request: Send {
     /// The service of the queue pairs that support the operation.
     type Service: Service;
 
-    /// Requests complete in the order of their posting, so that a signaled request covers the earlier ones.
+    /// Whether requests complete in the order of their posting, so that a signaled request covers the earlier ones.
     const IS_ORDERED: bool = true;
 
-    /// Requests name a slot of the remote memory.
+    /// Whether requests name a slot of the remote memory.
     const HAS_REMOTE_ADDRESS: bool = true;
 
     /// Adds one request to a batch.

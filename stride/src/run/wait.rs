@@ -84,8 +84,8 @@ impl<'q, C: CompletionQueue> Waiting<'q, C> {
         if let Some(other) = other {
             is_new |= other.request(events)?;
         }
-        // A completion that arrived before the request raises no event, so the loop polls once more. Each later one
-        // does.
+        // A completion that arrived before the request raises no event, so the loop polls once more. Each later
+        // completion raises one.
         if !is_new {
             events.wait(most)?;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The counts of a side's window: messages that it saw complete in it.
+/// The counts of a side's window: the messages whose completion the side polled within the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// Messages on all queue pairs.
@@ -129,7 +129,7 @@ impl Bandwidth {
         Self { ports: self.by_port(other, Self::with), ..both }
     }
 
-    /// The part of it that arrived, as far as the receiver has counted.
+    /// The part of these figures that arrived, as far as the receiver has counted.
     fn reached(&self, receiver: &Self) -> Self {
         match (self.sent, receiver.arrived) {
             (Some(_), Some(arrived)) => self.part(arrived),

@@ -1,6 +1,6 @@
 //! Runs the program as a process, on softrnic's device.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod cuda;
 mod exit;

@@ -1,6 +1,6 @@
 //! Calls of both sides of a test into the vendors' libraries, on devices that only record them.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod ports;
 

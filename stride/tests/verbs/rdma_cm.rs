@@ -17,7 +17,7 @@ unsafe impl Send for Other {}
 
 fn plan() -> Plan {
     softrnic::register().unwrap();
-    // Even if the system has devices.
+    // Selects softrnic's librdmacm, even if the system has devices.
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
     Plan {
         attributes: QpAttributes { uses_rdma_cm: true, ..QpAttributes::default() },

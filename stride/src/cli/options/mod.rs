@@ -14,7 +14,7 @@ use crate::plan::{Placement, QpAttributes, Queues, Sampling, Workload};
 /// All options of a test.
 #[derive(Debug, clap::Args)]
 pub(super) struct Test {
-    /// Host name or address of the server; without it, this is the server.
+    /// Host name or address of the server; if absent, run as the server.
     ///
     /// Not needed with --loopback.
     #[arg(value_name = "SERVER")]

@@ -192,7 +192,7 @@ fn endless_step_is_complete_when_stopped() {
         let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
         let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
         assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
-        // The same user ends a test early that has an end.
+        // The same observer stops a test with a planned end early.
         (request.plan.workload.is_endless, request.plan.workload.amount) =
             (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
         let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
@@ -394,7 +394,7 @@ fn late_messages_are_awaited_after_both_sides_have_sent() {
             assert!(step[2..].iter().all(|(_, what)| *what == "waits"), "{late:?}: {log:?}");
         }
     }
-    // The peer does not treat it as hung.
+    // The peer does not treat the waiting side as hung.
     let short = LEAST_TIMEOUT;
     for change in [
         |plan: &mut Plan| plan.workload.direction = Direction::Both,

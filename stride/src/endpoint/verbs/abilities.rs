@@ -43,7 +43,7 @@ impl Abilities {
     pub(super) fn of(pd: &Arc<ProtectionDomain>, driver: &str) -> Result<Self> {
         let context = pd.device_context();
         let device = context.query_device()?;
-        // A send, and the additional one that `set_send_queue` requests.
+        // Two entries: one for a send, one for the additional request of `set_send_queue`.
         let queue = || context.create_cq_builder().setup_cqe(2).build_generic();
         let (sends, receives) = (queue()?, queue()?);
         let make = |transport, inline| {

@@ -146,8 +146,8 @@ fn total(plan: &Plan) -> Option<u64> {
     }
 }
 
-/// The minimum number of messages per queue pair in a timed test. Slots are used in turn, so the first is used, and
-/// none after an unused one. With a rate limit, the time may end before each queue pair has had its turn.
+/// The minimum number of messages per queue pair in a timed test. Slots are used in turn, so the first slot is used,
+/// and no slot after an unused one. With a rate limit, the time may end before each queue pair has had its turn.
 fn least(plan: &Plan, qp: usize) -> u64 {
     u64::from(plan.workload.rate_limit.is_none() || qp == 0)
 }

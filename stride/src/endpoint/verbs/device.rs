@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn iwarp_device_error_names_the_device() {
-        let error = connects("siw_0", TransportType::IWarp).expect_err("it is none of ours").to_string();
+        let error = connects("siw_0", TransportType::IWarp).expect_err("an iWARP device is rejected").to_string();
         assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("add -R"), "{error}");
         for transport in [TransportType::InfiniBand, TransportType::Unspecified, TransportType::Unknown] {
             assert!(connects("mlx5_0", transport).is_ok(), "{transport}");

@@ -35,7 +35,8 @@ pub(super) struct XrcPair {
     pub(super) sender: GenericQueuePair<Xrc>,
     /// Receives the peer's messages.
     pub(super) receiver: XrcReceiveQueuePair,
-    /// The receives for those; one queue per receiver, so that receives are counted as with other transports.
+    /// The receives for these messages; each receiver has its own queue, so that receives are counted as with other
+    /// transports.
     pub(super) queue: SharedReceiveQueue,
 }
 

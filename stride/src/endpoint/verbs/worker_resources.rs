@@ -34,7 +34,7 @@ pub(super) struct WorkerResources {
     pub(super) unposted: Vec<u32>,
     /// Requests posted in this step, per queue pair.
     pub(super) posted: Vec<u64>,
-    /// Some of them had not completed when the step ended.
+    /// Whether some of them had not completed when the step ended.
     pub(super) has_in_flight: bool,
 }
 

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// Minimum time between two reads of the control channel. It exceeds the reader's pause, so the next read gets the data
-/// that one read leaves.
+/// Minimum time between two wake-ups for messages of the peer. It exceeds the minimum time between two reads of the
+/// control channel, so each wake-up reads the data that an earlier read has left.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Counts the worker threads that run or are about to start; the last one to end signals an eventfd.

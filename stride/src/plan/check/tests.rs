@@ -107,7 +107,7 @@ fn srd_has_its_own_limits() {
     let refused =
         |plan: &Plan, longest| plan.check_limits(PathLimits { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
-        assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
+        assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may support this size");
         assert_eq!(refused(&srd(operation, 8928), Some(8928)), None);
         let why = format!(
             "a {operation} over SRD holds at most 8928 bytes on this path, and the largest message has 8929; give --max-msg-size 8928 or less"

@@ -193,7 +193,7 @@ mod tests {
         let mut environment = sample::environment(Measure::Latency(Semantics::Ack));
         let of = |environment: &Environment, name: &str| {
             let Columns(all) = Columns::new(environment);
-            all.into_iter().find(|(column, _)| column == name).expect("there is such a column").1
+            all.into_iter().find(|(column, _)| column == name).expect("the column exists").1
         };
         let found = ["client.memory", "client.memory.cuda", "client.gpu.name", "client.registration", "plan.measure"];
         assert_eq!(found.map(|name| of(&environment, name)), ["host", "", "", "", ""]);

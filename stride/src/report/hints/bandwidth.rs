@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
         let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(300), Some(300));
-        assert_eq!(case.hints(), [], "what arrives is counted one by one");
+        assert_eq!(case.hints(), [], "arrivals are counted individually");
         case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
         case.plan.queues.is_each_large_signaled = true;
         assert_eq!(case.hints(), []);
@@ -257,7 +257,7 @@ mod tests {
         let mut case = Case::bandwidth();
         case.plan.workload.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         case.rows = vec![sample::ports_row(65_536, 702_000), sample::ports_row(131_072, 351_000)];
-        assert_eq!(case.hints(), [], "they come to what the row has");
+        assert_eq!(case.hints(), [], "the ports add up to the row");
         for (row, share) in case.rows.iter_mut().zip([4.0, 8.0]) {
             let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
             bandwidth.ports[0].seconds /= share;
@@ -270,7 +270,7 @@ mod tests {
              1012.138 Gb/s in their own windows. Try -D 5."
         );
         case.plan.workload.amount = Case::bandwidth().plan.workload.amount;
-        assert_eq!(case.hints(), [], "in a time each goes on to the end");
+        assert_eq!(case.hints(), [], "in a timed test, each port runs to the end");
     }
 
     #[test]

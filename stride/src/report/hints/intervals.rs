@@ -49,14 +49,14 @@ mod tests {
         };
         // 100 000 messages with a round trip of 1.05 us.
         let mut case = Case::latency();
-        assert_eq!(of(&mut case, 300), None, "of a time it is known before");
+        assert_eq!(of(&mut case, 300), None, "the number of intervals of a timed test is known before");
         case.plan.workload.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
         let hint = of(&mut case, 300).expect("it took 105 ms");
         assert_eq!(hint, Hint::NoInterval(Duration::from_millis(300)));
         assert!(hint.to_string().starts_with("Every size ended within half an interval of 300ms"), "{hint}");
         assert_eq!(of(&mut case, 200), None);
         case.plan.workload.gap = Some(Duration::from_micros(1));
-        assert_eq!(of(&mut case, 300), None, "with pauses it took longer");
+        assert_eq!(of(&mut case, 300), None, "with pauses, the size took longer");
         let mut case = Case::bandwidth();
         case.plan.workload.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         assert_eq!(of(&mut case, 250), None);
@@ -69,7 +69,7 @@ mod tests {
             let crate::stats::Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
             bandwidth.arrived = Some(0);
         }
-        assert_eq!(of(&mut case, 800), None, "nothing arrived, in whatever time");
+        assert_eq!(of(&mut case, 800), None, "nothing arrived, however long the test ran");
     }
 
     #[test]

@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: false }]);
         case.plan.placement.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
-        assert!(!case.hints()[0].to_string().contains("-d"), "the user has named it");
+        assert!(!case.hints()[0].to_string().contains("-d"), "the user named the device");
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         };
         for near in [None, case.sides[0].numa_node] {
             case.sides[0].gpu = gpu(near);
-            assert_eq!(case.hints(), [], "nothing is known, or it is near");
+            assert_eq!(case.hints(), [], "the GPU's node is unknown, or the GPU is near");
         }
         case.sides[1].gpu = gpu(Some(3));
         let text = case.hints()[0].to_string();

@@ -180,8 +180,8 @@ mod tests {
             all.filter(|(x, y)| pixels[(y * width + x) as usize * 3] < 128).count()
         };
         assert!(dark((300, 0), (700, 40)) > 100, "the caption");
-        assert!(dark((100, height - 40), (width, height)) > 100, "the name of the sizes");
-        assert!(dark((0, 50), (36, height - 50)) > 100, "the name of the values, from below upwards");
+        assert!(dark((100, height - 40), (width, height)) > 100, "the label of the size axis");
+        assert!(dark((0, 50), (36, height - 50)) > 100, "the label of the value axis, written upwards");
     }
 
     #[test]

@@ -111,7 +111,7 @@ struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
     clock: Option<Clock>,
     pace: Option<Pace>,
     idle: Idle,
-    /// The loop was stopped before the run length was reached.
+    /// Whether the loop was stopped before the run length was reached.
     is_cut: bool,
 }
 

@@ -17,7 +17,7 @@ pub(in crate::run) struct Watch {
     /// Rounds between two reads.
     rounds: u32,
     last: Instant,
-    /// The thread has slept since the last read.
+    /// Whether the thread has slept since the last read.
     has_slept: bool,
 }
 

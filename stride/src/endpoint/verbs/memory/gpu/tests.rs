@@ -70,7 +70,7 @@ fn copies_run_in_the_context_of_the_gpu() {
     assert!(region.start().is_multiple_of(64 << 10));
     let mut bytes = [1; 100];
     region.read_at(99_900, &mut bytes).unwrap();
-    assert_eq!(bytes, [0; 100], "it is zero at first");
+    assert_eq!(bytes, [0; 100], "the memory is initially zero");
     let pattern: Vec<u8> = (0..100).collect();
     fake.calls();
     region.write_at(31, &pattern).unwrap();
@@ -87,7 +87,7 @@ fn copies_run_in_the_context_of_the_gpu() {
         assert_eq!(why, format!("{name}: CUDA_ERROR_OUT_OF_MEMORY (2)"));
     }
     fake.fails(None);
-    assert_eq!(fake.current(), [7], "the thread's context is as before");
+    assert_eq!(fake.current(), [7], "the thread's context is restored");
     assert_eq!(fake.live(), (1, 1));
     drop((region, gpu));
     assert_eq!(fake.live(), (0, 0));
@@ -146,7 +146,7 @@ fn requested_method_is_the_only_one_tried() {
     fake.calls();
     let gpu = open(GpuRegistration::Address).unwrap();
     assert_eq!(gpu.registration(), Registration::PeerMemory);
-    assert!(!fake.calls().contains(&"cuMemGetHandleForAddressRange"), "no DMA buffer is asked for");
+    assert!(!fake.calls().contains(&"cuMemGetHandleForAddressRange"), "no DMA buffer is requested");
     // softrnic accepts only descriptors of DMA buffers, and its method by address is not tried.
     let why = open(GpuRegistration::DmaBuf).unwrap_err();
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
