@@ -102,7 +102,7 @@ fn listed<T: Unpin>(items: Vec<T>) -> impl Stream<Item = T> {
 struct Arguments {
     /// The server, HOST:PORT; without it, this program is the server
     address: Option<String>,
-    /// `load`: calls of 64 callers for 3 s
+    /// `load`: 64 callers make calls for 3 s
     #[arg(value_parser = ["load"])]
     load: Option<String>,
     /// Address at which the server listens
@@ -121,7 +121,7 @@ async fn main() -> ExitCode {
     match run {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without standard error, the exit status reports the failure.
+            // If standard error is closed, the exit status still reports the failure.
             _ = writeln!(io::stderr(), "kv: {error}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! Measures calls with an attachment of N bytes and an answer of 13 bytes, by 1 to 256 callers.
+//! Measures calls that 1 to 256 callers make, each with an attachment of N bytes and an answer of 13 bytes.
 //!
 //! ```console
 //! $ cargo run --release -p trespass-rpc --example rpc-bench                      # both sides in this process, on one thread each

@@ -127,7 +127,7 @@ pub struct CallFuture(State);
 #[derive(Debug)]
 enum State {
     New(Channel, Call),
-    /// Waits for keys to the call's memory.
+    /// Waiting for keys to the call's memory.
     Opening(Option<Box<Opening>>),
     Running(Running),
     Over,

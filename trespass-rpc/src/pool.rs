@@ -19,11 +19,11 @@ use crate::error::{Certainty, RpcError, Status};
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A `tower` service that uses connections to one server. If no connection is open, a call connects and waits at most
-/// for its own time limit or [`Options::connect`](crate::Options::connect); without tokio's timers, only the latter
-/// applies. If the call times out first, the next call continues the attempt. After a failed attempt there is a pause,
-/// during which calls fail with [`Certainty::NotSent`]. Calls in flight on a connection that ends fail with their own
-/// certainty; the pool does not retry calls.
+/// A `tower` service that uses connections to one server. If no connection is open, a call connects. It waits at most
+/// for its own time limit or [`Options::connect`](crate::Options::connect); outside of tokio, which has the timers,
+/// only `Options::connect` applies. If the call times out first, the next call continues the attempt. After a failed
+/// attempt there is a pause, during which calls fail with [`Certainty::NotSent`]. Calls in flight on a connection that
+/// ends fail with their own certainty; the pool does not retry calls.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -131,7 +131,7 @@ impl Pool {
             }
             Err(error) => {
                 let text = format!("cannot connect to {}: {error}", self.inner.address);
-                // A refusal by TLS does not pass by itself.
+                // A refusal by TLS keeps its status, because a retry would not help.
                 let refused = error.get_ref().and_then(|error| error.downcast_ref::<RpcError>());
                 let status = refused.map_or(Status::UNAVAILABLE, |refused| refused.status);
                 let reason = RpcError::new(status, Certainty::NotSent, text);

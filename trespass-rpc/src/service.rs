@@ -145,7 +145,7 @@ impl Response {
 }
 
 impl Context {
-    /// Returns the time at which the caller stops waiting.
+    /// Returns the time until which the caller waits.
     pub fn deadline(&self) -> Option<Instant> {
         self.arrived.deadline.map(|micros| self.arrived.link.shared.instant(micros))
     }

@@ -16,7 +16,7 @@ pub(crate) struct Method {
     /// The types of the result: success and error.
     pub(crate) value: Type,
     pub(crate) error: Type,
-    /// The answer is a stream.
+    /// Whether the answer is a stream.
     pub(crate) is_streaming: bool,
     pub(crate) is_idempotent: bool,
     /// The types as text, as written in the source.

@@ -21,7 +21,7 @@ pub struct Outgoing<'c> {
     pub method: u64,
     /// The flags.
     pub flags: Flags,
-    /// The time at which the caller stops waiting.
+    /// The time until which the caller waits.
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'c [u8],
@@ -67,9 +67,9 @@ struct Slot<C> {
     data: Option<C>,
     /// The request, while it waits for credit.
     waiting: Option<Vec<u8>>,
-    /// The request was sent; the answer is pending.
+    /// Whether the request was sent and the answer is pending.
     on_wire: bool,
-    /// The driver has received the outcome.
+    /// Whether the driver has received the outcome.
     is_over: bool,
     deadline: u64,
     cost: u64,
@@ -115,7 +115,7 @@ impl<C> Calls<C> {
         self.earliest
     }
 
-    /// Returns `None` if the maximum number of calls exists already.
+    /// Returns `None` if the number of calls has reached its maximum.
     pub(super) fn start(
         &mut self,
         call: &Outgoing<'_>,
@@ -193,7 +193,7 @@ impl<C> Calls<C> {
     /// Sends waiting requests within the available credit.
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
-            // The other waiting calls were cancelled, or have ended.
+            // Calls in the queue that no longer wait were cancelled, or have ended.
             if is_waiting(&self.slots, id) {
                 if !self.has_credit(self.slots[index(id)].cost) {
                     return;

@@ -12,7 +12,7 @@ pub enum Violation {
     /// The frame is not allowed in this state.
     #[error("the peer sent {0}")]
     Unexpected(&'static str),
-    /// Both sides have no version of the protocol in common.
+    /// The two sides have no version of the protocol in common.
     #[error("the peer supports versions {0} to {1} of the protocol, this side {VERSION}; update the older program")]
     Versions(u16, u16),
     /// The peer exceeded its credit.
@@ -21,7 +21,7 @@ pub enum Violation {
     /// The body is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
-    /// The hello came from another connection: the peer, or a relay, used other queue pairs.
+    /// The hello belongs to another connection: it contains the numbers of other queue pairs, as after a relay.
     #[error("the connection may be relayed: the hello names queue pairs {0:?} instead of {1:?}")]
     QueuePairs((u32, u32), (u32, u32)),
 }
@@ -45,7 +45,7 @@ pub struct Request<'f> {
     pub method: u64,
     /// The flags.
     pub flags: Flags,
-    /// The time at which the caller stops waiting, by this side's clock.
+    /// The time until which the caller waits, by this side's clock.
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'f [u8],
@@ -56,7 +56,7 @@ pub struct Request<'f> {
 /// The event of a frame, for the driver.
 #[derive(Debug)]
 pub enum Event<'f> {
-    /// Nothing.
+    /// No event for the driver.
     None,
     /// The peer's hello arrived: calls may be made.
     Ready,
@@ -66,9 +66,9 @@ pub enum Event<'f> {
     Answer {
         /// The call.
         id: u32,
-        /// How.
+        /// The status of the answer.
         status: Status,
-        /// The peer's library refused the call, and no handler ran.
+        /// Whether the peer's library refused the call, so that no handler ran.
         is_refused: bool,
         /// The result, the error, or a text.
         body: &'f [u8],
@@ -99,7 +99,7 @@ pub enum Event<'f> {
     Bulk(BulkFrame<'f>),
     /// The peer accepts no more calls.
     GoAway {
-        /// Why.
+        /// The peer's reason.
         reason: &'f [u8],
     },
 }

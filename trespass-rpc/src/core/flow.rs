@@ -51,8 +51,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Records that the program took an item. Returns the credit to grant the peer, as soon as half of the window is
-    /// withheld.
+    /// Records that the program took an item. Once half of the window is withheld, returns that credit, to grant it to
+    /// the peer.
     pub(super) fn consumed(&mut self, cost: u32, window: u32) -> Option<u32> {
         self.owed = self.owed.saturating_add(cost);
         if self.owed < window.div_ceil(2) {

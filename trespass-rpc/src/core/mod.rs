@@ -1,5 +1,5 @@
-//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are in microseconds; the driver may
-//! use any clock.
+//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are in microseconds, of any clock
+//! that the driver uses.
 //!
 //! The driver passes frames to [`Connection::on_frame`], sends what [`Connection::poll_transmit`] has, and calls
 //! [`Connection::on_time`] at [`Connection::next_timeout`].
@@ -8,8 +8,8 @@
 //!
 //! The credit that this side grants limits the memory that a peer can occupy here: `calls` requests with a total of
 //! `bytes` bytes, and `window` bytes of items on each stream. The credit of a request returns when its answer was sent,
-//! the credit of an item when the program has taken it; a cancelled call is answered too. So credit limits every frame
-//! of a sender, and space for answers is always available. A pending pong is a flag, so pings need no memory.
+//! the credit of an item when the program has taken it; a cancelled call is answered too. So credit limits all frames
+//! that a peer sends, and there is always memory for the answers. A pending pong is a flag, so pings need no memory.
 
 mod calls;
 mod event;
@@ -34,7 +34,7 @@ pub use calls::{Outgoing, Refused};
 pub use event::{BulkFrame, BulkOperation, Event, Request, Violation};
 pub(crate) use id_map::IdMap;
 
-/// If more bytes than this wait to be sent, no item of a stream is added.
+/// While more bytes than this wait to be sent, no items of streams are added.
 const BACKLOG: usize = 1 << 20;
 /// Maximum number of bytes in the body of a `Hello` or a `Bulk` frame.
 const FIXED_LIMIT: usize = 2 << 20;
@@ -98,11 +98,11 @@ pub struct Connection<C> {
     queue_pairs: (u32, u32),
     /// Frames that are not completely sent.
     out: Vec<u8>,
-    /// How many bytes at the start of `out` were sent.
+    /// The number of bytes at the start of `out` that were sent.
     sent: usize,
     /// Total number of bytes sent.
     left: u64,
-    /// Calls with items that wait until `out` is shorter.
+    /// Calls whose items wait until `out` is shorter.
     held: BTreeSet<u32>,
     calls: Calls<C>,
     serving: Serving,
@@ -113,7 +113,7 @@ pub struct Connection<C> {
     failure: Option<RpcError>,
     /// The number of the peer's ping that this side must answer.
     pong_due: Option<u64>,
-    /// Number of pings sent, and the number of the ping after `GoAway` until its pong arrives; after that pong no
+    /// The number of pings sent; and the number of the ping after `GoAway`, until its pong arrives. After that pong no
     /// request is in flight.
     pings: u64,
     leaves_at: Option<u64>,

@@ -33,7 +33,7 @@ impl<C> Connection<C> {
             if !(oldest..=newest).contains(&VERSION.into()) {
                 return Err(Violation::Versions(oldest, newest));
             }
-            // A device may not report the peer's number.
+            // Not every device reports the number of the peer's queue pair.
             let ((own, other), (peer, here)) = (self.queue_pairs, hello.queue_pairs);
             if own != 0 && (here != 0 && here != own || other != 0 && other != peer) {
                 return Err(Violation::QueuePairs((here, peer), (own, other)));

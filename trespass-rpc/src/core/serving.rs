@@ -10,7 +10,7 @@ use super::{IdMap, Limits, Violation};
 pub(super) struct Serving {
     /// The requests by call number. Credit limits the entries, and the values of the numbers reserve no memory.
     table: IdMap<Entry>,
-    /// How many requests the peer may still send, and the total bytes of its unanswered requests.
+    /// The number of requests that the peer may still send, and the total bytes of its unanswered requests.
     available: u32,
     bytes: u64,
     most_bytes: u64,
@@ -21,7 +21,7 @@ pub(super) struct Serving {
     /// Number of answered calls whose credit is withheld.
     withheld: u32,
     is_withholding: bool,
-    /// A time that is not after any deadline.
+    /// No deadline is before this time.
     earliest: u64,
 }
 

@@ -101,7 +101,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// Bytes of the peer for which a handler waits.
+/// Bytes that a handler awaits from the peer.
 #[derive(Debug)]
 pub(super) struct Expected {
     index: usize,
@@ -216,7 +216,7 @@ impl State {
     /// Processes a `Bulk` frame.
     pub(super) fn on_bulk(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         match self.core.call(frame.id).map(|call| &call.bulks) {
-            // The frame belongs to a call of this side, and accesses that call's memory.
+            // The frame accesses the memory of a call that this side makes.
             Some(bulks) => {
                 let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
                 let Some(((memory, range), is_target)) = local else {

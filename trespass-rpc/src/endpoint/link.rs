@@ -51,7 +51,7 @@ pub(crate) struct State {
 }
 
 thread_local! {
-    /// An empty vector for the next wakers, so that calls do not allocate.
+    /// An empty vector for the next `Later`, so that calls do not allocate.
     static SPARE: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
@@ -114,7 +114,7 @@ impl Drop for Guard<'_> {
         drop(idle);
         first.into_iter().chain(others.drain(..)).for_each(Waker::wake);
         if others.capacity() != 0 {
-            // While the thread exits, this fails and nothing is cached.
+            // If the thread is exiting, this fails and nothing is cached.
             _ = SPARE.try_with(|spare| spare.set(others));
         }
     }
@@ -333,7 +333,7 @@ impl Link {
     pub(crate) fn forget(&self, id: u32) {
         let now = self.shared.now();
         let call = self.with(|state| state.core.forget(id, now));
-        // Dropped after the lock is released, because its wakers may run code of the program.
+        // The call is dropped after the lock is released, because its wakers may run code of the program.
         drop(call);
     }
 
@@ -397,7 +397,8 @@ impl Link {
         self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
     }
 
-    /// Returns the next item of a request's caller; `None` after the last one, an error if the call has ended before.
+    /// Returns the next item that the caller of a request sent; `None` after the last one, an error if the call ended
+    /// earlier.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
         self.with(|state| {
             let State { core, serving, later, .. } = state;

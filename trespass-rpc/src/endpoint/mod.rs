@@ -81,12 +81,12 @@ pub struct TransportInfo {
 /// The protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// None: use a trusted network.
+    /// The connection is not protected: use it only in a trusted network.
     None,
-    /// TLS authenticated the peer when the connection began. Later frames and memory are neither encrypted nor
-    /// authenticated: RDMA.
+    /// RDMA with TLS: the peer was authenticated when the connection began; later frames and memory are neither
+    /// encrypted nor authenticated.
     Authenticated,
-    /// TLS authenticates and encrypts all frames: TCP.
+    /// TCP with TLS: all frames are authenticated and encrypted.
     Encrypted,
 }
 
@@ -348,7 +348,7 @@ impl Shared {
         self.signal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues work for the driver, and wakes it.
+    /// Queues work for the driver, and wakes the driver.
     pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
         let mut signal = self.lock();
         leave(&mut signal);

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(60);
 impl Driver {
     /// Runs the connections in tokio until no endpoint and no connection is left. Spawn this future as a task.
     pub async fn run(self) {
-        #[expect(deprecated, reason = "the other function has a condition that `OwnedFd` fulfils by its type")]
+        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
         let fd = self.fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
         let fd = match fd {
             Ok(fd) => fd,
@@ -75,7 +75,7 @@ impl Driver {
             if woken.0.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
-                // Sends the frames that the future left.
+                // Sends the frames that the future queued last.
                 self.turn(true);
                 return output;
             }
@@ -119,7 +119,7 @@ impl Wake for Woken {
 struct Task {
     driver: Driver,
     fd: AsyncFd<OwnedFd>,
-    /// If the worker's descriptor is armed: the time until which the driver may sleep.
+    /// The time until which the driver may sleep; `None` if the worker's descriptor is not armed.
     armed: Option<Instant>,
     sleeps_until: Instant,
     spin_until: Instant,

@@ -72,7 +72,8 @@ fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
         let client = EchoClient::over(channel).unwrap();
         let memory = client.channel().alloc(128).unwrap();
         let mut fewest = u64::MAX;
-        // The first rounds fill pools and tables. A later round with a keepalive or a full queue is repeated.
+        // The first rounds fill pools and tables. A later round may allocate for a keepalive or a full queue, and is
+        // then repeated.
         for _ in 0..8 {
             let tasks: Vec<_> = (0..callers)
                 .map(|_| {

@@ -16,7 +16,7 @@ pub(crate) trait Store {
     async fn put(&self, cx: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String>;
     async fn get(&self, from: usize, into: Target) -> Result<u64, String>;
     async fn text(&self, into: Target, text: &str) -> Result<(), String>;
-    /// Reads a slice of a slice.
+    /// Reads a part of a part of the attachment.
     async fn slice(&self, cx: &Context, value: Attachment, from: u64, length: usize) -> Result<Vec<u8>, String>;
     /// Writes bytes at an offset.
     async fn mark(&self, into: Target, at: u64, bytes: Vec<u8>) -> Result<(), String>;

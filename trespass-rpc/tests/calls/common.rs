@@ -21,12 +21,12 @@ pub(crate) enum Refusal {
 /// The service of the tests.
 #[trespass_rpc::service(name = "test.Sums")]
 pub(crate) trait Sums {
-    /// The sum.
+    /// Returns the sum of two numbers.
     #[idempotent]
     async fn add(&self, cx: &Context, left: i64, right: i64) -> Result<i64, Refusal>;
     /// Returns the same text.
     async fn echo(&self, text: &str) -> Result<String, Refusal>;
-    /// Nothing.
+    /// Does nothing.
     async fn ping(&self) -> Result<(), Refusal>;
     /// Waits for this number of milliseconds.
     async fn wait(&self, cx: &Context, millis: u64) -> Result<u64, Refusal>;
@@ -34,7 +34,7 @@ pub(crate) trait Sums {
     async fn panic(&self) -> Result<(), Refusal>;
     /// Returns the metadata value of a key.
     async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal>;
-    /// Bytes.
+    /// Returns this number of zero bytes.
     async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal>;
     /// Streams numbers from 0 on; if the count is odd, an error follows the last one.
     fn count(&self, to: u64, length: usize) -> impl Stream<Item = Result<(u64, Vec<u8>), Refusal>>;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Ends the server, if a test fails too.
+/// Ends the server, even if the test fails.
 struct Server(Child);
 
 impl Drop for Server {
@@ -14,7 +14,7 @@ impl Drop for Server {
     }
 }
 
-/// The example. `cargo test` builds it together with this test, except if it is limited to some targets.
+/// The example program, which `cargo test` builds with this test, unless its arguments select other targets.
 fn kv() -> Command {
     let folder = std::env::current_exe().unwrap().parent().unwrap().with_file_name("examples");
     let program = folder.join("kv");
@@ -49,7 +49,7 @@ fn commands_of_the_readme_print_what_it_shows() {
     }
     let [(server, _), (client, lines), (load, _)] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(*server, "");
-    // Another port than the README's, which may be in use here.
+    // The README's port may be in use, so the system chooses one.
     let mut process = Server(kv().args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
     let mut said = String::new();
     BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -63,7 +63,7 @@ fn commands_of_the_readme_print_what_it_shows() {
     assert!(is_well && out.lines().eq(lines.iter().copied()), "{out}{errors}");
     let (is_well, out, errors) = output(with(load));
     assert!(is_well && out.contains("64 callers: "), "{out}{errors}");
-    // Over TCP. The README states that the second line then has another number.
+    // Over TCP. As the README states, the second line then differs.
     let mut command = with(client);
     command.env("SOFTRNIC_DEVICES", "0");
     let (is_well, out, errors) = output(command);

@@ -55,7 +55,7 @@ fn items_of_the_caller_reach_the_handler() {
     });
 }
 
-/// Counts how many items were taken from it.
+/// Items without end; counts how many were taken.
 struct Counted(Arc<AtomicU64>);
 
 impl Stream for Counted {
@@ -91,7 +91,7 @@ fn server_calls_its_caller() {
         let channel = Channel::connect_serving(&endpoint, &serving.local_addr().to_string(), own).await.unwrap();
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.back(41).await, Ok(42));
-        // If the caller serves no methods, the server's call fails.
+        // The server's call fails if the caller serves no methods.
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.back(41).await, Err(Error::Application(Refusal::Negative { number: -2 })));

@@ -1,4 +1,4 @@
-//! TLS: good peers, refused peers, a relay between both, a replay.
+//! Tests TLS: accepted peers, refused peers, a relay between two peers, a replay.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,7 +109,7 @@ async fn connect(options: &Options, address: &str) -> std::io::Result<Channel> {
     Channel::connect_on(&Endpoint::spawn(options).unwrap(), address).await
 }
 
-/// The reason for which a connection was refused.
+/// Connects, and returns the reason why the connection was refused.
 async fn refusal(server: &Options, client: &Options) -> RpcError {
     let (serving, counted) = serve(server).await;
     let address = serving.local_addr().to_string();
@@ -125,7 +125,7 @@ async fn refusal(server: &Options, client: &Options) -> RpcError {
     refused
 }
 
-/// Calls with short and long attachments.
+/// Makes calls with short and long attachments.
 async fn call(channel: Channel) -> Vec<u8> {
     let client = CallersClient::over(channel.clone()).unwrap();
     let mut certificate = Vec::new();
@@ -218,7 +218,7 @@ fn relay(options: &Options, server: SocketAddr) -> Relay {
         let answers = thread::spawn(move || forward(&from, &to, &|_| ()));
         forward(&client, &server, &|message| kept.lock().unwrap().push(message.to_vec()));
         answers.join().unwrap();
-        // The test may have ended.
+        // Fails if the test has ended.
         _ = closed.send(server.peer_close());
     });
     Relay { address, captured, close }

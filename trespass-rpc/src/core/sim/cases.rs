@@ -117,7 +117,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
                 break;
             }
         }
-        assert!(number < LIMITS.calls, "more answers wait than credit allows calls");
+        assert!(number < LIMITS.calls, "more answers wait than the peer has credit for");
     }
     // A peer that reads gets more credit.
     let (mut client, mut server) = both(LIMITS);
@@ -140,7 +140,7 @@ fn answer_of_a_server_that_shuts_down_states_that_nothing_ran() {
     let id = call(1, None, &mut client);
     carry(&mut client, &mut server, 1);
     let bytes = server.poll_transmit(4_000, 1).unwrap();
-    // After `GoAway` and `Ping`.
+    // Skips `GoAway` and `Ping`.
     let (_, rest) = Frame::split(bytes).unwrap();
     let (_, rest) = Frame::split(rest).unwrap();
     let (frame, _) = Frame::split(rest).unwrap();

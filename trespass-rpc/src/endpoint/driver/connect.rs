@@ -25,7 +25,7 @@ const HELLO: u64 = 10_000_000;
 pub(super) struct Connecting {
     pub(super) host: String,
     pub(super) addresses: Vec<SocketAddr>,
-    /// The address, transport and deadline of this attempt.
+    /// The indices of this attempt's address and transport.
     pub(super) at: (usize, usize),
     pub(super) attempt: Option<ConnectionId>,
     pub(super) until: u64,
@@ -65,7 +65,7 @@ impl Driver {
                 }
                 Some(Err(error)) => {
                     if let Some(reply) = connecting.reply.take() {
-                        // The receiver may have been dropped.
+                        // Fails if the caller has abandoned the attempt.
                         _ = reply.send(Err(error));
                     }
                 }
@@ -123,7 +123,7 @@ impl Driver {
                 return Some(Err(error));
             }
             connecting.attempt = None;
-            // The peer is reachable and refused the connection, so another transport does not help.
+            // `Unsupported` is a refusal by a reachable peer, so another transport does not help.
             let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
             connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
             connecting.reason = Some(match connecting.reason.take() {
@@ -192,7 +192,7 @@ impl Driver {
             window: 0,
             attachment: 0,
             nonce: nonce(),
-            // Without TLS a relay could change them.
+            // Compared only with TLS: without TLS, a relay could change the numbers in the hello.
             queue_pairs,
             methods,
         };

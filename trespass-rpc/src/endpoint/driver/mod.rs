@@ -35,7 +35,7 @@ pub use tls::Tls;
 pub struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: Worker,
-    /// Commands and links taken from the queue, while they are processed.
+    /// The commands and links that were taken from the queue and are being processed.
     signal: Signal,
     links: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -46,7 +46,7 @@ pub struct Driver {
     /// Pools of memory for attachments: on the heap, and registered.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
-    /// A time that is not after any time-out.
+    /// No time-out is before this time.
     next: u64,
     arrived: Vec<Arrived>,
     expired: Vec<u32>,
@@ -72,7 +72,7 @@ struct Entry {
     /// The running handlers, by request.
     tasks: IdMap<u32>,
     readable: Waker,
-    /// The state of a link that waits for the peer's hello.
+    /// While a link waits for the peer's hello: the channel to the caller, and the time limit.
     ready: Option<Ready>,
     hello_until: u64,
 }
@@ -198,7 +198,7 @@ impl Driver {
                         break;
                     }
                 }
-                // If the receiver was dropped, this ends the listener.
+                // If the receiver was dropped, this drops the value, which ends the listener.
                 _ = reply.send(listened.map(|(id, address)| {
                     let runner = self.add_runner(runner);
                     self.listeners.push(Listening { id: Some(id), runner, drain: None });
@@ -224,7 +224,7 @@ impl Driver {
                     self.worker.open_region(id?, &region, range, is_writable).ok()
                 });
                 let open = open.collect();
-                // If the caller has cancelled, dropping the keys revokes them.
+                // If the caller has cancelled the call, this drops the keys, which revokes them.
                 _ = reply.send(Keys { link, open });
             }
             Command::Revoke { link, open } => {

@@ -17,7 +17,8 @@ use super::{Driver, Entry};
 
 /// Frames share a message (one SEND) up to this number of bytes.
 const PACK: usize = (16 << 10) - 64;
-/// Maximum length of a message with bytes of a `Memory`. The peer reads such a message from this side's buffer.
+/// Maximum length of a message with bytes of a `Memory`. The peer fetches such a message with a READ from this side's
+/// buffer.
 const PIECE: usize = 256 << 10;
 
 impl Driver {
@@ -57,7 +58,7 @@ fn send_records(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>
     tls.as_mut().map_or(Ok(()), |session| session.flush(|records| worker.try_send(id, records)))
 }
 
-/// Sends frames, until the connection is full (`WouldBlock`). During the handshake of TLS there are none.
+/// Sends frames, until the connection is full (`WouldBlock`). During the TLS handshake there are no frames.
 fn send_frames(
     worker: &mut Worker,
     id: ConnectionId,
@@ -87,7 +88,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, s
         send_records(worker, id, tls)?;
         // If the call has ended, its bytes are no longer needed.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
-        // TLS buffers the message, so a short one is encrypted at a time.
+        // TLS buffers what it encrypts, so messages are short.
         let is_sealed = tls.as_ref().is_some_and(Session::seals);
         let length = job.rest.len().min(if is_sealed { PACK } else { PIECE } - HEADER);
         if is_live && length != 0 {

@@ -2,8 +2,8 @@
 //!
 //! The first messages are the handshake, then each side sends its hello. Over TCP all later frames are encrypted too.
 //! Over RDMA each side ends TLS after its hello (`close_notify`), and its later messages are frames. The hellos contain
-//! the numbers of the queue pairs, so a peer that relays the handshake of another connection is found if its queue pairs
-//! have other numbers. An attacker on the network's path can choose equal ones.
+//! the numbers of the queue pairs. They expose a peer that relays the handshake of another connection, unless its queue
+//! pairs have the same numbers; an attacker on the network's path can choose the numbers.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Session {
     records: Vec<u8>,
     /// Each side ends TLS after its hello.
     is_rdma: bool,
-    /// Whether TLS has ended for what this side sends, and for what it receives.
+    /// Whether TLS has ended: in the direction in which this side sends, and in the other direction.
     sends_frames: bool,
     receives_frames: bool,
 }
@@ -54,7 +54,7 @@ impl Session {
             _ => return Ok(None),
         };
         let mut tls = made.map_err(failed)?;
-        // The driver takes the records of each message at once.
+        // Needs no limit: the driver takes the records after each message.
         tls.set_buffer_limit(None);
         Ok(Some(Self { tls, records: Vec::new(), is_rdma, sends_frames: false, receives_frames: false }))
     }
@@ -90,7 +90,7 @@ impl Session {
         Ok(())
     }
 
-    /// Encrypts a message of frames. Over RDMA the first one has the hello, and is the only one.
+    /// Encrypts a message of frames. Over RDMA only the first message, with the hello, is encrypted.
     pub(super) fn seal(&mut self, frames: &[u8]) -> io::Result<()> {
         self.tls.writer().write_all(frames)?;
         if self.is_rdma {
