@@ -1,8 +1,8 @@
 //! Compares this project's programs with others: `cargo bench -p rdma-pipe --bench side_by_side -- [ROUNDS] [ROW...]`.
 //!
 //! Each row compares several bash scripts that do the same task. Each round runs the scripts of a row one after
-//! another, in the same order, and compares each copy with its source. Programs that are not in `PATH` are left out.
-//! The variable `ORIGINAL` names a folder with the original rdma-pipe, with its three faults fixed.
+//! another, in the same order, and compares each copy with its source. Scripts whose program is not in `PATH` are left
+//! out. The variable `ORIGINAL` names a folder with the original rdma-pipe, in which three faults were fixed.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its table")]
 
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
             .filter(|(name, _)| arguments.is_empty() || arguments.iter().any(|text| name.contains(text.as_str())))
             .try_for_each(|row| measure(&folder, row, rounds.unwrap_or(5)))
     });
-    // Errors are ignored, because the folder is in memory and does not survive a reboot.
+    // Ignores the error: the folder is in memory, so a reboot removes it.
     _ = std::fs::remove_dir_all(&folder);
     match done {
         Ok(()) => ExitCode::SUCCESS,

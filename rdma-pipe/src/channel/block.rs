@@ -5,8 +5,8 @@ use twox_hash::XxHash3_128;
 /// Maximum payload of a block, in bytes: a multiple of the page size that fits into a buffer of 512 KiB together with
 /// the trailer.
 pub const BLOCK: usize = (512 << 10) - 4096;
-/// Number of bytes after the payload: the header, which contains the hash, the authentication tag, and a byte that
-/// states the form of the message.
+/// Number of bytes after the payload: the header with the hash, the authentication tag, and a byte that states the form
+/// of the message.
 pub const TRAILER: usize = HEADER + 16 + 1;
 /// Number of bytes of header and hash.
 pub(super) const HEADER: usize = 32;

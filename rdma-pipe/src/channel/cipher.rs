@@ -8,9 +8,10 @@ use graviola::aead::AesGcm;
 /// Bytes of a tag.
 pub(super) const TAG: usize = 16;
 
-/// A key, expanded.
+/// An expanded key, and its implementation.
 pub(super) enum Cipher {
-    /// Several blocks at once, hashed while the next ones are encrypted: three times the rate of the other.
+    /// Encrypts several blocks at once, and hashes them while the next ones are encrypted: three times as fast as
+    /// `Portable`.
     Stitched(Box<AesGcm>),
     Portable(Box<Aes256Gcm>),
 }

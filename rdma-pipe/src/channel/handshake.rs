@@ -27,7 +27,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Starts a handshake; returns the hello for the peer.
+    /// Starts a handshake. Also returns the hello for the peer.
     pub fn start(role: Role, key: &[u8]) -> (Handshake, Vec<u8>) {
         let (client, server) = (Identity::new(b"rdma-pipe client"), Identity::new(b"rdma-pipe server"));
         let password = Password::new(key);

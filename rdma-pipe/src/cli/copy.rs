@@ -221,7 +221,7 @@ struct Copy<'c> {
 impl Copy<'_> {
     /// Copies sources of this host to far sides.
     fn push(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
-        // Check this before the far side creates anything.
+        // Checked before the far side creates anything.
         for source in sources {
             let path = PathBuf::from(source.local_path());
             let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;
@@ -247,8 +247,8 @@ impl Copy<'_> {
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
-        // The names cannot be known in advance if contents or listed paths are copied, or if a path ends in a dot: the
-        // far side determines them.
+        // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, so
+        // none are expected.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
@@ -302,7 +302,7 @@ impl Copy<'_> {
         if chain.is_empty() { Err(lost.remove(0)) } else { Ok((fars, chain, lost)) }
     }
 
-    /// Returns the failures that the sending far side reports.
+    /// Adds the failures that the sending far side reports.
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // The far side also reports this side's failures, which are recorded here already.

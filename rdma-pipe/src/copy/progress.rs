@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Progress {
     listed_bytes: AtomicU64,
     listed_files: AtomicU64,
-    /// Bytes that need not be sent count as done.
+    /// Bytes that are done, including those that need not be sent.
     bytes: AtomicU64,
     files: AtomicU64,
     is_listed: AtomicBool,

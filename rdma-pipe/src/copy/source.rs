@@ -38,13 +38,13 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// Whether a numbered list is being sent. Its files must be sent after it.
+    /// Whether a list with numbers is being sent, whose files must be sent later.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
     /// The reason why the copy stopped.
     broken: Option<Error>,
-    /// The progress that a broken connection does not lose: bytes that the sink had already, and complete files.
+    /// The progress that remains after a broken connection: bytes that the sink had already, and complete files.
     kept: u64,
     /// The host of the chain that is lost.
     lost: Option<String>,
@@ -70,8 +70,8 @@ pub fn send(
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());
-    // Hosts that were reported as lost once. A host is lost only after the second report, because a connection between
-    // two hosts may break although both are running.
+    // Hosts that were reported as lost once. Only a second report counts, because a connection between two hosts may
+    // break although both are running.
     let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
     let (mut idle, mut most) = (0, 0);
@@ -82,7 +82,7 @@ pub fn send(
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
                 let (sent, kept, result) = session(link, &begin, (origin, paths), &options, progress);
                 carried += sent;
-                // Blocks that were sent do not count as progress, because a file without a journal is sent again.
+                // Sent blocks alone are not progress, because a file without a journal is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
                 most = most.max(kept);
                 match result {
@@ -96,7 +96,7 @@ pub fn send(
                     }
                 }
             }
-            // The error that broke the connection is more useful than the error of the failed reconnect.
+            // If a connection broke earlier, its error is more useful than that of the failed reconnect.
             Err(error) => (None, broken.take().unwrap_or(error), true),
         };
         let at = match &name {
@@ -124,7 +124,7 @@ pub fn send(
     }
 }
 
-/// The reason why a session ended early. Contains the name of the host, unless this side is connected to it directly.
+/// The reason why a session ended early, and the host that failed; `None` for the host to which this side is connected.
 struct Stopped {
     host: Option<String>,
     error: Error,

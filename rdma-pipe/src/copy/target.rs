@@ -13,8 +13,8 @@ use crate::tree::{Directory, base_name};
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
-    /// Creates entries in this directory. A single entry gets the given name, if any. The flag states that the
-    /// directory itself becomes the copy of the only source.
+    /// Creates entries in this directory. A single entry gets the given name, if any. If the flag is set, the directory
+    /// itself becomes the copy of the only source.
     Inside(Arc<Directory>, Option<Vec<u8>>, bool),
     /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),

@@ -65,7 +65,8 @@ impl Writers<'_> {
                 self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
-        // The transfer ended before these files were complete. Files with a journal are kept for the next run.
+        // The remaining files are incomplete, because the transfer has ended. Those with a journal are kept for the
+        // next run.
         for (_, file) in files.drain() {
             if let Some(partial) = file.partial {
                 partial.abandon(&file.directory);
@@ -116,7 +117,7 @@ impl Writers<'_> {
                             .and_then(|()| partial.finish(&directory, &entry.name));
                         self.or_fail(id, &entry, "complete", finished)?;
                     }
-                    // The sender reports the failure. The received bytes are not a valid version of the file.
+                    // The sender reports the failure, and the received bytes are not a valid version of the file.
                     Err(_) => {
                         partial.discard(&directory);
                     }
@@ -230,7 +231,7 @@ pub(super) fn have(
                 None => modified == entry.modified,
             };
         if same {
-            // A file with the same contents may have different metadata.
+            // The contents are equal, but the metadata may differ.
             if options.keep.mode
                 && !options.dry_run
                 && let Ok((fd, _)) = directory.open_file(&entry.name, false)

@@ -103,7 +103,7 @@ impl Far {
         Ok(())
     }
 
-    /// Its host.
+    /// Returns the name of its host.
     pub fn name(&self) -> &str {
         &self.name
     }

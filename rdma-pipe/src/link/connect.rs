@@ -92,10 +92,10 @@ fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &
     Link::new(connection, (sealer, opener), options)
 }
 
-/// The result of an attempt that failed at all addresses.
+/// An attempt that failed at all addresses.
 struct Attempt {
     error: io::Error,
-    /// Whether an address is reachable, but no process listens there.
+    /// Whether one of the addresses is reachable although no process listens there.
     is_refused: bool,
 }
 

@@ -228,7 +228,7 @@ impl Sender {
         self.shared.encrypts
     }
 
-    /// Reports a failure to the peer, as the last frame. Does nothing if the connection is broken already.
+    /// Reports a failure to the peer in the last frame, unless the connection is broken already.
     pub fn abort(&self, error: &Error) {
         _ = self.frame(&Frame::Abort(Failure::from(error)));
     }
@@ -268,7 +268,7 @@ impl Shared {
         self.send(state, buffer)
     }
 
-    /// Waits for space in the send queue for as long as the peer sends pings, because the peer's output may be paused.
+    /// Waits for space in the send queue as long as the peer sends pings, because the peer's output may be paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
         while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
@@ -288,7 +288,7 @@ impl Shared {
         let pause = (self.timeout / 4).max(Duration::from_millis(10));
         let mut over = lock(&self.over);
         loop {
-            // Checks the flag before waiting, because it may be set already.
+            // Tests the flag before it waits, because the flag may be set already.
             let waited = self.ended.wait_timeout_while(over, pause, |over| !*over);
             over = waited.map_or_else(|error| error.into_inner().0, |(over, _)| over);
             if *over {

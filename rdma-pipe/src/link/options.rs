@@ -12,7 +12,8 @@ use crate::error::{Error, Kind, Result};
 const MEMORY: usize = 64 << 20;
 /// Minimum registered memory to use the device: receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
-/// High-water mark of the send queue, in bytes: enough blocks that the peer's reads follow one another without a gap.
+/// High-water mark of the send queue, in bytes. The queue holds enough blocks for the peer's READs to follow one
+/// another without a gap.
 const WAITING: usize = 3 << 20;
 
 /// Maximum length of a message: a block, or a list of entries.

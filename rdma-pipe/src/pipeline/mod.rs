@@ -138,7 +138,7 @@ fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
     let mut command = Command::new(&shell);
     command.arg("-c").arg(text).process_group(0).stdout(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    // The peers of this segment must not wait until a child closes its descriptors.
+    // If the command cannot be started, the peer that waits for its output is informed at once.
     let spawned = command.spawn().map_err(|error| {
         let text = format!("cannot run {}: {}", shell.to_string_lossy(), reason(&error));
         failed(&output, Error::new(Kind::Usage, text))

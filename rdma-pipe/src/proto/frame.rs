@@ -73,7 +73,7 @@ pub struct Peer {
     pub name: String,
     /// `host:port`, in the order in which they are tried.
     pub addresses: Vec<String>,
-    /// Its key.
+    /// The peer's key.
     pub key: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ pub struct Totals {
     pub entries: u64,
     /// Regular files.
     pub files: u64,
-    /// Bytes of their blocks.
+    /// Bytes of the files' blocks.
     pub bytes: u64,
     /// Entries that failed.
     pub failed: u64,
@@ -124,7 +124,7 @@ pub enum EntryKind {
     Directory,
     /// A regular file.
     File {
-        /// Its bytes.
+        /// The length in bytes.
         size: u64,
         /// Whether the file has other names (hard links), which may follow as [`EntryKind::Same`].
         has_links: bool,
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn length_fields_at_their_limits_are_refused_without_allocation() {
-        // A list, a pack, answers and a report that announce 2^64 - 1 elements.
+        // Frames with a list, a pack, answers or a report that announce 2^64 - 1 elements.
         for number in [6, 7, 10, 12, 13, 14, 1, 8] {
             let mut bytes = vec![number];
             bytes.extend([0xff; 9]);

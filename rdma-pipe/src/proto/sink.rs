@@ -12,7 +12,7 @@ const MOST: usize = 1 << 30;
 #[derive(Debug)]
 pub struct Sink {
     asks: bool,
-    /// The entries by number; the first is the destination itself.
+    /// The entries, indexed by number; the first one is the destination itself.
     nodes: Vec<Node>,
     open: u64,
     totals: Totals,
@@ -38,7 +38,7 @@ impl Sink {
         Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
     }
 
-    /// Adds the listed entries of a directory. Returns the first one's number.
+    /// Adds the listed entries of a directory. Returns the number of the first entry.
     ///
     /// # Errors
     ///
@@ -76,8 +76,7 @@ impl Sink {
             self.totals.entries += 1;
             self.nodes.push(node);
         }
-        // The list of the destination itself never counts as complete: its other entries belong to the user and are
-        // kept.
+        // The destination's own list never counts as complete: other entries there belong to the user, and are kept.
         if whole && dir != ROOT {
             self.nodes[dir as usize] = Node::Done;
         }

@@ -18,11 +18,11 @@ pub enum Job {
     Pack(Vec<(Id, u32)>),
     /// A file, from an offset on.
     File {
-        /// Its number.
+        /// The file's number.
         id: Id,
-        /// Its bytes.
+        /// The file's length in bytes.
         size: u64,
-        /// The part that the sink already has.
+        /// The number of bytes that the sink already has.
         from: u64,
     },
 }

@@ -162,7 +162,7 @@ pub fn receive(mut link: Link, output: Output) -> Result<Summary> {
     let started = Instant::now();
     let output = Arc::new(output);
     let received = receive_blocks(&mut link, &output);
-    // If the connection breaks while a write blocks, the writing thread keeps the output until the process exits.
+    // If the connection breaks while a write blocks, the writing thread still owns the output, until the process exits.
     let done = received.and_then(|totals| match Arc::into_inner(output) {
         Some(mut output) => output.finish().map(|()| (totals, output)),
         None => Err(Error::protocol("the output is in use")),
@@ -192,7 +192,7 @@ fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
     let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
         let written = write_all(output.fd(), &output.name(), arrived, &receiving);
         drop(output);
-        // Fails if the connection broke: then nothing waits for the result.
+        // Fails if the connection broke, and then nothing waits for the result.
         _ = finished.send(written);
         receiving.unpark();
     });
@@ -201,8 +201,8 @@ fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
     drop(blocks);
     let announced = match announced {
         Ok(announced) => announced,
-        // The error of the writing thread is the cause if there is one. This waits only briefly, because that thread
-        // may be blocked in a write.
+        // If the writing thread failed, its error is the cause. This thread waits only briefly for it, because the
+        // writing thread may be blocked.
         Err(error) => return Err(result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
     };
     let mut written = None;
@@ -225,7 +225,8 @@ fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
     }
 }
 
-/// Passes blocks to the writing thread. Returns the announced totals; `None` if that thread has failed.
+/// Passes blocks to the writing thread. Returns the totals that the peer announced; `None` if the writing thread has
+/// failed.
 fn pass_blocks(link: &mut Link, blocks: &SyncSender<(Block, Payload)>) -> Result<Option<Totals>> {
     loop {
         match link.receiver.receive()? {

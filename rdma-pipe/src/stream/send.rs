@@ -64,7 +64,7 @@ pub fn send(mut link: Link, input: &OwnedFd, name: &str) -> Result<Summary> {
     }
 }
 
-/// Stops reading.
+/// Makes the reading thread stop.
 fn signal(stop: &OwnedFd) {
     // The write fails only if the counter is full, and then the eventfd is readable already.
     _ = rustix::io::write(stop, &1_u64.to_ne_bytes());

@@ -88,7 +88,8 @@ impl Directory {
     pub fn claim(&self, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
         let created = match self.create(name, mode) {
             Err(Errno::EXIST) => {
-                // Only the process with the lock may remove the name. The file of a running copy can always be opened.
+                // Only the process that holds the lock may remove the name. A file that cannot be opened does not
+                // belong to a running copy.
                 let earlier = self.open_file(name, false).ok();
                 if let Some((earlier, _)) = &earlier {
                     self.lock(earlier, name)?;
@@ -140,7 +141,7 @@ impl Directory {
     /// See openat(2); `EINVAL` if the entry is not a regular file.
     pub fn open_file(&self, name: &[u8], write: bool) -> Result<(OwnedFd, Stat), Errno> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        // Opening a FIFO must not wait for its other end.
+        // `NONBLOCK`: opening a FIFO must not wait for its other end.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
         let found = rustix::fs::fstat(&fd)?;

@@ -22,7 +22,7 @@ const BATCH: usize = 1_000;
 /// The location of an entry on this host.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Its directory.
+    /// The entry's directory.
     pub directory: Arc<PathBuf>,
     /// Path of the directory below the source.
     pub below: Arc<Vec<u8>>,
@@ -34,7 +34,7 @@ pub struct Place {
 /// A part of the entries of a directory.
 #[derive(Debug)]
 pub struct Listing {
-    /// Their locations.
+    /// The location of the entries.
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
@@ -53,7 +53,7 @@ pub struct Walk<'o> {
     pub keep: Keep,
     /// Whether to walk directories; if false, a directory is an error.
     pub recursive: bool,
-    /// Hashes contents.
+    /// Whether to hash contents.
     pub sums: bool,
     /// Numbers of files with several hard links, by device and inode.
     links: HashMap<(u64, u64), Id>,

@@ -100,7 +100,8 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
         pack(link, 2, 2);
     });
     assert!(through.is_err());
-    // The list gives a directory the same name as a link: first a link of the transfer, then one that existed before.
+    // The list gives a directory the name of a link: first of a link in the same transfer, then of one that existed
+    // before.
     for name in [b"l".as_slice(), b"planted"] {
         if name == b"planted" {
             symlink("../outside", place.path("d/planted")).unwrap();
@@ -112,7 +113,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
         });
         assert!(outcome.is_err() || outcome.is_ok_and(|outcome| outcome.status() == 23));
     }
-    // A received file replaces a link of the same name; the receiver does not follow the link.
+    // A received file replaces a link of the same name, which the receiver does not follow.
     place.write("victim", "safe");
     symlink("../victim", place.path("d/f")).unwrap();
     attacked(&place.path("d"), None, |link| {

@@ -32,7 +32,7 @@ impl Place {
         Place { folder, tcp: false }
     }
 
-    /// Without devices.
+    /// Creates a folder whose programs find no RDMA device.
     pub(crate) fn with_tcp() -> Place {
         Place { tcp: true, ..Place::new() }
     }

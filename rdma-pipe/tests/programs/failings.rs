@@ -60,7 +60,7 @@ fn killed_peer_ends_the_transfer() {
     }
 }
 
-/// 6: a receiver whose output blocks exits too, while data arrives and after all of it has arrived.
+/// 6: a receiver whose output blocks also exits, whether or not all data has arrived.
 #[test]
 fn killed_sender_ends_a_receiver_whose_output_blocks() {
     for place in [Place::new(), Place::with_tcp()] {
@@ -69,7 +69,7 @@ fn killed_sender_ends_a_receiver_whose_output_blocks() {
             let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
             let file = std::fs::File::open(place.write("file", bytes(length))).unwrap();
             let mut sender = place.command("rdsend", ["127.0.0.1", &port, "key"]).stdin(file).spawn().unwrap();
-            // The pipe is full, so a write blocks: nothing reads further.
+            // Waits until the pipe is full: nothing reads from it, so the next write blocks.
             let output = receiver.stdout.take().unwrap();
             while rustix::io::ioctl_fionread(&output).unwrap() < 1 << 20 {
                 std::thread::sleep(std::time::Duration::from_millis(1));

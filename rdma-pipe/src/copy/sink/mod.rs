@@ -105,7 +105,7 @@ fn session(
                 );
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // The steps that follow require that the threads have ended.
+                // `Rest` runs later, because the threads must have ended.
                 ended.map(|totals| (totals, receiving.rest()))
             }),
         };
@@ -141,7 +141,7 @@ fn session(
             Ok(Outcome { totals, carried: totals.bytes, failures })
         }
         Err(error) => {
-            // After a loss the source connects again.
+            // If the connection broke, the source connects again.
             if error.kind() != Kind::Broken {
                 link.sender.abort(&error);
                 link.sender.flush();

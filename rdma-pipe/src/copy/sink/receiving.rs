@@ -24,7 +24,7 @@ const OPEN: usize = 128;
 pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
-    /// Whether the destination itself becomes the copy of a source.
+    /// Whether the destination directory itself becomes the copy of the source.
     is_copy: bool,
     /// Names that the source may list in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
