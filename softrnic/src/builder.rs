@@ -59,7 +59,8 @@ impl Builder {
                 None => default_names(),
             },
         };
-        // Forks wait for this guard. So a child inherits an unlocked mutex, and either a complete registration or none.
+        // A fork waits until this guard is dropped, so a child inherits an unlocked mutex and a complete registration
+        // or none.
         let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {

@@ -10,7 +10,7 @@ use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::transport::{Carrier, Transport};
 
-/// The transport to other processes, which delivers to the QPs of this one.
+/// The transport to other processes. It delivers packets to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
 
 static PROCESSES: Processes = Processes(&PEERS);
@@ -35,8 +35,8 @@ pub(crate) fn connect() {
     QpRegistry::set_transport(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
 }
 
-/// The transport to other processes, if enabled. It also serves the connections to other hosts, which have their own
-/// carriers.
+/// The transport to other processes, if enabled. This type also serves the connections to other hosts, which have their
+/// own carriers.
 #[derive(Debug)]
 struct Both(Option<&'static Processes>);
 

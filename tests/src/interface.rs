@@ -28,8 +28,8 @@ impl<'c> Interface<'c> {
     ///
     /// # Panics
     ///
-    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] is not set, the device is not the kernel's, or every
-    /// program of the machine uses the interface.
+    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] is not set, the device is not the kernel's, or
+    /// every program of the machine uses the interface.
     #[track_caller]
     pub fn of(context: &'c DeviceContext) -> Self {
         let entry = device::gid(context).unwrap_or_else(|| panic!("the port has no GID"));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     #[should_panic(expected = "is not changed")]
     fn interface_of_a_soft_device_is_refused() {
         softrnic::Builder::new().device(device::SOFT_DEVICE).register().unwrap();

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn port_is_reserved_for_its_test() {
         let [one, other] = [port(), port()];
         assert_ne!(one, other);

@@ -131,7 +131,7 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
     let sum = match interface {
         Interface::Extended => {
             let (qp, cq) = objects::extended(task)?;
-            // SAFETY: both live until the loop has ended, and nothing else uses them meanwhile.
+            // SAFETY: the QP and the CQ live until the loop ends, and nothing else uses them meanwhile.
             unsafe {
                 let raw = qp.qp().as_ptr();
                 run(&work(raw, ibv_qp_to_qp_ex(raw), cq.cq().as_ptr()), rounds)

@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
             Some(get) => unsafe { get(num_devices) },
             None => {
                 if !num_devices.is_null() {
-                    // SAFETY: it can be written by contract.
+                    // SAFETY: `num_devices` is writable by contract.
                     unsafe { *num_devices = 0 };
                 }
                 failure::null(libc::EOPNOTSUPP)
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn importing_provider_context_fails() {
         // SAFETY: the calls take numbers; the descriptor is closed once.
         unsafe {

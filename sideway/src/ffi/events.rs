@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn take_and_wait_distinguish_event_none_and_dead() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn broken_descriptor_with_eagain_returns_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(writer);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn always_readable_empty_descriptor_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(&[1]).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn blocking_descriptor_wait_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn closed_descriptor_returns_error() {
         assert_eq!(set_nonblocking(-1).unwrap_err().errno().raw(), libc::EBADF);
     }

@@ -20,7 +20,7 @@ const STAND_IN: &CStr = c"/dev/null";
 ///
 /// `path` is null or a C string that outlives the result.
 unsafe fn redirect(path: *const c_char) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { registered_path(path, "/dev/infiniband/") } {
         Some(name) if softrnic::is_device_file(name) => STAND_IN.as_ptr(),
         _ => path,
@@ -33,7 +33,7 @@ unsafe fn redirect(path: *const c_char) -> *const c_char {
 ///
 /// As for [`redirect`].
 unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = softrnic::attribute_file(unsafe { registered_path(path, "/sys/class/infiniband/") }?)?;
     let close_on_exec = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     // SAFETY: the name is a C string.
@@ -47,7 +47,7 @@ unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
     Some(file.into_raw_fd())
 }
 
-/// Returns `path` if it starts with `folder`, after registering the devices.
+/// If `path` starts with `folder`, registers the devices and returns `path`.
 ///
 /// # Safety
 ///
@@ -56,7 +56,7 @@ unsafe fn registered_path<'a>(path: *const c_char, folder: &str) -> Option<&'a C
     if path.is_null() {
         return None;
     }
-    // SAFETY: it is not null; the caller's promise.
+    // SAFETY: `path` is not null; the rest is guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) };
     if !path.to_bytes().starts_with(folder.as_bytes()) {
         return None;
@@ -65,41 +65,41 @@ unsafe fn registered_path<'a>(path: *const c_char, folder: &str) -> Option<&'a C
     Some(path)
 }
 
-/// A caller without `O_CREAT` passes no `mode`. That is sound because variable arguments are passed like fixed ones,
-/// and `openat` then ignores the mode.
+/// Callers without `O_CREAT` pass no `mode`. Declaring `mode` is sound nevertheless: variadic arguments are passed like
+/// fixed ones, and `openat` ignores the mode without `O_CREAT`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { attribute(path, flags).unwrap_or_else(|| libc::openat(AT_FDCWD, path, flags, mode)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { attribute(path, flags).unwrap_or_else(|| libc::openat64(AT_FDCWD, path, flags, mode)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { libc::faccessat(AT_FDCWD, redirect(path), mode, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { libc::fstatat(AT_FDCWD, redirect(path), to, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat64) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { libc::fstatat64(AT_FDCWD, redirect(path), to, 0) }
 }
 
 /// `stat` of programs built for glibc before 2.33.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __xstat(_version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     unsafe { stat(path, to) }
 }

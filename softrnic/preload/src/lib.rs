@@ -1,8 +1,8 @@
 //! softrnic for C programs: a shared object with the functions of libibverbs and librdmacm.
 //!
-//! Each function calls the function of the same name in `rdma-mummy-sys`. That crate forwards to the provider of the
-//! object: the system's library or softrnic. The first call of any function registers softrnic; loading the object runs
-//! no code.
+//! Each function calls the function of the same name in `rdma-mummy-sys`, which forwards the call to the provider of
+//! its argument: the system's library or softrnic. The first call of any function registers softrnic; loading the
+//! object runs no code.
 //!
 //! `rdma-mummy-exports` defines the functions, and `register` handles the first call. The feature `pair` builds the
 //! libraries that replace the system's: it adds the private symbols that drivers link to, and rsockets.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag, because a `Once` would block forever in a child that is forked while another thread is inside it.
+/// A flag instead of a `Once`, which would block forever in a child forked while another thread runs it.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Registers softrnic on the first call. It starts no thread and opens no file. A process that forks, closes all its
@@ -16,7 +16,7 @@ pub(crate) fn ready() {
 
 #[cold]
 fn register() {
-    // Concurrent threads wait for the first one in `register`, and only one of them prints the error.
+    // Concurrent callers wait in `register` for the first one; only one of them prints the error.
     let registered = softrnic::register();
     if !REGISTERED.swap(true, Ordering::AcqRel)
         && let Err(error) = registered

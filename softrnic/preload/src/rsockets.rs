@@ -1,6 +1,6 @@
 //! rsockets of librdmacm, for devices of the system only.
 //!
-//! rsockets access the identifier's private data, so they require librdmacm's identifiers. If softrnic serves
+//! rsockets access private fields of the identifier, so they require librdmacm's identifiers. If softrnic serves
 //! connections, a new rsocket fails. Programs that can fall back to sockets then do so, for example those run with
 //! `librspreload`.
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use sideway_tests::errors;
 
-/// Command lines that fail, their environment variable, their exit status, and the cause and the remedy in the error.
+/// Failing command lines, each with the value of the environment variable, the exit status, the cause and the remedy.
 const FAILURES: [(&str, Option<&str>, i32, &str, &str); 11] = [
     ("", None, 2, "no command given", "see `softrnic-run --help`"),
     ("--library ibv_devinfo", None, 2, "unknown option --library", "see `softrnic-run --help`"),

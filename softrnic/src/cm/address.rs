@@ -33,7 +33,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
     if address.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise; every address starts with its family.
+    // SAFETY: guaranteed by the caller; every address starts with its family.
     unsafe {
         match i32::from((&raw const (*address).sa_family).read_unaligned()) {
             libc::AF_INET => {
@@ -60,7 +60,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
 ///
 /// `to` has space for a `struct sockaddr_storage`.
 pub(super) unsafe fn write<T>(address: SocketAddr, to: *mut T) -> usize {
-    // SAFETY: the caller's promise; the structs consist of numbers, for which zero is valid.
+    // SAFETY: guaranteed by the caller; the structs consist of numbers, for which zero is valid.
     unsafe {
         match address {
             SocketAddr::V4(address) => {
@@ -139,7 +139,7 @@ impl World {
     /// Binds an identifier to the device.
     pub(super) fn attach(&mut self, id: usize) -> Result<(), Errno> {
         let c = self.id(id)?.c;
-        // SAFETY: the identifier is alive. Like in the kernel, these ports require an InfiniBand device.
+        // SAFETY: the identifier is alive. As in the kernel, this port space requires an InfiniBand device.
         if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
             return Err(Errno::INVALID);
         }
@@ -147,7 +147,7 @@ impl World {
         let open = device::first(is_iwarp || !device::exists(false))?;
         // SAFETY: the identifier is alive.
         unsafe {
-            // A source address binds to the RoCE device before the destination is known.
+            // `rdma_bind_addr` may have bound the identifier to the RoCE device, before the destination was known.
             if (*c).verbs.is_null() || is_iwarp && (*c).qp.is_null() {
                 ((*c).verbs, (*c).pd, (*c).port_num) = (open.context, open.pd, PORT);
             }
@@ -286,7 +286,7 @@ impl Scope for SocketAddr {
 ///
 /// As in C: the identifier is alive, and the address has the size of its family.
 pub(super) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { read(addr) };
     return_code(address.and_then(|address| world().bind(id.addr(), address.ok_or(Errno::INVALID)?)))
 }
@@ -303,7 +303,7 @@ pub(super) unsafe extern "C" fn resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     let resolve = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (from, to) = unsafe { (read(src_addr)?, read(dst_addr)?) };
         resolve_and_wait(id, from, to.ok_or(Errno::INVALID)?)
     };
@@ -321,7 +321,7 @@ pub(super) fn resolve_and_wait(id: *mut rdma_cm_id, from: Option<SocketAddr>, to
 ///
 /// The address belongs to a live identifier.
 unsafe fn port_of<T>(address: *const T) -> u16 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read(address.cast()) }.ok().flatten().map_or(0, |address| address.port().to_be())
 }
 
@@ -331,7 +331,7 @@ unsafe fn port_of<T>(address: *const T) -> u16 {
 ///
 /// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_1)) }
 }
 
@@ -341,6 +341,6 @@ pub(super) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
 ///
 /// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_2)) }
 }

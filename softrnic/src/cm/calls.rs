@@ -43,7 +43,7 @@ pub(super) unsafe fn bytes(data: *const c_void, length: usize) -> Vec<u8> {
     if data.is_null() || length == 0 {
         return Vec::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
 }
 

@@ -27,7 +27,7 @@ const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
 /// Limit of sources per epoll call.
 const MAX_SOURCES: usize = 16;
-/// Maximum number of epoll calls without an event. The descriptor stays readable if more work remains.
+/// Maximum number of epoll calls that queue no event. If work remains after them, the descriptor stays readable.
 const MAX_POLLS: usize = 256;
 
 /// An event channel.
@@ -138,7 +138,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: it was created with the channel, and is freed with it.
+        // SAFETY: `c` is a box created with the channel, and is freed only here.
         drop(unsafe { Box::from_raw(self.c) });
     }
 }
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Handles the ready sockets of a channel, and queues the resulting events. Repeats until an event is queued or no
-    /// socket is ready. So if a program finds no event, everything that peers have sent so far was handled.
+    /// socket is ready. So if no event is queued, all packets received so far were handled.
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
         for _ in 0..MAX_POLLS {
             let has_found = self.poll_sources(channel)?;
@@ -322,7 +322,7 @@ pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// None.
+/// This function has no requirements.
 pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
     if crate::verbs::device::all().is_empty() {
         return failure::null(Errno(libc::ENODEV));

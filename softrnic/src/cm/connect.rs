@@ -29,7 +29,7 @@ const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;
 /// The limit of the device.
 const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
 /// How long a request to a port without a listener is retried before it is rejected. perftest with `-R` closes and
-/// reopens its listener between two connections, and relies on the delay of a network.
+/// reopens its listener between two connections, and relies on network latency to cover the gap.
 const GRACE: Duration = Duration::from_millis(100);
 /// Retry time while this process is still connected to the former listener of the port.
 const PEER_GRACE: Duration = Duration::from_secs(4);
@@ -50,7 +50,7 @@ struct Arguments {
 ///
 /// The parameters are null or readable, and so is their private data.
 unsafe fn read(parameters: *const rdma_conn_param) -> Arguments {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { parameters.as_ref() } {
         None => {
             let most = rdma_conn_param { responder_resources: MAXIMUM, initiator_depth: MAXIMUM, ..no_connection() };
@@ -58,7 +58,7 @@ unsafe fn read(parameters: *const rdma_conn_param) -> Arguments {
             Arguments { parameters, data: Vec::new(), null: true }
         }
         Some(&parameters) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let data = unsafe { bytes(parameters.private_data, parameters.private_data_len.into()) };
             Arguments { parameters, data, null: false }
         }
@@ -72,7 +72,7 @@ impl Arguments {
     ///
     /// The identifier is alive.
     unsafe fn check(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (tcp, qp, verbs) = unsafe { ((*id).ps == rdma_port_space::RDMA_PS_TCP, (*id).qp, (*id).verbs) };
         let too_many = |requested: u8| tcp && requested != MAXIMUM && requested > DEVICE_LIMIT;
         let is_missing = qp.is_null() && self.null;
@@ -91,7 +91,7 @@ impl Arguments {
     ///
     /// The identifier is alive, and so is its QP, if any.
     unsafe fn numbers(&self, id: *mut rdma_cm_id) -> (u32, u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { (*id).qp.as_ref() } {
             Some(qp) => (qp.qp_num, (!qp.srq.is_null()).into()),
             None => (self.parameters.qp_num & MAX_NUMBER, self.parameters.srq),
@@ -104,7 +104,7 @@ impl Arguments {
     ///
     /// As for [`numbers`](Self::numbers).
     unsafe fn message(&self, kind: Kind, id: *mut rdma_cm_id, data: &[u8]) -> Result<Message, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (qp_number, srq) = unsafe { self.numbers(id) };
         let message = Message {
             qp_number,
@@ -126,12 +126,12 @@ impl Arguments {
 /// As in C: the identifier is alive, and the parameters are null or readable, with their private data.
 pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     let connect = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let data = [world().id(id.addr())?.connect_data.clone(), given.data.clone()].concat();
         let kind = if datagram { Kind::DatagramRequest } else { Kind::Request };
         let is_iwarp = world().id(id.addr())?.is_iwarp;
-        // SAFETY: the caller's promise. The private data of iWARP has another limit.
+        // SAFETY: guaranteed by the caller. The private data of iWARP has another limit.
         let mut message = unsafe {
             given.check(id)?;
             given.message(kind, id, if is_iwarp { &[] } else { &data })?
@@ -189,8 +189,7 @@ impl World {
                 self.set_deadline(id, Some(until));
             }
             Found::Full => self.retry_later(id, message, until)?,
-            // Some programs close and reopen their listener between two connections, and rely on the delay of a
-            // network.
+            // The program may be about to reopen its listener.
             Found::NoListener if Instant::now() + CM_TIMEOUT < until + self.grace(message.to) => {
                 self.retry_later(id, message, until)?;
             }
@@ -206,9 +205,9 @@ impl World {
         Ok(())
     }
 
-    /// Returns how long a request to a port without a listener is retried. A connected peer may close this connection
-    /// before it listens again, possibly in another port space; on a busy machine, this takes time. Some programs
-    /// (perftest's) do not support a rejection.
+    /// Returns how long a request to a port without a listener is retried. A peer with a connection to this process may
+    /// close it first and then listen again, possibly in another port space; on a busy machine, this takes time. Some
+    /// clients (perftest's) do not handle a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }
@@ -236,11 +235,11 @@ impl World {
 /// As in C: the identifier is alive, and the parameters are null or readable, with their private data.
 pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     let accept = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let kind = if datagram { Kind::DatagramReply } else { Kind::Reply };
         let is_iwarp = world().id(id.addr())?.is_iwarp;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let message = unsafe {
             given.check(id)?;
             given.message(kind, id, if is_iwarp { &[] } else { &given.data })?
@@ -267,7 +266,7 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             ready_to_send(id)?;
         }
         if let Err(errno) = reply(id, message, datagram) {
-            // An error is ignored: the connection fails anyway.
+            // The connection fails anyway, so an error is ignored.
             let _ = to_error(id);
             return Err(errno);
         }
@@ -310,14 +309,14 @@ fn acknowledge_own(id: *mut rdma_cm_id) -> Result<(), Errno> {
 ///
 /// As in C: the identifier is alive.
 pub(super) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { (*id).qp }.is_null() {
         return return_code(Err(Errno::INVALID));
     }
     return_code(respond(id))
 }
 
-/// Sends ready-to-use after the reply, with the identifier's QP, if any, in RTS.
+/// Responds to the reply: moves the identifier's QP, if any, to RTS, and sends ready-to-use.
 pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the identifier is alive.
     let qp = unsafe { (*id).qp };
@@ -325,7 +324,7 @@ pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let ready =
         extended.and_then(|()| ready_to_receive(id)).and_then(|()| ready_to_send(id)).and_then(|()| ready(id.addr()));
     if ready.is_err() {
-        // An error is ignored: the connection fails anyway.
+        // The connection fails anyway, so an error is ignored.
         let _ = to_error(id);
     }
     ready
@@ -348,7 +347,7 @@ fn ready(id: usize) -> Result<(), Errno> {
 ///
 /// As in C: the identifier is alive, and the private data is readable.
 pub(super) unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { send_rejection(id, Reason::CONSUMER_DEFINED, data, length) })
 }
 
@@ -358,7 +357,7 @@ pub(super) unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void,
 ///
 /// As in C: the identifier is alive, and the private data is readable.
 pub(super) unsafe extern "C" fn reject_ece(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { send_rejection(id, Reason::VENDOR_OPTION, data, length) })
 }
 
@@ -368,7 +367,7 @@ pub(super) unsafe extern "C" fn reject_ece(id: *mut rdma_cm_id, data: *const c_v
 ///
 /// The identifier is alive, and `length` bytes are readable.
 unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_void, length: u8) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (data, datagram) = unsafe { (bytes(data, length.into()), is_datagram(id)) };
     let (kind, reason) = match datagram {
         true => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
@@ -403,7 +402,7 @@ unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_voi
 /// As in C: the identifier is alive, and so is its QP.
 pub(super) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     let disconnect = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (verbs, datagram) = unsafe { ((*id).verbs, is_datagram(id)) };
         let state = world().id(id.addr())?.state;
         let early = [State::Idle, State::Bound, State::AddressResolved, State::RouteResolved, State::Listening];
@@ -442,7 +441,7 @@ impl World {
     }
 }
 
-/// `rdma_notify(id, event)`: the program reports that the QP has received a message before the event of the connection.
+/// `rdma_notify(id, event)`: the program reports that the QP received a message before the connection's event.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! The open devices, which identifiers and lists share. Each device is opened once, with a protection domain, and stays
-//! open until the process ends.
+//! The open devices, shared by identifiers and device lists. Each device is opened once, with a protection domain, and
+//! stays open until the process ends.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mu
     let opened = open_all();
     let count = opened.as_ref().map_or(0, Vec::len);
     if !num_devices.is_null() {
-        // SAFETY: it is writable unless null. The builder's limit is far below `c_int::MAX`.
+        // SAFETY: `num_devices` is writable unless null. The builder's limit is far below `c_int::MAX`.
         unsafe { num_devices.write(count as c_int) };
     }
     match opened {
@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
     let mut lists = unpoisoned(LISTS.get().lock());
     if let Some(&(address, length)) = lists.iter().find(|(address, _)| *address == list.addr()) {
         lists.remove(&(address, length));
-        // SAFETY: it came from a boxed slice of this length, and is in the set until it is freed.
+        // SAFETY: a list in the set is a boxed slice of this length that is not yet freed.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
     }
 }

@@ -16,7 +16,7 @@ use super::route::resolve_route_and_wait;
 use super::{id, qp, srq, world};
 use crate::sys::errno::Errno;
 
-/// Takes the next event of a synchronous identifier, and acknowledges the one that it keeps.
+/// Takes the next event of a synchronous identifier, and acknowledges the previous one, which the identifier kept.
 fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno> {
     // SAFETY: the identifier is alive, and its event is null or kept by it.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
@@ -26,7 +26,7 @@ fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno
     take(channel, true)
 }
 
-/// Waits for the result of a call on a synchronous identifier, which keeps the event until the next one.
+/// Waits for the result of a call on a synchronous identifier. The identifier keeps the event until the next one.
 pub(super) fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let (sync, channel) = world().id(id.addr()).map(|id| (id.sync, id.channel))?;
     if !sync {
@@ -56,23 +56,23 @@ pub(super) unsafe extern "C" fn create_ep(
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     let make = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let info = *unsafe { res.as_ref() }.ok_or(Errno::INVALID)?;
         let ps = rdma_port_space(u32::try_from(info.ai_port_space).map_err(|_| Errno::INVALID)?);
         let kind = ibv_qp_type(u32::try_from(info.ai_qp_type).map_err(|_| Errno::INVALID)?);
         id::type_of(ps, kind)?;
         let made = world().make_id(None, ptr::null_mut(), (ps, kind))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { set_up(made, &info, pd, qp_init_attr) } {
             Ok(()) => Ok(made),
             Err(errno) => {
-                // SAFETY: it was never returned to the program.
+                // SAFETY: the identifier was never returned to the program.
                 unsafe { end(made) };
                 Err(errno)
             }
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
@@ -87,7 +87,7 @@ unsafe fn set_up(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (source, destination) = unsafe { (address::read(info.ai_src_addr)?, address::read(info.ai_dst_addr)?) };
     let kind = ibv_qp_type(info.ai_qp_type as u32);
     if info.ai_flags as u32 & RAI_PASSIVE != 0 {
@@ -126,7 +126,7 @@ unsafe fn set_up(
 ///
 /// As in C: the identifier came from `rdma_create_ep` or `rdma_get_request`, and is no longer used.
 pub(super) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { end(id) };
 }
 
@@ -139,7 +139,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() {
             qp::destroy_qp(id);
@@ -178,7 +178,7 @@ pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *m
             }
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(get().map(|made| unsafe { id.write(made) }))
 }
 
@@ -188,7 +188,7 @@ pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *m
 ///
 /// The event was just taken, and the listener is alive.
 unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Result<*mut rdma_cm_id, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*event).status != 0 {
             return Err(Errno((*event).status.saturating_abs()));
@@ -199,7 +199,7 @@ unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Resul
         let id = (*event).id;
         let attr = world().id(listener.addr())?.qp_init_attr;
         if let Some(mut attr) = attr {
-            // The domain of a listener on all addresses is known only now.
+            // A listener on all addresses has no device, hence no domain, before a request arrives.
             let pd = (*listener).pd;
             // The request may have arrived on a device other than the listener's.
             let is_same = !pd.is_null() && (*pd).context == (*id).verbs;

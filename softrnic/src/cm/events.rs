@@ -19,7 +19,7 @@ use crate::sys::errno::Errno;
 /// The range of `private_data_len`.
 const MAX_DATA: usize = 255;
 
-/// The parameters of an event, a union in C.
+/// The parameters of an event; in C, they are a union.
 #[derive(Clone, Copy)]
 pub(super) enum Parameters {
     None,
@@ -40,7 +40,7 @@ pub(super) struct Pending {
     pub(super) group: Option<u64>,
 }
 
-// SAFETY: its pointers belong to the program, and are never dereferenced here.
+// SAFETY: the pointers belong to the program, and are never dereferenced here.
 unsafe impl Send for Pending {}
 
 impl Pending {
@@ -48,7 +48,7 @@ impl Pending {
         Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
     }
 
-    /// Changes the event to the failure that follows from a failed step of the library.
+    /// Turns the event into a failure, because the library's step for it failed.
     fn fails(&mut self, event: event_type, errno: Errno) {
         (self.event, self.status) = (event, -errno.0);
     }
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
 }
 
@@ -135,9 +135,8 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
     }
 }
 
-/// Handles a channel that is destroyed while a call waits for its events: blocks until a signal. The kernel's call also
-/// continues to wait, because its file stays open. rping relies on this: it exits while one of its threads is in such a
-/// call.
+/// Blocks until a signal, after the channel was destroyed during the call. The kernel's call also keeps waiting,
+/// because its file stays open. rping relies on this: it exits while one of its threads is in such a call.
 #[cold]
 fn wait_after_destroy() -> Errno {
     rustix::event::pause();
@@ -184,7 +183,7 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     });
     memory.data[..length].copy_from_slice(&pending.data[..length]);
     let memory = Box::into_raw(memory);
-    // SAFETY: it is on the heap now, and not shared yet.
+    // SAFETY: `memory` is on the heap and not yet shared.
     unsafe {
         let event = &raw mut (*memory).event;
         let data: *const c_void = (&raw const (*memory).data).cast();
@@ -211,8 +210,8 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     }
 }
 
-/// Runs the library's step of an event before it is reported, and returns its identifiers. The owner is not destroyed
-/// concurrently, because the event is not acknowledged.
+/// Runs the library's step for an event before the event is reported, and returns the event's identifiers. No thread
+/// can destroy the owner meanwhile, because the event is not acknowledged.
 fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> {
     let owner = pending.owner;
     let id = world().id(owner).ok()?.c;
@@ -239,7 +238,7 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
             if world().id(owner).ok()?.failed {
                 return None;
             }
-            // An error is ignored: the connection has ended anyway.
+            // The connection has ended anyway, so an error is ignored.
             let _ = transition::to_error(id);
         }
         event_type::RDMA_CM_EVENT_DISCONNECTED if world().id(owner).ok()?.failed => return None,
@@ -285,7 +284,7 @@ pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
         let Taken { owner, group } = world.events.remove(&event.addr()).ok_or_else(|| unknown(Errno::INVALID))?;
         world.complete(owner, group);
     }
-    // SAFETY: it was taken and not acknowledged, so `report` has put it on the heap.
+    // SAFETY: the event was taken and not acknowledged, so it is a box made by `report`.
     drop(unsafe { Box::from_raw(event.cast::<Memory>()) });
     ACKNOWLEDGED.notify_all();
     Ok(())
@@ -317,12 +316,12 @@ pub(super) unsafe extern "C" fn write_cm_event(
     return_code(write())
 }
 
-/// Whether this identifier is for datagrams.
+/// Whether the identifier is for datagrams.
 ///
 /// # Safety
 ///
 /// It is alive.
 pub(super) unsafe fn is_datagram(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*id).qp_type == ibv_qp_type::IBV_QPT_UD }
 }

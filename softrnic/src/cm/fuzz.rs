@@ -61,7 +61,7 @@ pub fn connections(input: &[u8]) -> bool {
     side.has_good && !side.has_bad
 }
 
-/// An identifier, and a socket connected to it.
+/// An identifier, with a socket connected to it.
 struct Side {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
@@ -153,7 +153,7 @@ impl Side {
     /// Takes all events, and acts on the identifiers of requests.
     fn take_all(&mut self, input: &mut Input<'_>) {
         while let Ok(event) = take(self.channel.addr(), false) {
-            // SAFETY: it was just taken.
+            // SAFETY: the event was just taken.
             let (kind, id) = unsafe { self.check_event(&*event) };
             assert_eq!(acknowledge(event), Ok(()));
             if kind == event_type::RDMA_CM_EVENT_CONNECT_REQUEST {

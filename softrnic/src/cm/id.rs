@@ -29,7 +29,6 @@ use crate::wire::packet::MAX_NUMBER;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
 
-/// The state of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Idle,
@@ -43,7 +42,7 @@ pub(super) enum State {
     Responded,
     /// The identifier was created for a request of a peer.
     Requested,
-    /// The identifier has sent a reply.
+    /// The identifier has accepted the request with a reply.
     Accepted,
     Connected,
     /// The identifier has sent a disconnect request.
@@ -92,8 +91,8 @@ pub(super) struct Identifier {
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
-    /// Whether this side failed to confirm the peer's acceptance (ready-to-use). If so, the end of the connection is
-    /// not reported.
+    /// Whether this side failed after the peer's reply, so that it sent no ready-to-use. If so, the end of the
+    /// connection is not reported.
     pub(super) failed: bool,
     /// The private data of `rdma_create_ep`.
     pub(super) connect_data: Vec<u8>,
@@ -106,10 +105,10 @@ pub(super) struct Identifier {
     pub(super) remote_ece: ibv_ece,
 }
 
-// SAFETY: its pointers refer to C structs, which are not bound to a thread.
+// SAFETY: the pointers refer to C structs, which are not bound to a thread.
 unsafe impl Send for Identifier {}
 
-/// The QP type of a port space; that of InfiniBand lets the program choose.
+/// The QP type of a port space. With `RDMA_PS_IB`, the program chooses the type.
 pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv_qp_type, Errno> {
     match ps {
         rdma_port_space::RDMA_PS_TCP => Ok(ibv_qp_type::IBV_QPT_RC),
@@ -135,7 +134,7 @@ impl World {
         };
         // SAFETY: numbers, nullable pointers, and unions of them.
         let c = Box::into_raw(Box::new(unsafe { mem::zeroed::<rdma_cm_id>() }));
-        // SAFETY: it is on the heap now.
+        // SAFETY: `c` is on the heap and not yet shared.
         unsafe {
             ((*c).channel, (*c).context) = (channel, context);
             ((*c).ps, (*c).qp_type) = (ps, qp_type);
@@ -231,7 +230,7 @@ pub(super) unsafe extern "C" fn create_id(
         let kind = type_of(ps, ibv_qp_type::IBV_QPT_RC)?;
         world().make_id((!channel.is_null()).then_some(channel), context, (ps, kind))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
@@ -274,7 +273,7 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
 /// It is null, or came from a box, and is no longer used.
 pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
     if !path.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(path) });
     }
 }

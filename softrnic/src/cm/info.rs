@@ -44,7 +44,7 @@ impl List {
     ///
     /// `node` and `service` are null or C strings, and `hints` is null or readable, with its addresses.
     unsafe fn find(node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo) -> Result<Self, Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let hints = unsafe { hints.as_ref() };
         if node.is_null() && service.is_null() && hints.is_none() {
             return Err(Errno::INVALID);
@@ -59,7 +59,7 @@ impl List {
             destination: None,
         };
         if let Some(hints) = hints {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 if hints.ai_src_len > 0 {
                     list.source = read(hints.ai_src_addr)?;
@@ -74,7 +74,7 @@ impl List {
         }
         list.choose_kind()?;
         let passive = flags as u32 & RAI_PASSIVE != 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { look_up(node, service, &list) }?;
         list.family = if found.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         list.flags = if passive { RAI_PASSIVE as c_int } else { 0 };
@@ -86,7 +86,7 @@ impl List {
         Ok(list)
     }
 
-    /// Completes the QP type and port space from the given one.
+    /// Derives a missing QP type or port space from the other.
     fn choose_kind(&mut self) -> Result<(), Errno> {
         if !matches!(self.family, 0 | libc::AF_INET | libc::AF_INET6) {
             return Err(Errno(libc::EAFNOSUPPORT));
@@ -106,11 +106,11 @@ impl List {
         Ok(())
     }
 
-    /// Converts it to C.
+    /// Converts the list to C.
     fn into_c(self) -> *mut rdma_addrinfo {
         // SAFETY: numbers and nullable pointers.
         let memory = Box::into_raw(Box::new(unsafe { mem::zeroed::<Memory>() }));
-        // SAFETY: it is on the heap now, with space for any address.
+        // SAFETY: `memory` is on the heap, with space for any address.
         unsafe {
             let info = &mut (*memory).info;
             (info.ai_flags, info.ai_family) = (self.flags, self.family);
@@ -132,9 +132,9 @@ impl List {
 ///
 /// # Safety
 ///
-/// Both are null or C strings.
+/// `node` and `service` are null or C strings.
 unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> Result<SocketAddr, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let copy = |text: *const c_char| (!text.is_null()).then(|| CString::from(unsafe { CStr::from_ptr(text) }));
     let (node, service) = (copy(node), copy(service));
     let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
@@ -158,7 +158,7 @@ unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> R
     }
     // SAFETY: the list is complete until it is freed, with an address in each entry.
     let address = unsafe { read((*found).ai_addr) };
-    // SAFETY: it came from `getaddrinfo`, and is no longer used.
+    // SAFETY: the list came from `getaddrinfo`, and is no longer used.
     unsafe { libc::freeaddrinfo(found) };
     address?.ok_or(Errno(libc::EAI_NONAME))
 }
@@ -174,7 +174,7 @@ pub(super) unsafe extern "C" fn getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { List::find(node, service, hints).map(|list| res.write(list.into_c())) })
 }
 
@@ -182,10 +182,10 @@ pub(super) unsafe extern "C" fn getaddrinfo(
 ///
 /// # Safety
 ///
-/// As in C: the list came from this function's counterpart, and is no longer used.
+/// As in C: the list came from `rdma_getaddrinfo`, and is no longer used.
 pub(super) unsafe extern "C" fn freeaddrinfo(res: *mut rdma_addrinfo) {
     if !res.is_null() {
-        // SAFETY: the caller's promise: it is the start of the struct that `into_c` put on the heap.
+        // SAFETY: guaranteed by the caller: the list is the start of a box made by `into_c`.
         drop(unsafe { Box::from_raw(res.cast::<Memory>()) });
     }
 }
@@ -202,7 +202,7 @@ pub(super) unsafe extern "C" fn resolve_addrinfo(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     let resolve = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let list = unsafe { List::find(node, service, hints) }?;
         {
             let mut world = world();
@@ -221,6 +221,6 @@ pub(super) unsafe extern "C" fn resolve_addrinfo(
 /// As in C: the identifier is alive, and the list is writable.
 pub(super) unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
     let query = || world().id(id.addr())?.information.ok_or(Errno(libc::ENODATA));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(query().map(|list| unsafe { info.write(list.into_c()) }))
 }

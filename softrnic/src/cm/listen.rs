@@ -1,8 +1,8 @@
 //! `rdma_listen`, incoming connections, and identifiers of requests.
 //!
-//! Any process of the network namespace may connect. Requests are received when the listener's channel takes events;
-//! requests that wait during a migration (`rdma_migrate_id`) are received on the new channel. Connections that send no
-//! valid request within [`REQUEST_TIMEOUT`] are closed.
+//! Any process of the network namespace may connect. Requests are received when the program takes events of the
+//! listener's channel. Requests that arrive before a migration (`rdma_migrate_id`) and are not yet received are
+//! received on the new channel. Connections that send no valid request within [`REQUEST_TIMEOUT`] are closed.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -86,7 +86,7 @@ impl World {
             return Err(Errno::INVALID);
         }
         let port = identifier.port.clone().ok_or(Errno::INVALID)?;
-        // Only one of the identifiers that share an address can listen.
+        // Of the identifiers that share an address, only one can listen.
         let listens = |other: &Port| Arc::ptr_eq(&other.socket, &port.socket);
         let others = self.ids.values().filter(|other| other.state == State::Listening);
         if others.filter_map(|other| other.port.as_deref()).any(listens) {
@@ -106,14 +106,14 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// Closes a listener, with its connections that have sent no request.
+    /// Closes a listener, and its connections that have sent no request.
     pub(super) fn stop_listening(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
         let (listener, new_connections) = (identifier.listener.take(), std::mem::take(&mut identifier.new_connections));
         let stream_listener = identifier.stream_listener.take();
         for listener in listener.iter().chain(&stream_listener) {
-            // The socket may be shared; it accepts no further connections.
+            // Other identifiers may share the socket, so it is also shut down, and accepts no further connections.
             let _ = rustix::net::shutdown(&*listener.socket, Shutdown::Both);
         }
         for watched in listener.iter().chain(&stream_listener).chain(new_connections.iter().map(|one| &one.watched)) {
@@ -254,7 +254,7 @@ impl World {
                 if let Some(channel) = removed.filter(|removed| removed.sync).map(|removed| removed.channel) {
                     self.channels.remove(&channel);
                 }
-                // SAFETY: it was never returned to the program.
+                // SAFETY: the identifier was never returned to the program.
                 drop(unsafe { Box::from_raw(made) });
                 Err(errno)
             }
@@ -264,7 +264,7 @@ impl World {
     /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
         let Request { socket, message, stream } = request;
-        // The connection processes the bytes of TCP; this code handles only the end of the stream.
+        // On TCP, `Connection` processes the received bytes; this code handles only the end of the stream.
         let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
         let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
         let identifier = self.id(id)?;
@@ -288,14 +288,14 @@ impl World {
     }
 }
 
-/// Returns the index of the most frequent value, at its first occurrence.
+/// Returns the index of the first occurrence of the most frequent value.
 fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
     let count = |value| values.iter().filter(|other| **other == value).count();
     let most = values.iter().map(|value| count(*value)).max();
     values.iter().position(|value| Some(count(*value)) == most).unwrap_or(0)
 }
 
-/// Logs a process of another user, which may connect although the QPs cannot reach each other.
+/// Logs a connection by a process of another user: it is accepted, but QPs of different users cannot reach each other.
 fn log_other_user(socket: &Descriptor) {
     if !is_ours(socket.as_fd()) {
         log::debug!("a process of another user connects, but its QPs cannot be reached");

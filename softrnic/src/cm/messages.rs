@@ -1,4 +1,4 @@
-//! Packets between the ends of a connection. They have one size, and every byte is checked.
+//! Packets between the ends of a connection. All packets have the same size, and the receiver checks every byte.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -50,7 +50,7 @@ impl Kind {
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Length of the private data. It is padded with zeros, as on a wire.
+    /// Length of the private data, which is padded with zeros, as in InfiniBand packets.
     pub(super) fn data_length(self) -> usize {
         match self {
             Self::Request => data_length::REQUEST,
@@ -73,7 +73,6 @@ pub(super) struct Message {
     /// The starting PSN of the sender.
     pub(super) psn: u32,
     pub(super) qkey: u32,
-    /// The sender's values.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) flow_control: u8,
@@ -86,7 +85,7 @@ pub(super) struct Message {
     /// Source and destination of a request.
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
-    /// Private data with the length of the kind.
+    /// Private data, with the length that the kind defines.
     pub(super) data: Vec<u8>,
 }
 

@@ -8,8 +8,7 @@
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
 //! without the lock. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with
-//! `EIO`. C structs are on the heap until they are destroyed. Their fields change only at the times that the C API
-//! defines.
+//! `EIO`. C structs are on the heap until they are destroyed. Their fields change only when the C API permits it.
 //!
 //! Differences from the kernel's connection manager:
 //!
@@ -18,7 +17,7 @@
 //!   `consumer defined` (28).
 //! - A request to a port without a listener is retried for [`connect::GRACE`], or [`connect::PEER_GRACE`].
 //! - A request that finds a full backlog is retried every [`connect::RETRY_INTERVAL`].
-//! - Requests, replies and disconnects without a response end after [`peer::CM_TIMEOUT`] (`-ETIMEDOUT`).
+//! - Requests, replies and disconnects without a response time out after [`peer::CM_TIMEOUT`] (`-ETIMEDOUT`).
 //! - Ports below 1024 require no privilege.
 //! - Identifiers can share an address (`RDMA_OPTION_ID_REUSEADDR`) only within a process.
 //! - The events `RDMA_CM_EVENT_DEVICE_REMOVAL` and `RDMA_CM_EVENT_ADDR_CHANGE` do not occur.

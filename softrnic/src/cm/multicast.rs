@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { read(addr) };
     return_code(address.and_then(|address| join(id, address.ok_or(Errno::INVALID)?, false, context)))
 }
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     let join = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attr = unsafe { *mc_join_attr };
         if attr.comp_mask >= mask::RDMA_CM_JOIN_MC_ATTR_RESERVED.0 {
             return Err(Errno(libc::ENOTSUP));
@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn join_multicast_ex(
         if attr.comp_mask != all || attr.join_flags >= flags::RDMA_MC_JOIN_FLAG_RESERVED.0 {
             return Err(Errno::INVALID);
         }
-        // SAFETY: the caller's promise: its bit is set.
+        // SAFETY: guaranteed by the caller: the bit of `addr` is set.
         let address = unsafe { read(attr.addr) }?.ok_or(Errno::INVALID)?;
         let sends_only = attr.join_flags == flags::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER.0;
         join(id, address, sends_only, context)
@@ -100,7 +100,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         if !datagram || !attached || !early || !gid(address.ip()).is_multicast() {
             return Err(Errno::INVALID);
         }
-        // Like the kernel, which supports IPv4 groups only for RoCE v2.
+        // As in the kernel, which supports only IPv4 groups for RoCE v2.
         if address.is_ipv6() {
             return Err(Errno(ENOTSUPP));
         }
@@ -140,7 +140,7 @@ pub(super) fn joined(id: *mut rdma_cm_id, number: Option<u64>) -> Result<(), Err
 ///
 /// As in C: the identifier is alive, and the address has the size of its family.
 pub(super) unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { read(addr) };
     return_code(address.and_then(|address| leave(id, address.ok_or(Errno::INVALID)?)))
 }
@@ -149,7 +149,6 @@ fn leave(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), Errno> {
     let group = {
         let mut world = world();
         let identifier = world.id(id.addr())?;
-        // The most recently joined one.
         let place = identifier.groups.iter().rposition(|group| group.address.ip() == address.ip());
         let group = identifier.groups[place.ok_or(Errno(libc::EADDRNOTAVAIL))?];
         let channel = identifier.channel;

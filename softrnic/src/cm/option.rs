@@ -12,7 +12,7 @@ use super::id::State;
 use super::world;
 use crate::sys::errno::Errno;
 
-/// Five bits.
+/// The largest value of five bits.
 const MAX_TIMEOUT: u8 = 31;
 
 /// The options of an identifier.
@@ -37,9 +37,9 @@ pub(super) unsafe extern "C" fn set_option(
     optlen: usize,
 ) -> c_int {
     let set = || {
-        // SAFETY: the caller's promise; no supported option is longer.
+        // SAFETY: guaranteed by the caller; no supported option is longer.
         let value = unsafe { bytes(optval, optlen.min(4)) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let qp_type = unsafe { (*id).qp_type };
         let mut world = world();
         let identifier = world.id(id.addr())?;
@@ -74,7 +74,7 @@ pub(super) unsafe extern "C" fn set_option(
 /// As in C: the identifier is alive, and the options are null or readable.
 pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let set = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ece, has_qp) = unsafe { (*ece.as_ref().ok_or(Errno::INVALID)?, !(*id).qp.is_null()) };
         if has_qp || ece.vendor_id == 0 || ece.comp_mask != 0 {
             return Err(Errno::INVALID);
@@ -92,12 +92,12 @@ pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv
 /// As in C: the identifier is alive, and the options are null or writable.
 pub(super) unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let get = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if ece.is_null() || !unsafe { (*id).qp }.is_null() {
             return Err(Errno::INVALID);
         }
         let remote = world().id(id.addr())?.remote_ece;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ece.write(remote) };
         Ok(())
     };

@@ -15,7 +15,7 @@ use super::transition::address_handle;
 
 /// Time-out of requests, replies and disconnects, about as long as the kernel's connection manager retries.
 pub(super) const CM_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time before a QP can be used for another connection, about as long as the kernel waits on Ethernet.
+/// How long a disconnected QP waits in timewait before another connection, about as long as in the kernel on Ethernet.
 const TIMEWAIT: Duration = Duration::from_millis(537);
 
 /// Why a connection is rejected, with the numbers of the InfiniBand specification.
@@ -44,7 +44,7 @@ pub(super) enum Received {
 pub(super) fn receive(socket: impl AsFd) -> Received {
     // Reads one more byte than a packet has, to detect longer packets.
     let mut packet = [0; SIZE + 1];
-    // A reset is reported once, before earlier packets can be read.
+    // The socket reports a reset once, and earlier packets can be read afterwards.
     for _ in 0..3 {
         match rustix::net::recv(&socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Received::End,
@@ -66,7 +66,7 @@ pub(super) fn receive(socket: impl AsFd) -> Received {
     Received::End
 }
 
-/// Sends a packet. Ignores the error if the peer has exited, because its socket reports that.
+/// Sends a packet. An error is ignored: if the peer has exited, reading the socket reports it.
 pub(super) fn send_message(socket: impl AsFd, message: &Message) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Err(error) = rustix::net::send(socket, &message.encode(), flags) {
@@ -117,7 +117,7 @@ impl World {
             (Kind::Reply, State::Connecting) => self.handle_reply(id, message),
             (Kind::DatagramReply, State::Connecting) => self.handle_datagram_reply(id, message),
             (Kind::ReadyToUse, State::Accepted) => self.established(id),
-            // The program has already reported it with `rdma_notify`.
+            // The program has already reported the connection with `rdma_notify`.
             (Kind::ReadyToUse, State::Connected) => {}
             (Kind::Reject, State::Connecting | State::Responded | State::Requested | State::Accepted) => {
                 self.rejected(id, message.reason.into(), message.data);
@@ -246,7 +246,7 @@ impl World {
     }
 }
 
-/// The parameters of a packet for an event: the sender's initiator depth is this side's responder resources.
+/// The event parameters of a received packet: the sender's initiator depth becomes this side's responder resources.
 pub(super) fn connection(message: &Message) -> rdma_conn_param {
     rdma_conn_param {
         initiator_depth: message.responder_resources,

@@ -29,7 +29,7 @@ pub(super) enum Host {
     Any,
     /// All IPv4 addresses.
     Any4,
-    /// All IPv6 addresses only.
+    /// All IPv6 addresses, and no IPv4 address.
     Any6,
     /// A single address, which is not IPv4-mapped.
     One(IpAddr),
@@ -52,7 +52,7 @@ impl Host {
         [Self::One(ip), if ip.is_ipv4() { Self::Any4 } else { Self::Any6 }, Self::Any]
     }
 
-    /// Whether it contains an address.
+    /// Whether these addresses contain `ip`.
     pub(super) fn covers(self, ip: IpAddr) -> bool {
         Self::listeners(ip).contains(&self)
     }
@@ -109,7 +109,8 @@ impl Port {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
 
-    /// Binds this port; the error is [`in_use`](Host::in_use) if it is bound. `mine` excludes ports of the caller.
+    /// Binds this port; the error is [`in_use`](Host::in_use) if another socket is bound to it. `mine` excludes the
+    /// caller's own ports.
     pub(super) fn take(
         space: rdma_port_space,
         number: u16,
@@ -128,7 +129,7 @@ impl Port {
         Ok(Self { socket: Arc::new(socket), space, number, host })
     }
 
-    /// Binds any port that is free here and for `is_free`. If it does not listen, it may overlap with others.
+    /// Binds a free port for which `is_free` returns true. A port that will not listen may overlap with others.
     pub(super) fn take_any(
         space: rdma_port_space,
         host: Host,
@@ -201,7 +202,7 @@ fn bound_ports(space: rdma_port_space) -> Vec<(u16, Host)> {
     String::from_utf8_lossy(&list).lines().filter_map(|line| read(line, &prefix)).collect()
 }
 
-/// Parses a line of the kernel's list. A connected socket is listed with the name of its listener, so it is ignored.
+/// Parses a line of the kernel's list. Connected sockets are listed under the name of their listener; they are ignored.
 pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
     const UNCONNECTED: &str = "01";
     let mut words = line.split_whitespace().skip(5);
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn port_is_bound_once() {
         let space = rdma_port_space(0xfff0);
         let free = Port::take_any(space, Host::Any4, true, |number| number % 2 == 1)

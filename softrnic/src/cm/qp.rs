@@ -27,7 +27,7 @@ pub(super) unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { create_basic(id, pd, qp_init_attr) })
 }
 
@@ -41,8 +41,8 @@ pub(super) unsafe fn create_basic(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's promise. The basic attributes are the first part of the extended ones; for the rest, zero is
-    // valid.
+    // SAFETY: guaranteed by the caller. The basic attributes are the first part of the extended ones; for the rest,
+    // zero is valid.
     unsafe {
         let mut extended: ibv_qp_init_attr_ex = mem::zeroed();
         (&raw mut extended).cast::<ibv_qp_init_attr>().write(attr.read());
@@ -60,7 +60,7 @@ pub(super) unsafe fn create_basic(
 ///
 /// As in C: the identifier is alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, qp_init_attr: *mut ibv_qp_init_attr_ex) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { create_any(id, &mut *qp_init_attr) })
 }
 
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, qp_init_attr: 
 unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     let has = |attr: &ibv_qp_init_attr_ex, what: mask| attr.comp_mask & what.0 != 0;
     world().id(id.addr())?;
-    // SAFETY: the caller's promise for all objects.
+    // SAFETY: guaranteed by the caller for all objects.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(Errno::INVALID);
@@ -116,7 +116,7 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
 ///
 /// As for `create_any`.
 unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise. A QP that is destroyed on failure was not shared.
+    // SAFETY: guaranteed by the caller. A QP that is destroyed on failure was not shared.
     unsafe {
         let qp = made(if attr.comp_mask == mask::IBV_QP_INIT_ATTR_PD.0 {
             create(attr.pd, ptr::from_mut(attr).cast())
@@ -141,7 +141,7 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*m
     }
 }
 
-/// Creates a completion queue with a channel for each side that has entries.
+/// Creates a completion queue and its channel for sends, receives or both: each side that has entries.
 ///
 /// # Safety
 ///
@@ -149,7 +149,7 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*m
 pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) -> Result<(), Errno> {
     let entries = |count: u32| c_int::try_from(count).map_err(|_| Errno::INVALID);
     let make = || -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if receives > 0 {
                 (*id).recv_cq_channel = made(create_comp_channel((*id).verbs))?;
@@ -164,7 +164,7 @@ pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) 
         }
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     make().inspect_err(|_| unsafe { destroy_cqs(id) })
 }
 
@@ -174,7 +174,7 @@ pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) 
 ///
 /// The identifier is alive, and nothing uses its completion queues.
 pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*id).qp_type == ibv_qp_type::IBV_QPT_XRC_RECV && !(*id).srq.is_null() {
             return;
@@ -203,7 +203,7 @@ pub(super) unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let qp = mem::replace(&mut (*id).qp, ptr::null_mut());
         if !qp.is_null() {

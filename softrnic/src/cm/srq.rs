@@ -25,7 +25,7 @@ pub(super) unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; for the extended attributes, zero is valid.
+    // SAFETY: guaranteed by the caller; for the extended attributes, zero is valid.
     unsafe {
         let mut extended: ibv_srq_init_attr_ex = mem::zeroed();
         (extended.srq_context, extended.attr) = ((*attr).srq_context, (*attr).attr);
@@ -45,7 +45,7 @@ pub(super) unsafe extern "C" fn create_srq(
 ///
 /// As in C: the identifier is alive, and the attributes are readable and writable.
 pub(super) unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     return_code(unsafe { create(id, &mut *attr) })
 }
 
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ib
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
     let has = |attr: &ibv_srq_init_attr_ex, what: part| attr.comp_mask & what.0 != 0;
     world().id(id.addr())?;
-    // SAFETY: the caller's promise for all objects.
+    // SAFETY: guaranteed by the caller for all objects.
     unsafe {
         if !has(attr, part::IBV_SRQ_INIT_ATTR_TYPE) || (*id).verbs.is_null() || !(*id).srq.is_null() {
             return Err(Errno::INVALID);
@@ -90,7 +90,7 @@ pub(super) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
     if world().id(id.addr()).is_err() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
         if !srq.is_null() {

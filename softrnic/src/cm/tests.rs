@@ -52,7 +52,7 @@ impl Side {
     /// Takes the next event, which must belong to this identifier; returns its type and status.
     fn next(&self) -> (event_type, i32) {
         let event = take(self.channel.addr(), true).unwrap_or_else(|errno| panic!("{errno:?}"));
-        // SAFETY: it was just taken.
+        // SAFETY: the event was just taken.
         let result = unsafe {
             assert_eq!((*event).id, self.id);
             ((*event).event, (*event).status)
@@ -83,7 +83,7 @@ impl Drop for Side {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn waiting_call_survives_the_destruction_of_its_channel() {
     let channel = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}")).addr();
     let waits = std::thread::spawn(move || take(channel, true).map(|event| event.addr()));
@@ -100,7 +100,7 @@ fn waiting_call_survives_the_destruction_of_its_channel() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn request_without_reply_times_out() {
     for state in [State::Connecting, State::Accepted] {
         let side = Side::new(state);
@@ -111,7 +111,7 @@ fn request_without_reply_times_out() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn disconnect_without_response_times_out() {
     let side = Side::new(State::Disconnecting);
     side.expire_deadline();
@@ -120,7 +120,7 @@ fn disconnect_without_response_times_out() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn ended_peer_has_disconnected() {
     let side = Side::new(State::Connected);
     assert!(rustix::net::shutdown(&side.peer, rustix::net::Shutdown::Both).is_ok());
@@ -129,7 +129,7 @@ fn ended_peer_has_disconnected() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn unexpected_packet_ends_the_connection() {
     for (state, kind) in [
         (State::Connected, Kind::Reply),
@@ -151,7 +151,7 @@ fn unexpected_packet_ends_the_connection() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn destroyed_identifier_notifies_its_peer() {
     for (state, kind) in [
         (State::Connecting, Kind::Reject),
@@ -170,7 +170,7 @@ fn destroyed_identifier_notifies_its_peer() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn request_to_a_full_backlog_times_out() {
     let side = Side::new(State::Connecting);
     {
@@ -183,7 +183,7 @@ fn request_to_a_full_backlog_times_out() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn port_of_a_connected_peer_is_retried_longer() {
     let address = SocketAddr::from(([127, 0, 0, 1], 9));
     let (peer, side) = (Side::new(State::Connected), Side::new(State::Connecting));
@@ -215,7 +215,7 @@ fn port_of_a_connected_peer_is_retried_longer() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn unbound_port_has_no_listener() {
     let socket = port::socket().unwrap_or_else(|errno| panic!("{errno:?}"));
     let found = port::connect(&socket, rdma_port_space(0xfff1), [127, 0, 0, 1].into(), 1);
@@ -232,7 +232,7 @@ fn unknown_objects_are_refused() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn failed_migration_changes_nothing() {
     let side = Side::new(State::Connected);
     let target = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}"));

@@ -121,10 +121,10 @@ pub(super) unsafe extern "C" fn init_qp_attr(
     qp_attr: *mut ibv_qp_attr,
     qp_attr_mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let state = unsafe { (*qp_attr).qp_state };
     let initialised = attributes(id, state).map(|(attr, bits)| {
-        // SAFETY: the caller's promise. The mask fits into an `int`.
+        // SAFETY: guaranteed by the caller. The mask fits into an `int`.
         unsafe {
             qp_attr.write(attr);
             qp_attr_mask.write(bits as c_int);
@@ -135,7 +135,8 @@ pub(super) unsafe extern "C" fn init_qp_attr(
 
 /// Changes a QP.
 fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
-    // SAFETY: the QP belongs to the identifier, and lives as long as it; no lock is held that the call could wait for.
+    // SAFETY: the QP belongs to the identifier, and lives as long as the identifier. The caller holds no lock for which
+    // the call could wait.
     checked(unsafe { modify_qp(qp, attr, bits as c_int) })
 }
 

@@ -68,7 +68,7 @@ impl CompletionQueue {
     /// Adds a completion; `is_solicited` means that the peer requested an event. Errors count as solicited.
     ///
     /// An overrun puts the queue into a permanent error state: it accepts no further completions, and releases the
-    /// slots of lost ones at once. Returns `false` if this completion is lost.
+    /// slots of lost completions at once. Returns `false` if this completion is lost.
     pub(crate) fn push(&self, mut completion: Completion, is_solicited: bool) -> bool {
         if self.clocks.device {
             completion.timestamp = clock::device();
@@ -77,7 +77,7 @@ impl CompletionQueue {
             completion.wall_clock = clock::wall();
         }
         let is_solicited = is_solicited || completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        // Events are reported after the lock is released, because the threads that they wake take the lock.
+        // Events are reported after the lock is released, because a thread that an event wakes takes the lock.
         match self.add(completion, is_solicited) {
             AddResult::Lost => return false,
             AddResult::Overrun => {

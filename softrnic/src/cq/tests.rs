@@ -161,10 +161,10 @@ fn event_is_raised_once_per_request() {
         assert_eq!(events.counts().0, usize::from(is_reported), "{asked:?} {status:?} {is_solicited}");
         if is_reported {
             queue.push(failed(1), true);
-            assert_eq!(events.counts().0, 1, "{asked:?}: it was one shot");
+            assert_eq!(events.counts().0, 1, "{asked:?}: the request was not one-shot");
         } else if !asked.is_empty() {
             queue.push(completion(1), true);
-            assert_eq!(events.counts().0, 1, "{asked:?}: it still waits");
+            assert_eq!(events.counts().0, 1, "{asked:?}: the request is no longer armed");
         }
     }
 }
@@ -204,7 +204,7 @@ fn queue_is_resized() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn only_requested_clocks_are_read() {
     for clocks in
         [(false, false), (true, false), (false, true), (true, true)].map(|(device, wall)| Clocks { device, wall })

@@ -17,9 +17,9 @@ const TARGETS: [(&str, Target); 6] = [
 ];
 
 #[test]
-#[cfg_attr(miri, ignore = "reads files, and makes sockets")]
+#[cfg_attr(miri, ignore = "reads files and opens sockets")]
 fn corpus_results_match_their_names() {
-    // A crate from a registry is not within the repository.
+    // The published crate is not inside the repository.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: this is not the repository");
     }

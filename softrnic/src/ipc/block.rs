@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Blocks are numbered from 1; the last one contains the multicast number.
+/// Blocks are numbered from 1 to this number. The next block would contain the multicast number.
 const BLOCKS: u32 = 4094;
-/// Number of consecutive used blocks after which all count as used.
+/// Number of consecutive used blocks after which [`claim`] gives up.
 const TRIES: u32 = 256;
 /// Backlog of a block's listener.
 const BACKLOG: i32 = 512;
@@ -24,7 +24,7 @@ pub(super) fn name(block: u32) -> String {
 ///
 /// # Errors
 ///
-/// All tries failed, or an error of the kernel.
+/// All tried blocks are in use, or the kernel reports an error.
 pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
     // A random start, so that a QP number of an earlier run is likely unused. Lossless: less than the number of blocks.
     let start = (RandomState::new().hash_one(0) % u64::from(BLOCKS)) as u32;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "makes sockets")]
+    #[cfg_attr(miri, ignore = "opens sockets")]
     fn block_has_one_owner_until_its_listener_closes() {
         let (first, listener) = claim().unwrap();
         let (second, _other) = claim().unwrap();

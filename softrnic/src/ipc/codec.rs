@@ -14,7 +14,7 @@ pub(super) const RESPONSE_WORDS: usize = 8;
 /// The words before a payload; a response uses only the first ones.
 pub(super) type Words = [u64; PART_WORDS];
 
-/// A protocol violation of the other process, with its description.
+/// A protocol violation by the other process, with its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 

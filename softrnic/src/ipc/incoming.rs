@@ -19,7 +19,7 @@ use crate::sys::descriptor::Descriptor;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of connections before the handshake.
 const MAX_PENDING: usize = 256;
-/// Limit of connections per call, so that floods by any user delay nothing else.
+/// Limit of connections per call, so that a flood of connections delays nothing else. Any user can connect.
 const ACCEPT_BATCH: usize = 64;
 
 /// Connections before the handshake.

@@ -13,8 +13,8 @@
 //! all data goes through shared memory, and the receiver copies and checks it. A process cannot access memory without
 //! its key. A malicious, stopped or killed process affects only requests that other processes have sent to it.
 //!
-//! A process of the same user can forge messages of another: QPs are identified by their numbers, PSNs and a random
-//! number each, not by their process. Such a process can also exhaust the sessions (`peers::MAX_SESSIONS`).
+//! A process can forge messages of another process of the same user: a QP is identified by its number, its PSN and a
+//! random number, not by its process. Such a process can also exhaust the sessions (`peers::MAX_SESSIONS`).
 //!
 //! The thread that detects an error logs it (crate `log`, mostly at level `debug`) while it holds locks. So a logger
 //! must not call verbs, nor wait for a thread that does.

@@ -32,8 +32,8 @@ impl Routes {
         Self(RwLock::new(BTreeMap::new()))
     }
 
-    /// Returns the session with the process of this block, opened if necessary; `None` if it is unreachable or this
-    /// process. Does not block.
+    /// Returns the session with the process of this block, and opens it if necessary. `None` if that process is
+    /// unreachable or is this one. Does not block.
     pub(super) fn find(&self, peers: &'static Peers, block: u32) -> Option<Arc<Session>> {
         if let Some(Route::Session(session)) = unpoisoned(self.0.read()).get(&block)
             && session.is_alive()

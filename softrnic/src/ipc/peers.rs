@@ -20,17 +20,18 @@ use crate::wire::transport::Deliver;
 
 /// Limit of sessions; more are refused.
 const MAX_SESSIONS: usize = 1024;
-/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. A smaller
-/// number may be the last polls after an event.
+/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. Fewer polls may
+/// be the last ones after an event.
 const POLLING_AFTER: u32 = 16;
 
-/// Number of consecutive empty polls of a thread before it yields. If more programs poll than there are cores, the
-/// program for which the thread waits may need its core.
+/// Number of consecutive empty polls of a thread before it yields. If more threads poll than there are cores, the
+/// sender of the awaited packet may need this core.
 const YIELD_AFTER: u32 = 64;
 
-/// Maximum time that messages wait for a thread with unprocessed responses. A thread holds a send queue for this long
-/// only if the program leaves a batch open (`ibv_wr_start`). Such a thread may itself wait for a message, so the time
-/// is limited. It is long because on a busy machine a thread may not run for a few tenths of a second.
+/// Maximum time that messages wait until earlier responses are processed. A response waits if another thread holds the
+/// send queue, which takes this long only if the program leaves a batch open (`ibv_wr_start`). The time is limited
+/// because that thread may itself wait for a message. It is long because on a busy machine a thread may not run for a
+/// few tenths of a second.
 const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -48,7 +49,7 @@ pub(crate) struct Peers {
     /// Whether a program has polled since the thread's last check.
     polled: AtomicBool,
     pub(super) sleeper: Sleeper,
-    /// The number of polls since then.
+    /// The number of empty polls since the thread was parked.
     polls: AtomicU32,
     /// Sorted by ID.
     sessions: RwLock<Vec<Arc<Session>>>,
@@ -57,7 +58,8 @@ pub(crate) struct Peers {
     reactor: OnceLock<Reactor>,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    /// QPs with unprocessed responses, whose send queue another thread holds, and when the last response arrived.
+    /// QPs with responses that wait for the thread that holds the send queue, and the arrival time of the last
+    /// response.
     unsettled: Mutex<Vec<(u32, Instant)>>,
     has_unsettled: AtomicBool,
 }

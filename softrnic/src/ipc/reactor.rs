@@ -27,20 +27,20 @@ use crate::sys::descriptor::Descriptor;
 const TICK: Duration = Duration::from_millis(1);
 /// How long the thread spins after serving a session, before it sleeps: a response may follow.
 const SPIN_TIME: Duration = Duration::from_micros(20);
-/// Within this time, a polling program receives a packet, unless the program is not running.
+/// Time within which a polling program receives a packet, unless the scheduler has suspended the program.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
-/// Shortest and longest time of forced wake-ups after unserved packets were found. The time doubles with each such
-/// check.
+/// Shortest and longest period of forced wake-ups after a check found unserved packets. The period doubles with each
+/// such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
-/// Pause of accepting connections after an error.
+/// Pause after an error, before connections are accepted again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The other end is closed.
 const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
 /// The ID of `wake`.
 pub(super) const WAKE: u64 = 0;
 
-/// The part that other threads use.
+/// The part of the thread's state that other threads use.
 #[derive(Debug)]
 pub(super) struct Reactor {
     epoll: Descriptor,
@@ -58,7 +58,7 @@ impl Reactor {
 
     /// Wakes the thread.
     pub(super) fn wake(&self) {
-        // It fails only if a wake-up is already pending.
+        // The write fails only if a wake-up is already pending.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 

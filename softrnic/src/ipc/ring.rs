@@ -53,19 +53,19 @@ impl Ring {
         self.shared.load(self.control + HEAD, Ordering::Acquire)
     }
 
-    /// Whether enough space for waiting QPs, a quarter of the ring, is free for a producer at `tail`. An invalid head
-    /// counts as space, so that the producer then detects it.
+    /// Whether a producer at `tail` has a quarter of the ring free, enough to wake waiting QPs. An invalid head counts
+    /// as free space, so that the producer continues and detects it.
     pub(super) fn has_space(&self, tail: u64) -> bool {
         let used = tail.wrapping_sub(self.head());
         used > self.size || self.size - used >= self.size / 4
     }
 
-    /// The free bytes for a producer at `tail`. An invalid head counts as space, as above.
+    /// The free bytes for a producer at `tail`. An invalid head counts as free space.
     pub(super) fn free(&self, tail: u64) -> u64 {
         self.size.checked_sub(tail.wrapping_sub(self.head())).unwrap_or(self.size)
     }
 
-    /// Consumer: requests a wake-up with the next record.
+    /// Consumer: requests a wake-up at the next record.
     pub(super) fn park(&self) {
         self.shared.store(self.control + PARKED, 1, Ordering::Relaxed);
     }
@@ -130,7 +130,7 @@ impl Ring {
         let start = self.place(cursor);
         let to_end = self.data + self.size as usize - start;
         let first = to_end.min(length as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match length as usize - first {
                 0 => [self.shared.segment(start, first), Segment::EMPTY],
@@ -151,7 +151,7 @@ fn record(words: usize, length: u32) -> u64 {
 pub(super) struct Producer {
     ring: Ring,
     tail: u64,
-    /// The last seen value.
+    /// The value last read from shared memory.
     head: u64,
 }
 
@@ -189,8 +189,8 @@ impl Producer {
             line.iter().zip(words).for_each(|(to, &word)| to.store(word, Ordering::Relaxed));
         }
         if length != 0 {
-            // SAFETY: the segments are dropped before this returns. The space belongs to this producer, whose lock the
-            // caller holds, and the consumer reads it only after the tail is stored.
+            // SAFETY: the segments are dropped before this function returns. The space belongs to this producer, whose
+            // lock the caller holds, and the consumer reads it only after the tail is stored.
             let to = unsafe { self.ring.pieces(self.tail + words.len() as u64 * 8, length) };
             let done = match payload {
                 Payload::Bytes(bytes) => write_bytes(bytes, &to),
@@ -205,7 +205,7 @@ impl Producer {
 
     #[inline]
     fn free_space(&self) -> Result<u64, NotPut> {
-        // A head beyond the tail makes this too large.
+        // If the head is beyond the tail, the difference wraps around and exceeds the size.
         let used = self.tail.wrapping_sub(self.head);
         self.ring.size.checked_sub(used).ok_or(NotPut::Malformed(Malformed("head outside of the ring")))
     }
@@ -218,7 +218,7 @@ pub(super) struct Consumer {
     /// The number of words of its records.
     words: usize,
     head: u64,
-    /// The last seen value.
+    /// The value last read from shared memory.
     tail: u64,
     /// The head that was published to the producer.
     freed: u64,
@@ -301,7 +301,7 @@ impl Consumer {
         self.head - self.freed
     }
 
-    /// Publishes the head to the producer. Returns whether it needs a wake-up.
+    /// Publishes the head to the producer. Returns whether the producer needs a wake-up.
     #[inline]
     pub(super) fn free(&mut self) -> bool {
         if self.unfreed() == 0 {

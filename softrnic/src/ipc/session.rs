@@ -28,8 +28,8 @@ pub(super) const SHARED: usize = DATA + 2 * RING;
 /// Limits of packets and bytes per call, for fairness between sessions.
 const PACKETS: usize = 64;
 const BYTES: u64 = 256 << 10;
-/// Bytes of a response ring that are reserved for the replies to one call's messages; read data does not use them. A
-/// message is received only if its reply fits. The factor two covers replies to reads, which may be sent at any time.
+/// Space in a response ring that the data of reads leaves free for the replies to one call's messages. A message is
+/// received only if its reply fits. The factor two covers replies to reads, which may be sent at any time.
 const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
 /// Maximum number of bytes that are read before their space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;
@@ -52,7 +52,7 @@ const OVER: u8 = 2;
 struct WaitQueue {
     /// The longest waiting QP is first.
     pairs: VecDeque<Weak<dyn Wake>>,
-    /// Their addresses, to detect duplicates.
+    /// The addresses of the waiting QPs, to detect duplicates.
     places: BTreeSet<usize>,
 }
 
@@ -63,7 +63,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first one, and returns whether others are left.
+    /// Takes the first QP, and returns whether others are left.
     fn pop(&mut self) -> (Option<Weak<dyn Wake>>, bool) {
         let pair = self.pairs.pop_front();
         if let Some(pair) = &pair {
@@ -87,10 +87,10 @@ pub(super) struct Session {
     receive: Mutex<Consumer>,
     /// The wake-up state of the session, with the QPs that wait for space.
     wakeup: Wakeup<WaitQueue>,
-    /// The head of the delivered packets.
+    /// The head after the last delivered packet.
     delivered: AtomicU64,
-    /// Whether replies lack space; if so, nothing is received until a quarter of the ring is free. The flag changes
-    /// under the lock of the waiting QPs, and is set only while `wakeup` requests a wake-up.
+    /// Whether space for replies is missing; if so, nothing is received until a quarter of the ring is free. The flag
+    /// changes under the lock of the waiting QPs, and is set only while `wakeup` requests a wake-up.
     lacks_space: AtomicBool,
 }
 
@@ -188,8 +188,8 @@ impl Session {
     /// Receives packets, unless the session is over. Returns whether any were received.
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
-    /// requests. If `is_patient`, nothing is received before these responses have completed their requests and replies
-    /// have space.
+    /// requests. If `is_patient`, receives nothing until these responses have completed their requests and there is
+    /// space for replies.
     fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
         let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
@@ -230,7 +230,7 @@ impl Session {
         consumer.head() != start
     }
 
-    /// Whether the replies to one call's packets fit. If not, this side is woken once they do.
+    /// Whether the replies to one call's packets fit. If not, requests a wake-up for the time when they do.
     #[inline]
     fn has_space_for_replies(&self) -> bool {
         if self.wakeup.has_free(REPLIES) {
@@ -315,8 +315,8 @@ impl Session {
     /// received. Called by the thread.
     pub(super) fn end(&self) {
         self.peers.settle();
-        // Waits until a concurrent receiver has finished. No other receiver follows, because a part received later
-        // would wait forever for the rest of its message.
+        // Waits until a concurrent receiver has finished. No other receiver may follow: a part received later would
+        // wait forever for the rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
         // The loop is bounded, even if the other process continues to send.
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);

@@ -32,8 +32,8 @@ pub(super) struct Shared {
     is_heap: bool,
 }
 
-// SAFETY: it is used through raw pointers and atomics only. Access by any thread is as valid as access by another
-// process.
+// SAFETY: the memory is used through raw pointers and atomics only. Access by any thread is as valid as access by
+// another process.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -50,7 +50,7 @@ impl Shared {
 
     /// Maps memory that another process has created.
     pub(super) fn accept(file: &OwnedFd, length: usize) -> Result<Self, Malformed> {
-        // Only memory files have seals. With its size fixed, no access can fault.
+        // Only memory files have seals. The seals fix the file's size, so no access can fault.
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Malformed("not a memory file"))?;
         if !seals.contains(SEALS) {
             return Err(Malformed("memory without seals"));
@@ -90,8 +90,8 @@ impl Shared {
     fn word(&self, offset: usize) -> &AtomicU64 {
         // Callers compute the offset from constants and masks, so a panic is a bug in softrnic.
         assert!(offset.is_multiple_of(8) && offset < self.length, "a word is within the shared memory");
-        // SAFETY: it is aligned and within the mapping, which exists as long as `self`. All other access uses atomics
-        // or happens in another process.
+        // SAFETY: the word is aligned and within the mapping, which exists as long as `self`. All other access uses
+        // atomics or happens in another process.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
@@ -128,8 +128,8 @@ impl Shared {
     pub(super) unsafe fn segment(&self, offset: usize, length: usize) -> Segment {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
         assert!(fits, "the bytes are within the shared memory");
-        // SAFETY: the bytes are within the mapping, and no references to them are created; the rest is the caller's
-        // promise.
+        // SAFETY: the bytes are within the mapping, and no references to them are created; the rest is guaranteed by
+        // the caller.
         unsafe { Segment::of_raw(self.start.as_ptr().add(offset), length) }
     }
 }
@@ -139,7 +139,7 @@ impl Drop for Shared {
         #[cfg(any(test, fuzzing))]
         if self.is_heap {
             let words = ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<u64>(), self.length.div_ceil(8));
-            // SAFETY: it came from this box, and has no other user.
+            // SAFETY: `words` came from a box of this type, and has no other user.
             drop(unsafe { Box::from_raw(words) });
             return;
         }
@@ -147,7 +147,7 @@ impl Drop for Shared {
         if self.generation != fork::generation() {
             return;
         }
-        // SAFETY: it was mapped with this length, and users hold a reference to `self`.
+        // SAFETY: the memory was mapped with this length, and its users hold a reference to `self`.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) } {
             log::error!("cannot unmap shared memory: {error}");
         }

@@ -30,8 +30,8 @@ pub(super) fn address(name: &str) -> Result<SocketAddrUnix, Errno> {
 /// The user of the other end when it connected or listened. A user from another user namespace appears as the overflow
 /// user.
 ///
-/// rustix is not used, because its process ID cannot be zero. The kernel reports zero for a process in another PID
-/// namespace.
+/// Uses libc: for a process in another PID namespace, the kernel reports process ID zero, which rustix cannot
+/// represent.
 fn user(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut credentials = MaybeUninit::<libc::ucred>::uninit();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

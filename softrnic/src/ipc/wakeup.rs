@@ -25,7 +25,7 @@ pub(super) enum Sleep {
 pub(super) struct Sleeper(pub(super) AtomicU8);
 
 impl Sleeper {
-    /// Whether it sleeps in this way, by the last seen value.
+    /// Whether the thread sleeps in this way; the answer may be outdated.
     #[inline]
     pub(super) fn sleeps(&self, sleep: Sleep) -> bool {
         self.0.load(Ordering::Relaxed) == sleep as u8
@@ -36,7 +36,7 @@ impl Sleeper {
     }
 
     /// For the thread: requests wake-ups from now on. `park` parks every session, and `is_ready` returns whether one of
-    /// them has work. `false` if there is work already.
+    /// them has work. Returns `false` if there is work already.
     pub(super) fn park(&self, sleep: Sleep, park: impl FnOnce(), is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(sleep as u8, Ordering::SeqCst);
         // A QP that starts to wait for space either sees that the thread is parked, or is seen by `park` of its
@@ -119,8 +119,8 @@ impl<W: Default> Wakeup<W> {
         add(&mut waiting);
         self.is_waited_for.store(true, Ordering::SeqCst);
         drop(waiting);
-        // Either this sees that the thread sleeps, or the thread sees the waiter before it sleeps. Either the consumer
-        // sees the request, or the caller's retry sees the space.
+        // Either this call sees that the thread sleeps, or the thread sees the waiter before it sleeps. Either the
+        // consumer sees the request, or the caller's retry sees the space.
         fence(Ordering::SeqCst);
         if sleeper.is_parked() {
             self.send.want_space();

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::usage::Usage;
 
-/// `struct ibv_pd`: a QP can use only memory regions of its own domain. Domains are equal if their numbers are.
+/// `struct ibv_pd`: a QP can use only memory regions of its own domain. Two domains are equal if their numbers are
+/// equal.
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u32,

@@ -14,7 +14,7 @@ pub(crate) struct Buffer {
     layout: Layout,
 }
 
-// SAFETY: it is heap memory that any thread may use, and only raw pointers to it are created.
+// SAFETY: any thread may use heap memory, and only raw pointers to this memory are created.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -47,7 +47,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and has no user left: users hold a reference to the buffer.
+        // SAFETY: the memory was allocated with this layout, and has no user left: users hold a reference to the
+        // buffer.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -69,7 +70,7 @@ impl Mapping {
     ///
     /// `EINVAL` if the file is too short; the errors of `mmap`.
     pub(crate) fn new(descriptor: c_int, offset: u64, length: usize, access: Access) -> Result<Self, Errno> {
-        // SAFETY: it changes the position of the file, which is meaningless for a dma-buf; the kernel checks the
+        // SAFETY: `lseek` changes the position of the file, which is meaningless for a dma-buf; the kernel checks the
         // descriptor.
         let size = unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
         if size < 0 {
@@ -134,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn mapping_covers_the_part_of_the_file() {
         // SAFETY: the name ends with a nul byte.
         let descriptor = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(descriptor >= 0);
-        // SAFETY: it was just opened, and this function alone owns it.
+        // SAFETY: the descriptor was just opened, and only this function owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         let size = 3 * page_size() as u64;
         file.set_len(size).unwrap();

@@ -4,8 +4,9 @@
 //! checks. It keeps its region in use, and deregistration waits for it.
 //!
 //! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
-//! request on it ends the program with `SIGSEGV`. A NIC would access pages that are no longer mapped in the process.
-//! The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the request.
+//! request on it ends the program with `SIGSEGV`. A NIC would access the pinned pages, which the process can no longer
+//! see. The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the
+//! request.
 //!
 //! As with a NIC, registered memory is read and written while the program runs. A concurrent access by the program is a
 //! data race.

@@ -16,7 +16,7 @@ use crate::wire::limits::{MAX_MR, MAX_MW};
 /// The memory of a region.
 #[derive(Clone, Debug)]
 pub(crate) enum Backing {
-    /// Memory of the process from this address on; GPU memory if the CUDA driver reports it.
+    /// Memory of the process from this address on, or GPU memory if the CUDA driver recognizes the address.
     Host(usize),
     /// Memory that the device owns: device memory, or a mapping of a dma-buf. It exists as long as `keep`.
     Own {
@@ -92,7 +92,7 @@ pub(crate) struct Change<'c> {
     pub(crate) access: Option<Access>,
 }
 
-/// Returns the access flags without those of the optional range, or `EINVAL` if they are inconsistent.
+/// Returns the access flags without the optional ones, or `EINVAL` if the flags are inconsistent.
 fn checked(access: Access) -> Result<Access, Errno> {
     const OPTIONAL: Access = rdma_mummy_sys::ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
     const ON_DEMAND: Access = rdma_mummy_sys::ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
@@ -199,7 +199,7 @@ impl Memory {
         if after.access & ZERO_BASED != 0 {
             after.iova = 0;
         } else if translation.is_none() && before.access & ZERO_BASED != 0 {
-            // After this, requests address the region by the program's addresses again.
+            // Without `IBV_ACCESS_ZERO_BASED`, requests use the program's addresses again.
             after.iova = match backing {
                 Backing::Host(address) | Backing::Own { address, .. } => *address as u64,
                 Backing::Null => 0,

@@ -25,7 +25,8 @@ pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Resul
         return Ok(Presence::Unknown);
     }
     let advice = if is_written { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: it faults pages in like an access, and has no effect that the program sees; the kernel checks the range.
+    // SAFETY: `madvise` faults pages in as an access would, with no effect visible to the program; the kernel checks
+    // the range.
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
     Ok(match result {
         0 => Presence::Mapped,
@@ -35,7 +36,7 @@ pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Resul
     })
 }
 
-/// The pages of the range.
+/// Extends a range to whole pages; returns its start and end.
 fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
     let page = page_size();
     let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)).ok_or(Errno::INVALID)?;
@@ -44,7 +45,7 @@ fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
 
 /// The size of a page.
 pub(crate) fn page_size() -> usize {
-    // SAFETY: it has no preconditions.
+    // SAFETY: `sysconf` has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn kernel_reports_the_same() {
         let page = page_size();
         let map = |protection| {

@@ -51,8 +51,8 @@ pub(super) struct Slot {
 }
 
 // SAFETY: `entry` is read by owners of a `Hold` and changed by the owner of the `Closed`. A `Closed` is created only
-// when no `Hold` exists, and no `Hold` is created while it exists. The pointers in it are plain values until an access
-// dereferences them.
+// when no `Hold` exists, and no `Hold` is created while it exists. The entry's pointers are plain values until an
+// access dereferences them.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -85,7 +85,7 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// It is called once for each slot.
+    /// The function is called once for each slot.
     pub(super) unsafe fn first(&'static self) -> Closed {
         Closed(self)
     }
@@ -106,7 +106,7 @@ impl Slot {
     }
 }
 
-/// Keeps an entry unchanged until it is dropped.
+/// A guard that keeps an entry open and unchanged until the guard is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     slot: &'static Slot,
@@ -154,7 +154,7 @@ impl Closed {
     }
 
     pub(super) fn entry(&self) -> Entry {
-        // SAFETY: no other thread reads or changes it while this exists.
+        // SAFETY: no other thread accesses the entry while this `Closed` exists.
         unsafe { *self.0.entry.get() }
     }
 

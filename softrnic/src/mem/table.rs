@@ -10,7 +10,7 @@ use crate::wire::limits::{MAX_MR, MAX_MW};
 
 /// Number of slots that are allocated together. They are never freed.
 const CHUNK: u32 = 256;
-/// Smaller for Miri, which visits all of them for each reference to the table.
+/// Number of chunks. Miri visits all of them for each reference to the table, so it gets fewer.
 const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
 /// Number of slots that rest before one is reused, so that an old key stays invalid for long.
 const REST: usize = 64;
@@ -41,7 +41,7 @@ impl Table {
         chunk.get((index % CHUNK) as usize)
     }
 
-    /// Takes a free slot, and gives it another key than its last one.
+    /// Takes a free slot, and replaces its last key.
     pub(super) fn take(&'static self) -> Option<Closed> {
         let mut free = unpoisoned(self.free.lock());
         let mut closed = match free.resting.len() {

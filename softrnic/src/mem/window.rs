@@ -18,7 +18,7 @@ pub(crate) struct Bind {
     /// The local key of the region.
     pub(crate) lkey: u32,
     pub(crate) address: u64,
-    /// Zero unbinds.
+    /// A length of zero unbinds the window.
     pub(crate) length: u64,
     pub(crate) access: u32,
 }
@@ -123,7 +123,7 @@ impl Memory {
             *binding = Binding::Unbound(closed);
             return Ok(());
         }
-        // Held until the end, which delays a concurrent deregistration until it sees `bound`.
+        // Held until the end, so that a concurrent deregistration waits, and then sees `bound`.
         let region = self.enter(bind.lkey)?;
         if region.kind != Kind::Region {
             return Err(Fault::Key);
@@ -161,8 +161,8 @@ impl Memory {
     }
 
     /// Invalidates a key, for a local request or for a peer's send with invalidate to the QP `number` in `domain`. Only
-    /// windows of type 2 can be invalidated, and only through the QP that bound them. It waits for current accesses by
-    /// this key, so the caller holds no segment of it.
+    /// windows of type 2 can be invalidated, and only through the QP that bound them. The call waits for current
+    /// accesses by this key, so the caller holds no segment of it.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Memory {
         let slot = self.table.find(rkey >> 8).ok_or(Fault::Key)?;
         let window = unpoisoned(slot.window.lock()).upgrade().ok_or(Fault::Key)?;
         let mut binding = unpoisoned(window.binding.lock());
-        // It may have changed since the first check. An entry is open only while the window is bound.
+        // The window may have changed since the first check. An entry is open only while the window is bound.
         let is_same = self.enter(rkey)?.kind == entry.kind;
         if !is_same || !matches!(*binding, Binding::Bound(_)) {
             return Err(Fault::Key);

@@ -47,7 +47,7 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) path: Option<Path>,
-    /// In bytes.
+    /// The path MTU in bytes.
     pub(crate) path_mtu: u32,
     pub(crate) destination_number: u32,
     /// The PSN of the next expected packet.
@@ -97,14 +97,14 @@ impl Attributes {
 pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) domain: Arc<Domain>,
-    /// `None` for the target of XRC.
+    /// `None` for an XRC target.
     pub(crate) send_queue: Option<Arc<CompletionQueue>>,
-    /// `None` for the initiator of XRC.
+    /// `None` for an XRC initiator.
     pub(crate) receive_queue: Option<Arc<CompletionQueue>>,
     pub(crate) receives: Arc<ReceiveQueue>,
     /// Whether `receives` is a shared receive queue.
     pub(crate) is_shared: bool,
-    /// The XRC domain of a target.
+    /// The XRC domain of an XRC target.
     pub(crate) xrc_domain: Option<Arc<Domain>>,
     pub(crate) max_send_wr: u32,
     pub(crate) max_send_sge: u32,
@@ -116,7 +116,7 @@ pub(crate) struct Parts {
 /// Asynchronous events of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PairEvent {
-    /// `IBV_EVENT_QP_FATAL`: its completion queue has lost one of its completions.
+    /// `IBV_EVENT_QP_FATAL`: the completion queue lost a completion of this QP.
     Fatal,
     /// `IBV_EVENT_QP_REQ_ERR`: the peer sent an invalid request.
     RequestError,

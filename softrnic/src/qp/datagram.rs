@@ -9,8 +9,7 @@ use crate::wire::packet::MULTICAST_NUMBER;
 /// Length of the header in front of the data in the receive buffer.
 pub(super) const HEADER_LENGTH: u64 = 40;
 
-/// Bytes that the length in the IP header includes in addition to the data and its padding: the UDP, base and datagram
-/// headers, and the ICRC.
+/// Bytes that the IP header's length counts besides the padded data: the UDP, base and datagram headers, and the ICRC.
 const OVERHEAD: u64 = 8 + 12 + 8 + 4;
 const IPV4_HEADER: u64 = 20;
 const IMMEDIATE: u64 = 4;
@@ -18,8 +17,8 @@ const UDP: u8 = 17;
 /// The hop limit if the path specifies none.
 const HOP_LIMIT: u8 = 64;
 
-/// Returns the Q_Key of a datagram. If the high bit of the request's Q_Key is set, it is the QP's own (InfiniBand
-/// specification, volume 1, section 10.2.5).
+/// Returns the Q_Key of a datagram. If the high bit of the request's Q_Key is set, the datagram carries the QP's own
+/// Q_Key (InfiniBand specification, volume 1, section 10.2.5).
 pub(super) fn key(given: u32, own: u32) -> u32 {
     if given & 0x8000_0000 == 0 { given } else { own }
 }
@@ -43,7 +42,7 @@ pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> R
     Reply::Done { original: 0 }
 }
 
-/// Builds the header in front of the data: the datagram's IPv6 header, or its IPv4 header in the last 20 bytes.
+/// Builds the header in front of the data: an IPv6 header, or an IPv4 header in the last 20 of the 40 bytes.
 pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     let immediate = if matches!(request.operation, Operation::SendImmediate { .. }) { IMMEDIATE } else { 0 };
     // Datagrams have at most 4096 bytes.

@@ -5,16 +5,18 @@
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering, TryLockError, fence};
 
-/// Requests a run, now or after the lock is released: `run` calls [`run`]. Returns whether it ran on this thread.
+/// Requests a run of the work: now, or after the holder of the lock releases it. The closure `run` calls [`run`].
+/// Returns whether the work ran on this thread.
 #[inline]
 pub(super) fn request(flag: &AtomicBool, run: impl FnOnce() -> bool) -> bool {
-    // A swap instead of a store: the thread that clears the flag sees the earlier writes of every thread that set it.
+    // A swap instead of a store, so that the thread that clears the flag sees the earlier writes of all threads that
+    // set it.
     flag.swap(true, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     run()
 }
 
-/// Releases the lock, and runs work that was requested in the meantime: `run` calls [`run`].
+/// Releases the lock, and runs work that was requested in the meantime. The closure `run` calls [`run`].
 #[inline]
 pub(super) fn unlock<T>(held: MutexGuard<'_, T>, run: impl FnOnce() -> bool) {
     drop(held);
@@ -33,7 +35,7 @@ pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&m
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return has_run,
         };
-        // A swap instead of a store: it sees the earlier writes of the thread that set the flag.
+        // A swap instead of a store, so that this thread sees the earlier writes of the thread that set the flag.
         flag.swap(false, Ordering::SeqCst);
         work(&mut held);
         drop(held);

@@ -6,14 +6,15 @@
 //! thread sets a flag, and runs the work if `try_lock` succeeds; otherwise the holder of the lock runs the work after
 //! unlocking.
 //!
-//! When the post of a request to a peer of the same process returns, the request was executed and its completion is
-//! queued, unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with
-//! several in flight. Its responses arrive later in the inbox, whose lock is below all others. Congestion and
-//! reordering do not occur. A message takes as many PSNs as on a wire.
+//! A post of a request to a peer in the same process executes the request and queues its completion before it returns,
+//! unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with several in
+//! flight. Its responses arrive later in the inbox, whose lock is the innermost. Congestion and reordering do not
+//! occur. A message takes as many PSNs as on a wire.
 //!
-//! A send completes before the peer's response to it is received, also between processes. There are two exceptions: an
-//! earlier read is in flight on the same QP, or another thread keeps a batch open for more than 1 s
-//! (`ipc::peers::MAX_UNSETTLED`). Between QPs of one process, another thread may receive the response first.
+//! If a peer answers a send with a message, the program sees the completion of its send before it receives the answer,
+//! also between processes. There are two exceptions: an earlier read is in flight on the same QP, or another thread
+//! keeps a batch open for more than 1 s (`ipc::peers::MAX_UNSETTLED`). Between QPs of one process, another thread may
+//! receive the answer first.
 //!
 //! | file | contents |
 //! |---|---|
@@ -80,12 +81,13 @@ pub(crate) struct QueuePair {
     number: u32,
     /// The PSN of the next request, as counted by the requester.
     sq_psn: AtomicU32,
-    /// A [`State`]. A change to an error state requires either lock, any other change both.
+    /// A [`State`]. A thread that changes it to an error state holds the requester's or the responder's lock; for any
+    /// other change, it holds both.
     state: AtomicU8,
     is_closed: AtomicBool,
     /// Whether the requester must run.
     deferred: AtomicBool,
-    /// [`REPLIES`] if the inbox has replies, [`ALARM`] if the time must be checked.
+    /// The bits [`REPLIES`] and [`ALARM`].
     pending: AtomicU8,
     /// Whether the QP is in SQD with unfinished requests.
     is_draining: AtomicBool,
@@ -94,7 +96,7 @@ pub(crate) struct QueuePair {
     this: Weak<Self>,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
-    /// The lock of the inbox is below all other locks.
+    /// The innermost lock.
     inbox: Mutex<Inbox>,
     stream: Stream,
 }
@@ -152,7 +154,7 @@ impl QueuePair {
     /// Moves the QP to `to` with these attributes, which the caller has checked against the state `from`. A move to the
     /// error state flushes all queues; a move to RESET clears them. `EINVAL` if the state is no longer `from`.
     ///
-    /// PSNs are adopted on the transitions that set them: to RTR, and from there to RTS.
+    /// The transition to RTR sets the receive PSN, and the transition from RTR to RTS the send PSN.
     ///
     /// A move to the error state first completes what has already arrived: a peer may disconnect after its last
     /// message, and the program then moves this QP to the error state.
@@ -164,7 +166,7 @@ impl QueuePair {
         if to == State::Error && !self.is_closed() {
             requester.settle(self);
         }
-        // A response or a message may already have moved it to the error state.
+        // A response or a message may already have moved the QP to the error state.
         let from = if to == State::Error && self.state() == to { to } else { from };
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() != from || self.is_closed() {
@@ -274,7 +276,7 @@ impl QueuePair {
         }
     }
 
-    /// Releases a shared receive queue of XRC that is being destroyed. Messages no longer find it.
+    /// Releases an XRC shared receive queue that is being destroyed. Messages no longer find it.
     pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
         unpoisoned(self.responder.lock()).release(queue);
     }
@@ -307,9 +309,9 @@ impl QueuePair {
         self.run_requester()
     }
 
-    /// Closes the QP. Afterwards no thread uses its memory, and it completes nothing more. Earlier completions stay in
-    /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on it:
-    /// it polls completions after it has destroyed the QP. The caller has no open batch.
+    /// Closes the QP. Afterwards no thread uses the QP's memory, and no request completes. Earlier completions stay in
+    /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on
+    /// this: it polls the completions of QPs that it has destroyed. The caller has no open batch.
     ///
     /// Datagrams that no poll has fetched are dropped: no peer waits for them, and UCX unmaps the memory of a QP's
     /// receives before it destroys the QP.
@@ -318,9 +320,9 @@ impl QueuePair {
             self.settle();
         }
         {
-            // The end of the stream waits for the lock, and then flushes nothing.
+            // `stream_ended` waits for this lock, and then flushes nothing, because the QP is closed.
             let _requester = unpoisoned(self.requester.lock());
-            // This comes first, so that later messages of the peer are not reported as errors.
+            // The stream ends before the QP closes, so that later messages of the peer are not reported as errors.
             self.stream.end();
             self.is_closed.store(true, Ordering::SeqCst);
         }
@@ -343,21 +345,21 @@ impl QueuePair {
         }
     }
 
-    /// Moves to the error state. The caller holds the requester's or the responder's lock.
+    /// Moves the QP to the error state. The caller holds the requester's or the responder's lock.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
         self.stream.end();
     }
 
-    /// Moves to the error state because of a message from the peer. On a stream, the refusal is sent after the
+    /// Moves the QP to the error state because of a message from the peer. On a stream, the refusal is sent after the
     /// responses to earlier messages, and ends the stream.
     fn fail_by_refusal(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
     }
 
-    /// Moves to the error state after its completion queue has lost a completion, and raises `IBV_EVENT_QP_FATAL`. The
-    /// caller holds the requester's or the responder's lock. Returns whether the state has changed; then the QP must be
-    /// flushed.
+    /// Moves the QP to the error state after the completion queue lost one of its completions, and raises
+    /// `IBV_EVENT_QP_FATAL`. The caller holds the requester's or the responder's lock. If it returns true, the state
+    /// has changed, and the caller must flush the QP.
     #[cold]
     fn break_down(&self) -> bool {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
@@ -368,9 +370,10 @@ impl QueuePair {
         has_changed
     }
 
-    /// Moves to the send queue's error state, unless it is in the error state. The caller holds the requester's lock.
+    /// Moves the QP to the send queue's error state, unless it is in the error state. The caller holds the requester's
+    /// lock.
     fn fail_sending(&self) {
-        // Only errors of the responder change it concurrently, and these take precedence.
+        // Meanwhile, only errors of the responder can change the state; they take precedence.
         for from in [State::ReadyToSend, State::SendQueueDrain] {
             let to = State::SendQueueError as u8;
             let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);

@@ -14,7 +14,7 @@ use crate::wire::message::Refusal;
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Carrier;
 
-/// The carrier, from the connection until RESET or the destruction of the QP. Locked below the locks of the QP.
+/// The carrier, from the connection until RESET or the destruction of the QP. Its lock is taken after the QP's locks.
 #[derive(Debug, Default)]
 pub(super) struct Stream(Mutex<Option<Arc<dyn Carrier>>>);
 

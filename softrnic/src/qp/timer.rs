@@ -164,7 +164,7 @@ fn begin() -> io::Result<()> {
         .map(drop)
 }
 
-/// The thread's main loop. It never ends, because the process may need it again.
+/// The thread's main loop. It never ends, because the process may need the thread again.
 fn wait() {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());

@@ -38,7 +38,7 @@ impl Ring {
         self.waiting.pop_front()
     }
 
-    /// Returns an unused receive. It may exceed the capacity by one, if its slot was reused in the meantime.
+    /// Returns an unused receive. If a post has reused its slot in the meantime, the queue exceeds its capacity by one.
     pub(super) fn give_back(&mut self, work: ReceiveWork) {
         self.waiting.push_front(work);
     }
@@ -58,7 +58,7 @@ impl Ring {
         self.limit
     }
 
-    /// Whether fewer receives are queued than the limit; it disarms the limit then.
+    /// Whether fewer receives are queued than the limit. If so, disarms the limit.
     pub(super) fn is_below_limit(&mut self) -> bool {
         let is_below = self.waiting.len() < self.limit as usize;
         if is_below {

@@ -97,7 +97,7 @@ fn read() -> Option<Vec<Reported>> {
         reported.extend(unsafe { parse_entry(entry) });
         next = entry.ifa_next;
     }
-    // SAFETY: it came from `getifaddrs` and is not used afterwards.
+    // SAFETY: the list came from `getifaddrs`, and is no longer used.
     unsafe { libc::freeifaddrs(first) };
     Some(reported)
 }
@@ -112,7 +112,8 @@ unsafe fn parse_entry(entry: &libc::ifaddrs) -> Option<Reported> {
     if entry.ifa_addr.is_null() || !has(libc::IFF_UP) {
         return None;
     }
-    // SAFETY: it is not null. Every address starts with its family, and has at least the size of the type read for it.
+    // SAFETY: `address` is not null. Every address starts with its family, and has at least the size of the type read
+    // for it.
     let octets = unsafe {
         match i32::from((*entry.ifa_addr).sa_family) {
             libc::AF_INET => {
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn kernel_reports_the_loopback_interface() {
         let first = all()[0];
         assert_eq!(first, Address { ip: LOOPBACK, interface_index: LOOPBACK_INDEX });

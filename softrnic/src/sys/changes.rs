@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn take_returns_false_without_changes() {
         let Some(changes) = Changes::new() else { return };
         changes.take();

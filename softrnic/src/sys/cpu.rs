@@ -21,7 +21,7 @@ pub(crate) fn prefetch<T>(start: *const T, bytes: usize) {
 #[inline]
 fn line(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint without visible reads, which ignores invalid addresses.
+    // SAFETY: a prefetch is a hint: it has no visible effect, and the processor ignores invalid addresses.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
@@ -68,7 +68,7 @@ fn names() -> Option<(Name, Option<Name>)> {
     const FEATURES: u32 = 1;
     const HAS_HYPERVISOR: u32 = 1 << 31;
     const HYPERVISOR: u32 = 0x4000_0000;
-    // Newer compilers declare it as a safe function.
+    // Newer compilers declare `__cpuid` as a safe function.
     let ask: unsafe fn(u32) -> CpuidResult = __cpuid;
     // SAFETY: all processors of this architecture have the instruction.
     let leaf = |leaf| unsafe { ask(leaf) };

@@ -55,13 +55,13 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // A child has closed it, and its number may have been reused.
+        // In a child, the descriptor is closed already, and its number may have been reused.
         if self.generation != fork::generation() {
             return;
         }
         let _hold = gate::hold();
         OPEN[self.place].store(0, Ordering::Relaxed);
-        // SAFETY: it is not used afterwards. `rustix::io::close` is no cancellation point, unlike libc's.
+        // SAFETY: the descriptor is no longer used. `rustix::io::close` is no cancellation point, unlike libc's.
         unsafe { rustix::io::close(self.descriptor.as_raw_fd()) };
     }
 }

@@ -69,7 +69,7 @@ impl<T> PerProcess<T> {
     fn of(&'static self, generation: u32) -> &'static T {
         let mut known = self.later.load(Ordering::Acquire);
         loop {
-            // SAFETY: it is null, or came from `Box::into_raw` below and is never freed.
+            // SAFETY: `known` is null, or came from `Box::into_raw` below and is never freed.
             if let Some(later) = unsafe { known.as_ref() }
                 && later.generation == generation
             {
@@ -77,7 +77,7 @@ impl<T> PerProcess<T> {
             }
             let new = Box::into_raw(Box::new(Later { generation, value: (self.make)() }));
             match self.later.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
-                // SAFETY: it is on the heap and never freed.
+                // SAFETY: `new` is on the heap and never freed.
                 Ok(_) => return unsafe { &(*new).value },
                 Err(other) => {
                     known = other;

@@ -13,7 +13,7 @@ impl Guard {
     /// Begins a use; `None` during and after the run-down.
     #[inline]
     pub(crate) fn enter(rundown: &'static Rundown) -> Option<Self> {
-        // The guard is created only after `enter` succeeds, because dropping it leaves.
+        // The guard is created only after `enter` succeeds, because dropping a guard ends a use.
         rundown.enter(waiting).then(|| Self(rundown))
     }
 }
@@ -32,7 +32,7 @@ impl Drop for Guard {
     }
 }
 
-/// Refuses new uses and waits for the rest. `false` if another thread has already run it down.
+/// Refuses new uses and waits for the rest. Returns `false` if the object is already run down.
 pub(crate) fn run_down(rundown: &'static Rundown) -> bool {
     rundown.close(waiting)
 }

@@ -26,7 +26,7 @@ impl Rundown {
         Self(AtomicU64::new(CLOSED))
     }
 
-    /// Adds a user unless it is closed. The user sees all writes made before it was opened.
+    /// Adds a user unless the object is closed. The user sees all writes made before the object was opened.
     #[inline]
     pub(crate) fn enter<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         let before = self.0.fetch_add(1, Ordering::Acquire);
@@ -37,7 +37,7 @@ impl Rundown {
         true
     }
 
-    /// Adds another use for a current user. It succeeds during a run-down too, which waits for this user anyway.
+    /// Adds another use for a current user. Succeeds even during a run-down, which waits for this user anyway.
     pub(crate) fn enter_again(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -50,7 +50,7 @@ impl Rundown {
         }
     }
 
-    /// Refuses new users and waits for the rest. `false` if it is already closed.
+    /// Refuses new users and waits for the rest. Returns `false` if the object is already closed.
     pub(crate) fn close<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         if self.0.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return false;

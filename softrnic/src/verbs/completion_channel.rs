@@ -32,7 +32,7 @@ pub(crate) struct CompletionChannel {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_comp_channel`.
+// SAFETY: a `CompletionChannel` starts with an `ibv_comp_channel`.
 unsafe impl Object for CompletionChannel {
     type C = ibv_comp_channel;
 }
@@ -61,7 +61,7 @@ impl CompletionEvents for ChannelEvents {
 
 /// `ibv_create_comp_channel(context)`: null and errno if no descriptor is available.
 pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    // SAFETY: C's promise: the context is open.
+    // SAFETY: required by the C API: the context is open.
     let owner = unsafe { Context::of(context) };
     let events = match EventFdQueue::new() {
         Ok(events) => Arc::new(events),
@@ -73,11 +73,11 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
 
 /// `ibv_destroy_comp_channel(channel)`: `EBUSY` while completion queues use it.
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: C's promise: the channel is alive.
+    // SAFETY: required by the C API: the channel is alive.
     if unsafe { CompletionChannel::of(channel) }.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: C's promise: it is no longer used.
+    // SAFETY: required by the C API: it is no longer used.
     drop(unsafe { CompletionChannel::from_c(channel) });
     0
 }
@@ -88,11 +88,11 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: C's promise: the channel is alive.
+    // SAFETY: required by the C API: the channel is alive.
     let channel = unsafe { CompletionChannel::of(channel) };
     let taken = channel.events.take(|Completed(queue)| {
-        // SAFETY: the destruction of a queue first removes its events, and waits here for the lock. If an event is
-        // counted, it waits for its acknowledgement.
+        // SAFETY: the queue exists. Its destruction removes its events, which requires the lock that is held here, and
+        // then waits until each counted event is acknowledged.
         unsafe { Queue::of(queue) }.count_event();
         queue
     });
@@ -110,6 +110,6 @@ pub(crate) unsafe extern "C" fn get_cq_event(
 
 /// `ibv_ack_cq_events(cq, nevents)`.
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: C's promise: the queue is alive. Its destruction waits for these acknowledgements.
+    // SAFETY: required by the C API: the queue is alive. Its destruction waits for these acknowledgements.
     unsafe { Queue::acknowledgements(cq).add(nevents) };
 }

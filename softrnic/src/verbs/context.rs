@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
     /// Objects of the context, which cannot be closed before they are destroyed.
     pub(crate) usage: Usage,
-    /// The generation of the process that opened it.
+    /// The generation of the process that opened the context.
     pub(crate) generation: u32,
     /// The next handle of an object.
     pub(crate) handles: AtomicU32,
@@ -46,7 +46,7 @@ impl Context {
     ///
     /// This provider opened `context`, which is not closed during the lifetime of the reference.
     pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
-        // SAFETY: the caller's promise: it is the part of a `Context` at this offset.
+        // SAFETY: guaranteed by the caller: the pointer is that of a `Context`'s part at this offset.
         unsafe { &*start(context) }
     }
 
@@ -58,8 +58,8 @@ impl Context {
     fn open(device: *mut ibv_device) -> Result<Self, Errno> {
         let events = Arc::new(EventFdQueue::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
-        // SAFETY: the struct consists of numbers, nullable pointers and a mutex; zero is valid for each, and an
-        // unlocked mutex.
+        // SAFETY: the struct consists of numbers, nullable pointers and a mutex; zero is valid for each. A zeroed mutex
+        // is unlocked.
         let mut verbs: verbs_context = unsafe { mem::zeroed() };
         verbs.sz = size_of::<verbs_context>();
         table::fill(&mut verbs);
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     match Context::open(device) {
         Ok(context) => {
             let context = Box::into_raw(Box::new(context));
-            // SAFETY: it is on the heap now.
+            // SAFETY: `context` is on the heap.
             unsafe { &raw mut (*context).verbs.context }
         }
         Err(errno) => failure::null(errno),

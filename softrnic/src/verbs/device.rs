@@ -31,7 +31,7 @@ pub(crate) struct Device {
 
 // SAFETY: the C struct is written before it is shared, except for the mark of its provider, which is atomic.
 unsafe impl Sync for Device {}
-// SAFETY: it is not bound to a thread.
+// SAFETY: a device is not bound to a thread.
 unsafe impl Send for Device {}
 
 static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
@@ -61,7 +61,7 @@ impl Device {
     ///
     /// The device belongs to this provider.
     pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
-        // SAFETY: the caller's promise: it is at the start of a `Device`, which is never freed.
+        // SAFETY: guaranteed by the caller: the pointer is the start of a `Device`, which is never freed.
         unsafe { &*device.cast::<Self>() }
     }
 
@@ -71,9 +71,9 @@ impl Device {
     ///
     /// The context and its device are null or belong to this provider.
     pub(crate) unsafe fn iwarp_of(context: *mut ibv_context) -> Option<&'static Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { context.as_ref() }.map(|context| context.device).filter(|device| !device.is_null())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
     }
 
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut
     let devices = all();
     let list: Box<[_]> = devices.iter().map(|device| device.as_c()).chain([ptr::null_mut()]).collect();
     if !num_devices.is_null() {
-        // SAFETY: it is writable unless null. The builder's limit is far below `c_int::MAX`.
+        // SAFETY: `num_devices` is writable unless null. The builder's limit is far below `c_int::MAX`.
         unsafe { num_devices.write(devices.len() as c_int) };
     }
     Box::into_raw(list).cast()
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
     }
     // Every list contains all registered devices and a null pointer.
     let list = ptr::slice_from_raw_parts_mut(list, all().len() + 1);
-    // SAFETY: it came from `get_device_list` with this length, and is freed once.
+    // SAFETY: the list came from `get_device_list` with this length, and is freed once.
     drop(unsafe { Box::from_raw(list) });
 }
 

@@ -1,5 +1,5 @@
-//! `struct ibv_dm`: device memory, which is host memory of this process. Two processes that open the device access each
-//! other's through regions only.
+//! `struct ibv_dm`: device memory, which is host memory of this process. Another process can access it only through a
+//! region.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -29,7 +29,7 @@ pub(crate) struct DeviceMemory {
     uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_dm`.
+// SAFETY: a `DeviceMemory` starts with an `ibv_dm`.
 unsafe impl Object for DeviceMemory {
     type C = ibv_dm;
 }
@@ -67,7 +67,7 @@ impl DeviceMemory {
 pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buffer>) -> *mut ibv_dm {
     let (to, from) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
     let c = ibv_dm { context, memcpy_to_dm: to, memcpy_from_dm: from, comp_mask: 0, handle };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let uses = vec![unsafe { Context::of(context) }.usage.begin()];
     DeviceMemory { c, buffer, usage: Usage::default(), uses }.into_c()
 }
@@ -78,7 +78,7 @@ pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buf
 ///
 /// `context` is alive, and `attr` is readable.
 pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (owner, attr) = unsafe { (Context::of(context), ptr::read(attr)) };
     if attr.comp_mask != 0 {
         return failure::null(Errno::INVALID);
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
             let handle = owner.handle();
             let buffer = Arc::new(buffer);
             owner.exports.enter_memory(handle, &buffer);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { new(context, handle, buffer) }
         }
         Err(errno) => failure::null(errno),
@@ -108,12 +108,12 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
 ///
 /// `dm` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let memory = unsafe { DeviceMemory::of(dm) };
     if memory.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise: this was the last use; the object has kept its context open.
+    // SAFETY: guaranteed by the caller: this was the last use; the object has kept its context open.
     unsafe {
         Context::of(memory.c.context).exports.leave_memory(memory.c.handle);
         drop(DeviceMemory::from_c(dm).uses);
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let memory = unsafe { DeviceMemory::of(dm) };
     if access & ibv_access_flags::IBV_ACCESS_ZERO_BASED.0 == 0 {
         return failure::null(Errno::INVALID);
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
                 access,
                 more: vec![memory.usage.begin()],
             };
-            // SAFETY: the caller's promise; the region keeps the memory allocated.
+            // SAFETY: guaranteed by the caller; the region keeps the memory allocated.
             unsafe { memory_region::make(pd, parts) }
         }
         Err(errno) => failure::null(errno),
@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 ///
 /// `dm` is alive, and `host` is readable for `length` bytes.
 unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_void, length: usize) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if is_inherited((*dm).context) {
             return failure::code(Errno::IO);
@@ -178,7 +178,7 @@ unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_v
 ///
 /// `dm` is alive, and `host` is writable for `length` bytes.
 unsafe extern "C" fn memcpy_from_dm(host: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if is_inherited((*dm).context) {
             return failure::code(Errno::IO);

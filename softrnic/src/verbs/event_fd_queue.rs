@@ -12,8 +12,8 @@ use crate::sys::changes::Changes;
 use crate::sys::errno::Errno;
 use crate::sys::{signals, unpoisoned};
 
-/// A queue with an eventfd. Each new event writes to the eventfd, which wakes edge-triggered waiters too. It is read
-/// when the queue becomes empty.
+/// A queue with an eventfd. Each event is written to the eventfd, so that edge-triggered waiters wake too. The eventfd
+/// is read when the queue becomes empty.
 ///
 /// System calls bypass libc, whose functions are cancellation points. `pthread_cancel` cannot unwind Rust functions,
 /// and must not unwind a thread that holds a lock. A cancelled thread therefore waits until there is an event, or a
@@ -39,7 +39,7 @@ struct Watch<T> {
 }
 
 impl<T> EventFdQueue<T> {
-    /// Creates an empty queue. Like the kernel's, its descriptor blocks until the program changes it.
+    /// Creates an empty queue. As in the kernel, its descriptor is in blocking mode until the program changes the mode.
     ///
     /// # Errors
     ///
@@ -148,7 +148,8 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Makes the descriptor unreadable; the caller holds the lock. Never blocks, even if the program has read it.
+    /// Makes the descriptor unreadable; the caller holds the lock. Never blocks, even if the program has read the
+    /// descriptor.
     fn clear(&self) {
         // Miri does not support poll(2).
         if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), Some(&NO_TIME)), Ok(true)) {
@@ -170,7 +171,7 @@ impl<T> EventFdQueue<T> {
     }
 }
 
-/// Creates a descriptor that is readable while one of these is.
+/// Creates a descriptor that is readable while any of `descriptors` is readable.
 fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
     // SAFETY: takes plain numbers.
     let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -195,7 +196,7 @@ fn poll(descriptor: BorrowedFd<'_>, time: Option<&Timespec>) -> Result<bool, Err
     rustix::event::poll(&mut poll, time).map_err(|errno| Errno(errno.raw_os_error()))?;
     let found = poll[0].revents();
     if found.intersects(PollFlags::NVAL | PollFlags::ERR) {
-        // The program has closed it.
+        // The program has closed the descriptor.
         return Err(Errno(libc::EBADF));
     }
     Ok(found.contains(PollFlags::IN))
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn events_keep_their_order_and_make_the_descriptor_readable() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         // SAFETY: takes plain numbers.
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn empty_nonblocking_queue_fails_with_eagain() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         set_nonblocking(&event_fd_queue);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn each_event_wakes_one_thread() {
         const EACH: usize = 500;
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn each_event_wakes_edge_triggered_waiters() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         // SAFETY: takes plain numbers, and returns a new descriptor that this test alone owns.
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn events_can_be_removed() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         set_nonblocking(&event_fd_queue);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn program_may_read_the_descriptor_itself() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let read = || {
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn signal_ends_the_wait() {
         extern "C" fn nothing(_: libc::c_int) {}
         let handler: extern "C" fn(libc::c_int) = nothing;

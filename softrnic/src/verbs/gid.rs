@@ -58,7 +58,7 @@ fn table() -> Vec<Option<Address>> {
 ///
 /// The context is null, for a RoCE device, or belongs to this provider.
 unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv_gid_type, c_uint) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { Device::iwarp_of(context) } {
         Some(device) => {
             let address = Address { ip: device.iwarp_gid().0.into(), interface_index: 0 };
@@ -168,7 +168,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         return refused(Errno::INVALID);
     }
     for (place, (index, address)) in filled.enumerate() {
-        // SAFETY: the program provides space for `max_entries` of its size, and there are no more.
+        // SAFETY: the program provides space for `max_entries` of its size, and the table has no more.
         unsafe {
             put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address, kind))
         };
@@ -192,7 +192,7 @@ fn c_entry(index: u32, address: Address, kind: ibv_gid_type) -> ibv_gid_entry {
 ///
 /// `size` bytes are writable at `to`.
 unsafe fn put(to: *mut u8, size: usize, entry: &ibv_gid_entry) {
-    // SAFETY: the caller's promise; it reads at most the entry, which has no padding.
+    // SAFETY: guaranteed by the caller; the copy reads at most the entry, which has no padding.
     unsafe {
         to.write_bytes(0, size);
         to.copy_from_nonoverlapping(std::ptr::from_ref(entry).cast(), size.min(size_of::<ibv_gid_entry>()));

@@ -2,8 +2,8 @@
 //! neither use nor destroy these objects.
 //!
 //! `table` contains the functions of this file, which check the object and call the function of the same name.
-//! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Those of an extended
-//! completion queue check once, when a poll begins: a poll begun before a fork continues in the parent only.
+//! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Functions of an extended
+//! completion queue check only when a poll begins: a poll that began before a fork continues in the parent only.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -22,7 +22,7 @@ use crate::sys::fork;
 #[inline]
 pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
     let generation = fork::generation();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     generation != 0 && unsafe { Context::of(context) }.generation != generation
 }
 
@@ -48,7 +48,7 @@ macro_rules! owned {
         impl Owned for *mut $Object {
             #[inline]
             unsafe fn context(self) -> *mut ibv_context {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (*self).context }
             }
         }
@@ -67,16 +67,16 @@ fn negative(errno: Errno) -> isize {
     -(code(errno) as isize)
 }
 
-/// Declares the functions, each with its failure.
+/// Declares the functions, each with its return value on failure.
 macro_rules! guarded {
     ($($fail:ident: $module:ident::$name:ident($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*) $(-> $Return:ty)?;)*) => {$(
         #[inline]
         pub(super) unsafe extern "C" fn $name($first: $First $(, $arg: $Arg)*) $(-> $Return)? {
-            // SAFETY: the caller's promise: the object is alive.
+            // SAFETY: guaranteed by the caller: the object is alive.
             if unsafe { is_inherited($first.context()) } {
                 return $fail(Errno::IO);
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { super::$module::$name($first $(, $arg)*) }
         }
     )*};
@@ -169,14 +169,14 @@ macro_rules! guarded_lists {
             wr: *mut $Request,
             bad_wr: *mut *mut $Request,
         ) -> c_int {
-            // SAFETY: the caller's promise: the object is alive, and `bad_wr` is writable.
+            // SAFETY: guaranteed by the caller: the object is alive, and `bad_wr` is writable.
             unsafe {
                 if is_inherited(object.context()) {
                     bad_wr.write(wr);
                     return code(Errno::IO);
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { super::$module::$name(object, wr, bad_wr) }
         }
     )*};

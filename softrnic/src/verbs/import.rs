@@ -69,7 +69,7 @@ impl Exports {
 ///
 /// As in C: the domain is alive.
 pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    // SAFETY: the caller's promise; the context of a domain that is alive is open.
+    // SAFETY: guaranteed by the caller; the context of a domain that is alive is open.
     let (domain, open) = unsafe { (ProtectionDomain::of(pd), Context::of((*pd).context)) };
     let Some((region, Exported { length, lkey, rkey, .. })) = open.exports.region(handle) else {
         return failure::null(NO_SUCH);
@@ -82,9 +82,9 @@ pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut 
 ///
 /// # Safety
 ///
-/// As in C: it was imported, and is no longer used.
+/// As in C: the object was imported, and is no longer used.
 pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { MemoryRegion::from_c(mr) });
 }
 
@@ -94,9 +94,9 @@ pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 ///
 /// As in C: the context is open.
 pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { Context::of(context) }.exports.memory(handle) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(buffer) => unsafe { device_memory::new(context, handle, buffer) },
         None => failure::null(NO_SUCH),
     }
@@ -106,9 +106,9 @@ pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32
 ///
 /// # Safety
 ///
-/// As in C: it was imported, and is no longer used.
+/// As in C: the object was imported, and is no longer used.
 pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { DeviceMemory::from_c(dm) });
 }
 
@@ -125,7 +125,7 @@ mod tests {
     const LOCAL_WRITE: i32 = 1;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn imported_region_has_the_same_keys() {
         let memory = Box::into_raw(vec![0_u64; 16].into_boxed_slice());
         // SAFETY: all objects are created here and destroyed at the end in order, and the memory last.
@@ -148,7 +148,7 @@ mod tests {
             let imported = import_mr(pd, (*mr).handle);
             assert_eq!((*imported).length, 128);
             let handle = (*mr).handle;
-            assert_eq!(dereg_mr(mr), 0, "an import does not keep it registered");
+            assert_eq!(dereg_mr(mr), 0, "an import does not keep the region registered");
             assert!(import_mr(pd, handle).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOENT));
             unimport_mr(imported);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn imported_device_memory_is_shared() {
         // SAFETY: all objects are created here and destroyed at the end in order.
         unsafe {

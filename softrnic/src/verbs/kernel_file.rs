@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn attribute_files_match_the_kernels() {
         crate::register().unwrap();
         let text = |path: &str| attribute_file(&std::ffi::CString::new(path).unwrap());

@@ -26,13 +26,13 @@ const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 pub(crate) struct MemoryRegion {
     pub(crate) c: ibv_mr,
     pub(crate) region: Arc<Region>,
-    /// Whether it is a region of program memory at an address; only these can be re-registered.
+    /// Whether the program registered memory by its address; only such regions can be re-registered.
     pub(super) is_plain: bool,
     /// Use of its protection domain, which `ibv_rereg_mr` may change.
     pub(super) uses: Mutex<Vec<Use>>,
 }
 
-// SAFETY: it starts with an `ibv_mr`.
+// SAFETY: a `MemoryRegion` starts with an `ibv_mr`.
 unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
 }
@@ -56,7 +56,7 @@ pub(super) struct Parts {
 /// `pd` is alive. The program owns the memory: until the region is deregistered, any thread may use it.
 pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
     let Parts { backing, shown, length, iova, access, more } = parts;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { ProtectionDomain::of(pd) };
     // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
@@ -82,7 +82,7 @@ pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
     }
 }
 
-/// Whether pages can be translated, a requirement of the kernel: both addresses have the same page offset.
+/// Whether both addresses have the same offset in a page, as the kernel requires for translation.
 fn is_translatable(start: u64, iova: u64) -> bool {
     (start ^ iova).is_multiple_of(page_size() as u64)
 }
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { reg_mr_iova2(pd, address, length, address.addr() as u64, access.cast_unsigned()) }
 }
 
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { reg_mr_iova2(pd, address, length, iova, access.cast_unsigned()) }
 }
 
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
         return failure::null(Errno::INVALID);
     }
     let backing = Backing::Host(address.expose_provenance());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { make(pd, Parts { backing, shown: address, length, iova, access, more: Vec::new() }) }
 }
 
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
         Ok(mapping) => {
             let backing = Backing::Own { address: mapping.address(), keep: Arc::new(mapping) };
             let shown = ptr::without_provenance_mut(offset as usize);
-            // SAFETY: the caller's promise; the mapping exists as long as the region.
+            // SAFETY: guaranteed by the caller; the mapping exists as long as the region.
             unsafe { make(pd, Parts { backing, shown, length, iova, access, more: Vec::new() }) }
         }
         Err(errno) => failure::null(errno),
@@ -174,7 +174,7 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     if access & !ALLOWED != 0 || !is_translatable(offset, iova) {
         return Err(Errno::INVALID);
     }
-    // SAFETY: all zeros are a valid value of it.
+    // SAFETY: all zeros are a valid `statfs`.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `status` is writable; the kernel checks the descriptor.
     if unsafe { libc::fstatfs(descriptor, &mut status) } != 0 {
@@ -195,7 +195,7 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     })
 }
 
-/// `ibv_alloc_null_mr`. It has no remote key and allows no remote access.
+/// `ibv_alloc_null_mr`. The region has no remote key and allows no remote access.
 ///
 /// # Safety
 ///
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
     let parts =
         Parts { backing: Backing::Null, shown: ptr::null_mut(), length: usize::MAX, iova: 0, access, more: Vec::new() };
-    // SAFETY: the caller's promise; there is no memory.
+    // SAFETY: guaranteed by the caller; there is no memory.
     unsafe { make(pd, parts) }
 }
 
@@ -226,8 +226,8 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     const DOMAIN: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
     const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
     let object = mr.cast::<MemoryRegion>();
-    // SAFETY: the caller's promise: it is a region of this provider. The references exclude the C struct, which is
-    // changed below.
+    // SAFETY: guaranteed by the caller: `object` is a region of this provider. The references exclude the C struct,
+    // which is changed below.
     let (region, is_plain, uses) = unsafe { (&(*object).region, (*object).is_plain, &(*object).uses) };
     let flags = flags.cast_unsigned();
     let is_valid = is_plain
@@ -242,7 +242,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         failure::minus_one(Errno::INVALID);
         return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = (flags & DOMAIN != 0).then(|| unsafe { ProtectionDomain::of(pd) });
     let change = Change {
         domain: domain.map(|domain| &*domain.domain),
@@ -276,12 +276,12 @@ pub(crate) unsafe extern "C" fn rereg_mr(
 ///
 /// `mr` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let object = unsafe { MemoryRegion::of(mr) };
     if let Err(errno) = Memory::of_process().deregister(&object.region) {
         return failure::code(errno);
     }
-    // SAFETY: the caller's promise: this was the last use; the region has kept its context open.
+    // SAFETY: guaranteed by the caller: this was the last use; the region has kept its context open.
     unsafe {
         Context::of(object.c.context).exports.leave_region(object.c.handle);
         drop(MemoryRegion::from_c(mr));
@@ -313,10 +313,10 @@ pub(crate) unsafe extern "C" fn advise_mr(
     if flags & !flush != 0 || num_sge == 0 || sg_list.is_null() {
         return failure::code(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { ProtectionDomain::of(pd) };
     for index in 0..num_sge as usize {
-        // SAFETY: the caller's promise: it is one of the entries.
+        // SAFETY: guaranteed by the caller: the list has `num_sge` entries.
         let piece = unsafe { ptr::read(sg_list.wrapping_add(index)) };
         let checked =
             Memory::of_process().local(&domain.domain, piece.lkey, piece.addr, u64::from(piece.length), is_write);

@@ -34,7 +34,7 @@ impl Bench {
         }
     }
 
-    /// Closes it. All its objects must be destroyed.
+    /// Closes the context. All its objects must be destroyed.
     fn end(self) {
         // SAFETY: made by `new`, and no longer used.
         unsafe {
@@ -85,7 +85,7 @@ fn pages() -> (*mut c_void, usize) {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn region_shows_its_parameters_and_keeps_its_domain() {
     let bench = Bench::new();
     let (start, length) = pages();
@@ -107,7 +107,7 @@ fn region_shows_its_parameters_and_keeps_its_domain() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn registrations_that_the_kernel_refuses_are_refused() {
     let bench = Bench::new();
     let (start, length) = pages();
@@ -140,7 +140,7 @@ fn registrations_that_the_kernel_refuses_are_refused() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn region_is_reregistered() {
     const DOMAIN: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as c_int;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
@@ -181,7 +181,7 @@ fn region_is_reregistered() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn null_region_has_no_remote_key() {
     let bench = Bench::new();
     // SAFETY: the domain lives until `end`, and the region as long as it is used.
@@ -197,7 +197,7 @@ fn null_region_has_no_remote_key() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn advise_mr_checks_its_arguments() {
     type Advice = ib_uverbs_advise_mr_advice;
     let bench = Bench::new();
@@ -226,7 +226,7 @@ fn advise_mr_checks_its_arguments() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn windows_have_two_types() {
     let bench = Bench::new();
     // SAFETY: the domain lives until `end`, and the windows as long as they are used.
@@ -247,7 +247,7 @@ fn windows_have_two_types() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn reg_dmabuf_mr_refuses_other_files() {
     let bench = Bench::new();
     // SAFETY: the name ends with a nul byte; the domain lives until `end`.
@@ -266,7 +266,7 @@ fn reg_dmabuf_mr_refuses_other_files() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn device_memory_is_copied_and_registered() {
     use super::device_memory::{alloc_dm, free_dm, reg_dm_mr};
     let bench = Bench::new();
@@ -312,7 +312,7 @@ fn device_memory_is_copied_and_registered() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn gpu_memory_is_registered_by_address() {
     use crate::wire::bytes::cuda::Fake;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;

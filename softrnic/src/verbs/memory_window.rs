@@ -21,7 +21,7 @@ pub(crate) struct MemoryWindow {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_mw`.
+// SAFETY: a `MemoryWindow` starts with an `ibv_mw`.
 unsafe impl Object for MemoryWindow {
     type C = ibv_mw;
 }
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         ibv_mw_type::IBV_MW_TYPE_2 => true,
         _ => return failure::null(Errno::INVALID),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { ProtectionDomain::of(pd) };
     // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
@@ -50,18 +50,18 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
     }
 }
 
-/// `ibv_dealloc_mw`, as an operation of the context. It unbinds a bound window.
+/// `ibv_dealloc_mw`, as an operation of the context. Unbinds a bound window.
 ///
 /// # Safety
 ///
 /// `mw` is alive, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let object = unsafe { MemoryWindow::of(mw) };
     if let Err(errno) = Memory::of_process().free_window(&object.window) {
         return failure::code(errno);
     }
-    // SAFETY: the caller's promise: this was the last use.
+    // SAFETY: guaranteed by the caller: this was the last use.
     drop(unsafe { MemoryWindow::from_c(mw) });
     0
 }

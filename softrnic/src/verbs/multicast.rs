@@ -17,7 +17,7 @@ use crate::wire::operation::Service;
 ///
 /// As in C: the QP is alive, and the GID is readable.
 pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().attach(group, pair)))
 }
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 ///
 /// As in C: the QP is alive, and the GID is readable.
 pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair.number())))
 }
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 ///
 /// The GID is readable.
 unsafe fn group(gid: *const ibv_gid) -> Gid {
-    // SAFETY: the caller's promise; all sixteen bytes of a GID are valid.
+    // SAFETY: guaranteed by the caller; all sixteen bytes of a GID are valid.
     Gid(unsafe { (*gid).raw })
 }
 

@@ -10,7 +10,7 @@ pub(crate) unsafe trait Object: Sized {
     /// The C struct, to which programs have a pointer.
     type C;
 
-    /// Moves it to the heap and returns its C pointer.
+    /// Moves the object to the heap and returns its C pointer.
     fn into_c(self) -> *mut Self::C {
         Box::into_raw(Box::new(self)).cast()
     }
@@ -22,7 +22,7 @@ pub(crate) unsafe trait Object: Sized {
     /// `object` came from [`into_c`](Self::into_c) of this type, and is not destroyed during the lifetime of the
     /// reference.
     unsafe fn of<'o>(object: *mut Self::C) -> &'o Self {
-        // SAFETY: the caller's promise: it points to a `Self`, which starts with the C struct.
+        // SAFETY: guaranteed by the caller: `object` points to a `Self`, which starts with the C struct.
         unsafe { &*object.cast::<Self>() }
     }
 
@@ -30,9 +30,9 @@ pub(crate) unsafe trait Object: Sized {
     ///
     /// # Safety
     ///
-    /// As for [`of`](Self::of), and it is no longer used.
+    /// As for [`of`](Self::of), and the object is no longer used.
     unsafe fn from_c(object: *mut Self::C) -> Box<Self> {
-        // SAFETY: the caller's promise: `into_c` put it on the heap, and it is not used afterwards.
+        // SAFETY: guaranteed by the caller: `into_c` put the object on the heap, and the object is no longer used.
         unsafe { Box::from_raw(object.cast::<Self>()) }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn query_port(
     0
 }
 
-/// The function of the library, without the fields from the second capability flags on.
+/// The library function. Its struct ends before the second capability flags.
 pub(crate) unsafe extern "C" fn query_port_compat(
     context: *mut ibv_context,
     port_num: u8,

@@ -33,7 +33,7 @@ pub(crate) struct ProtectionDomain {
     share: Option<Share>,
 }
 
-// SAFETY: it starts with an `ibv_pd`.
+// SAFETY: a `ProtectionDomain` starts with an `ibv_pd`.
 unsafe impl Object for ProtectionDomain {
     type C = ibv_pd;
 }
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     new(ibv_pd { context, handle }, domain, vec![open.usage.begin()], Some(share))
 }
 
-/// For protection domains and parent domains.
+/// Deallocates a protection domain or a parent domain.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the domain belongs to this provider and is alive.
     let this = unsafe { ProtectionDomain::of(pd) };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn context_with_a_domain_is_busy() {
         let context = open();
         // SAFETY: all objects are created here and destroyed at the end in order.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn programs_detect_the_extended_context() {
         let context = open();
         // SAFETY: the context is open until the end.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn parent_domain_keeps_its_origin() {
         let context = open();
         // SAFETY: zero is valid for the attributes; all objects are created here and destroyed at the end in order.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn imported_domain_is_the_same_domain() {
         let context = open();
         // SAFETY: all objects are created here and destroyed at the end in order.

@@ -105,7 +105,7 @@ fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
 ///
 /// The context belongs to this provider and is open.
 unsafe fn guid(context: *mut ibv_context) -> u64 {
-    // SAFETY: the caller's promise; its device belongs to this provider.
+    // SAFETY: guaranteed by the caller; its device belongs to this provider.
     unsafe { Device::of((*context).device) }.guid()
 }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn clock_advances_and_sets_its_mask() {
         let read = |mask| {
             // SAFETY: numbers, for which zero is valid.

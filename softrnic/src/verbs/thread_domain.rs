@@ -14,12 +14,12 @@ use crate::sys::usage::{Usage, Use};
 #[repr(C)]
 pub(crate) struct ThreadDomain {
     pub(crate) c: ibv_td,
-    /// Parent domains that use it.
+    /// The parent domains that use this domain.
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_td`.
+// SAFETY: a `ThreadDomain` starts with an `ibv_td`.
 unsafe impl Object for ThreadDomain {
     type C = ibv_td;
 }

@@ -34,8 +34,8 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if this thread already holds it, because waiting would deadlock, or if another thread keeps it for
-    /// [`LIMIT`].
+    /// `EBUSY` if this thread already holds the lock, because waiting would deadlock, or if another thread keeps the
+    /// lock for [`LIMIT`].
     pub(super) fn take(&self) -> Result<(), Errno> {
         self.take_within(LIMIT)
     }
@@ -51,7 +51,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Whether this thread holds it.
+    /// Whether this thread holds the lock.
     pub(super) fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }
@@ -81,7 +81,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Releases it.
+    /// Releases the lock.
     pub(super) fn give(&self) {
         self.owner.store(0, Ordering::Relaxed);
         if self.word.swap(FREE, Ordering::Release) == AWAITED {
@@ -115,7 +115,7 @@ mod tests {
     unsafe impl Sync for Counter {}
 
     #[test]
-    fn one_thread_at_a_time_holds_it() {
+    fn one_thread_at_a_time_holds_the_turn() {
         const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let counter = Counter { turn: Turn::default(), count: UnsafeCell::new(0) };
         std::thread::scope(|scope| {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_holds_it_is_refused() {
+    fn thread_that_holds_the_turn_is_refused() {
         let turn = Turn::default();
         assert_eq!(turn.take(), Ok(()));
         assert_eq!(turn.take(), Err(Errno::BUSY));

@@ -26,7 +26,7 @@ pub(crate) struct XrcDomain {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_xrcd`.
+// SAFETY: an `XrcDomain` starts with an `ibv_xrcd`.
 unsafe impl Object for XrcDomain {
     type C = ibv_xrcd;
 }
@@ -44,7 +44,7 @@ static NAMED: PerProcess<Mutex<Option<Named>>> = PerProcess::new(Mutex::new(None
 ///
 /// As in C: the context is open, and the attributes are readable.
 pub(crate) unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (init, device, open) = unsafe { (*init, (*context).device.addr(), Context::of(context)) };
     match domain(device, &init) {
         Ok(domain) => {
@@ -89,7 +89,7 @@ fn file(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
     if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
         return Err(Errno(libc::EBADF));
     }
-    // SAFETY: it was written, since the call succeeded.
+    // SAFETY: the call succeeded, so `status` was written.
     let status = unsafe { status.assume_init() };
     Ok((status.st_dev, status.st_ino))
 }
@@ -100,11 +100,11 @@ fn file(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
 ///
 /// As in C: the domain is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { XrcDomain::of(xrcd) }.usage.is_used() {
         return code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { XrcDomain::from_c(xrcd) });
     0
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn file_identifies_a_domain_of_a_device() {
         let (file, same) = unnamed();
         let (fd, same) = (file.as_raw_fd(), same.as_raw_fd());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn last_close_ends_the_domain() {
         let (file, _same) = unnamed();
         let fd = file.as_raw_fd();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn invalid_descriptor_is_refused() {
         assert_eq!(domain(1, &request(c_int::MAX, libc::O_CREAT)).err(), Some(Errno(libc::EBADF)));
     }

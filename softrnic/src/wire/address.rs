@@ -41,13 +41,13 @@ impl Gid {
         Self(gid)
     }
 
-    /// The IPv4 address, if it is a mapped one.
+    /// The IPv4 address, if this GID is a mapped one.
     pub(crate) fn ipv4(self) -> Option<[u8; 4]> {
         let [.., a, b, c, d] = self.0;
         self.0.starts_with(&Self::IPV4).then_some([a, b, c, d])
     }
 
-    /// Whether it is a multicast group: `ff00::/8`, or `224.0.0.0/4` for IPv4.
+    /// Whether this GID is a multicast group: `ff00::/8`, or `224.0.0.0/4` for IPv4.
     pub(crate) fn is_multicast(self) -> bool {
         match self.ipv4() {
             Some([first, ..]) => first & 0xf0 == 0xe0,

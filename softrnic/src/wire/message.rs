@@ -1,10 +1,10 @@
-//! Messages between requester and responder: whole messages, with the packet sequence numbers that they would take on a
-//! wire.
+//! Messages between requester and responder. A message is handled as a whole, and takes as many packet sequence numbers
+//! as on a wire.
 
 use crate::wire::address::Gid;
 use crate::wire::operation::{Operation, Service};
 
-/// The placeholder for the length of a message, in parts before the last, if the protocol does not announce the length.
+/// The length in all parts of a message but the last, if the protocol does not announce the length.
 pub(crate) const UNKNOWN_LENGTH: u64 = u64::MAX;
 
 /// A message as a responder receives it.

@@ -6,9 +6,9 @@ pub(crate) enum Service {
     ReliableConnection,
     UnreliableConnection,
     UnreliableDatagram,
-    /// The initiator of XRC.
+    /// An XRC initiator.
     XrcSend,
-    /// The target of XRC.
+    /// An XRC target.
     XrcReceive,
     /// A reliable connection of iWARP, which has its own stream. The stream neither loses nor repeats messages, and the
     /// responder answers only messages that need a response.
@@ -47,7 +47,7 @@ impl Service {
             ),
             Self::UnreliableDatagram => matches!(operation, O::Send | O::SendImmediate { .. }),
             Self::XrcReceive => false,
-            // The protocol has no message for them.
+            // iWARP has no message for these operations.
             Self::Iwarp => !matches!(operation, O::AtomicWrite { .. } | O::Flush { .. }),
         }
     }
@@ -57,7 +57,7 @@ impl Service {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send,
-    /// `immediate` is as the program passed it, big-endian by convention.
+    /// `immediate` has the program's byte order, big-endian by convention.
     SendImmediate {
         immediate: u32,
     },
@@ -107,12 +107,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Whether it counts against `max_rd_atomic` and its response carries data.
+    /// Whether the operation counts against `max_rd_atomic` and its response carries data.
     pub(crate) fn is_read_or_atomic(self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
 
-    /// Whether its message contains data, instead of only requesting data.
+    /// Whether the message contains data, instead of only requesting data.
     pub(crate) fn has_data(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Operation {
         )
     }
 
-    /// Whether it returns the previous value.
+    /// Whether the operation returns the previous value.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }

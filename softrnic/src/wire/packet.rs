@@ -3,7 +3,7 @@
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 
-/// The destination QP number of messages of iWARP, whose peers have no number.
+/// The destination QP number of iWARP messages; iWARP peers have no QP number.
 pub(crate) const STREAM_PEER: u32 = 1;
 
 /// Largest payload of a part.
@@ -35,7 +35,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether it is the last part of its message.
+    /// Whether this part is the last of its message.
     #[inline]
     pub(crate) fn is_last(&self) -> bool {
         let has_data = self.request.operation.has_data();

@@ -4,16 +4,16 @@
 //! Every transport guarantees:
 //!
 //! - Packets of one carrier arrive in order and once each, until the carrier is lost. A transport over an unreliable
-//!   network retransmits below this trait. A requester repeats a message only if the responder has not accepted it
+//!   network retransmits internally. A requester repeats a message only if the responder has not accepted it
 //!   ([`Reply::NotReady`], [`Reply::Silence`]) or its carrier was lost.
-//! - A peer may respond to one message and then send another. The response is delivered before that other message.
+//! - If a peer responds to a message and then sends another, the response is delivered before that other message.
 //! - No function blocks. A reply or the data of a read is a [`Response`] of the peer, which arrives later through
 //!   [`Deliver::response`].
 //! - Payload is copied before [`Carrier::put`] returns, and received payload before [`Deliver`] returns. A transport
 //!   therefore keeps no registered memory in use. The responder looks up the memory of a read again for each part of
 //!   its data, and a transport that retransmits keeps its own copy.
-//! - A full carrier refuses a packet as a whole ([`Stuck::Full`]). The packet stays with its QP, which is called once
-//!   there may be space.
+//! - A full carrier refuses a packet as a whole ([`Stuck::Full`]). The QP keeps the packet, and is called once there
+//!   may be space.
 //!
 //! [`Reply::NotReady`]: super::message::Reply::NotReady
 //! [`Reply::Silence`]: super::message::Reply::Silence
@@ -42,7 +42,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Announces this process's first member of a group.
     fn joined(&self, group: Gid);
 
-    /// Withdraws the group after its last member of this process has left.
+    /// Withdraws a group after the last member in this process has left it.
     fn left(&self, group: Gid);
 
     /// Delivers received packets; called when a program polls an empty completion queue. The call is cheap if no
@@ -66,9 +66,9 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     /// No part of the packet was sent.
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck>;
 
-    /// Calls `waiting` when space may be free again, or the carrier is lost. A waiter that was called and finds no
-    /// space is queued after all others. Callers use this function after [`Stuck::Full`], and then retry
-    /// [`put`](Self::put), because space may have become free in the meantime.
+    /// Registers `waiting`, which is called when space may be free again or the carrier is lost. A waiter that was
+    /// called and finds no space is queued after all others. After [`Stuck::Full`], a caller calls this function and
+    /// then retries [`put`](Self::put), because space may have become free in the meantime.
     fn wake(&self, waiting: Weak<dyn Wake>);
 
     /// The number of packets that the other process has received, over all QPs.

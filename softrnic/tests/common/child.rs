@@ -4,7 +4,7 @@ use std::env;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `child` in a forked child, and returns its exit status; a panic fails it.
+/// Runs `child` in a forked child, and returns the exit status; a panic is a failure.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     // SAFETY: the child runs only the code under test, and ends without the exit handlers of its parent. An alarm ends
     // it if it hangs.

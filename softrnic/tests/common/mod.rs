@@ -22,7 +22,7 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
 /// Time-out for immediate results on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Registers the device for all tests of a program. It is registered by name, so the environment has no effect.
+/// Registers the device by name for all tests of a program, so the environment has no effect.
 pub(crate) fn register() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
 }
@@ -49,7 +49,7 @@ pub(crate) fn open(name: &CStr) -> *mut ibv_context {
 ///
 /// The device comes from a device list.
 pub(crate) unsafe fn name_of<'d>(device: *mut ibv_device) -> &'d CStr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }
 }
 
@@ -244,7 +244,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion, asleep on the channel.
+    /// Waits for a completion by sleeping on the channel.
     pub(crate) fn sleep(&self) -> ibv_wc {
         // SAFETY: the queue is alive.
         assert_eq!(unsafe { ibv_req_notify_cq(self.cq, 0) }, 0);

@@ -12,7 +12,7 @@ use super::{LONG, Setup, Side};
 /// Requests in flight per side.
 pub(crate) const DEPTH: usize = 16;
 pub(crate) const RECEIVES: u64 = 32;
-/// Offset of the memory to send from; peers and receives write before it.
+/// Offset of the memory to send from. Peers and receives write to the memory before this offset.
 pub(crate) const HALF: usize = 256 << 10;
 /// Bit that marks the IDs of receives.
 pub(crate) const RECEIVE: u64 = 1 << 32;
@@ -180,7 +180,7 @@ impl Party {
 
     pub(crate) fn close(self) {
         let Self { sides: [rc, shared, uc, ud], srq, address_handle, .. } = self;
-        // SAFETY: it is no longer used.
+        // SAFETY: the handle is no longer used.
         assert_eq!(unsafe { ibv_destroy_ah(address_handle) }, 0);
         [rc, uc, ud].into_iter().for_each(Side::close);
         shared.close_with(srq);

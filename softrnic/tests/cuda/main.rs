@@ -38,7 +38,7 @@ impl Region {
     }
 
     fn end(self) {
-        // SAFETY: it is not used afterwards.
+        // SAFETY: the region is no longer used.
         assert_eq!(unsafe { ibv_dereg_mr(self.mr) }, 0);
     }
 }

@@ -98,9 +98,9 @@ fn address_change_raises_an_event() {
     if env::var_os(ROLE).is_none() {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
         command.args(["--exact", "addresses::address_change_raises_an_event", "--nocapture"]).env(ROLE, "1");
-        // SAFETY: it has no arguments.
+        // SAFETY: `getuid` has no preconditions.
         let map = format!("0 {} 1", unsafe { libc::getuid() });
-        // SAFETY: it makes system calls only.
+        // SAFETY: the closure makes only system calls.
         unsafe {
             command.pre_exec(move || {
                 // Without privilege, a new user namespace permits a network namespace.
@@ -141,7 +141,7 @@ fn address_change_raises_an_event() {
     while take(context) {}
     assert!(!is_readable(context, 0));
     for context in contexts {
-        // SAFETY: it has no objects.
+        // SAFETY: the context has no objects.
         assert_eq!(unsafe { ibv_close_device(context) }, 0);
     }
 }

@@ -8,7 +8,7 @@ use rdma_mummy_sys::*;
 
 /// Marks a child process.
 const ROLE: &str = "SOFTRNIC_TEST_LISTS";
-/// Makes the child name a device itself before.
+/// Makes the child first register a device by name.
 const NAMED: &str = "SOFTRNIC_TEST_NAMED";
 const LISTED: &str = "LISTED:";
 

@@ -50,7 +50,7 @@ fn use_many(context: *mut ibv_context, connections: usize) {
     numbers.dedup();
     assert_eq!(numbers.len(), 2 * connections, "each QP has its own number");
     for end in ends.iter().flatten() {
-        // SAFETY: it is no longer used.
+        // SAFETY: the QP is no longer used.
         assert_eq!(unsafe { ibv_destroy_qp(end.qp) }, 0);
     }
     assert!(side.poll().is_none());

@@ -44,7 +44,7 @@ struct Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: it was taken, and is acknowledged once.
+        // SAFETY: the event was taken, and is acknowledged once.
         assert_eq!(unsafe { rdma_ack_cm_event(self.raw) }, 0);
     }
 }
@@ -53,7 +53,7 @@ impl Channel {
     fn new() -> Self {
         softrnic::register().unwrap();
         choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
-        // SAFETY: it has no preconditions.
+        // SAFETY: the function has no preconditions.
         let channel = unsafe { rdma_create_event_channel() };
         assert!(!channel.is_null(), "{}", errno());
         Self(channel)
@@ -88,7 +88,7 @@ impl Channel {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive.
         assert_eq!(unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, 0, "{}", errno());
-        // SAFETY: it was just taken.
+        // SAFETY: the event was just taken.
         unsafe { Event { raw, kind: (*raw).event, status: (*raw).status, id: (*raw).id } }
     }
 
@@ -134,7 +134,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its identifiers are closed.
+        // SAFETY: the channel's identifiers are closed.
         unsafe { rdma_destroy_event_channel(self.0) };
     }
 }
@@ -152,7 +152,7 @@ fn destroy(id: *mut rdma_cm_id) {
     assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
 }
 
-/// Parameters with a QP number of the program and private data.
+/// Parameters with a QP number, which the program chooses, and private data.
 fn parameters(bytes: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: bytes.as_ptr().cast(),
@@ -244,7 +244,7 @@ fn destroyed_identifier_disconnects_its_peer() {
     drop(request);
     destroy(active);
     let rejected = channel.next();
-    // Like the kernel's connection manager, it reports the peer's time-out.
+    // As in the kernel, the rejection reports the peer's time-out.
     assert_eq!((rejected.kind, rejected.status, rejected.id), (event_type::RDMA_CM_EVENT_REJECTED, 4, passive));
     drop(rejected);
     channel.is_quiet();
@@ -286,7 +286,7 @@ fn silent_connections_are_limited_and_time_out() {
     channel.set_nonblocking();
     let (listener, port) = channel.listen(TCP, 0);
     let connections: Vec<_> = (0..80).map(|_| connect_silently(port)).collect();
-    // One call accepts all connections: a program that finds no event has nothing left to handle.
+    // One call accepts all connections, so a program that finds no event has handled everything.
     channel.is_quiet();
     let is_closed = |socket: &std::os::fd::OwnedFd| {
         matches!(rustix::net::recv(socket, &mut [0_u8; 8][..], RecvFlags::DONTWAIT), Ok((_, 0)))
@@ -378,7 +378,7 @@ fn requests_beyond_the_backlog_are_retried() {
             let request = listening.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
             requests.push(request.id);
         }
-        // A request that found a full backlog is retried.
+        // The request that found a full backlog is retried.
         connecting.handle_pending();
     }
     for id in requests.into_iter().chain(active) {

@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
-/// The data under the lock: the taken bits, and whether it has run.
+/// The data under the lock: the bits taken so far, and whether the work has run.
 #[derive(Default)]
 struct Requester {
     kinds: u8,
@@ -43,7 +43,7 @@ impl Pair {
         self.run_requester();
     }
 
-    /// Simulates a post of the program.
+    /// Simulates a post by the program.
     fn batch(&self) {
         let mut requester = self.requester.lock().unwrap();
         requester.kinds |= deferred_run::take(&self.pending);
@@ -80,7 +80,7 @@ fn requests_of_several_threads_are_all_run() {
         let pair = Arc::new(Pair::default());
         let others = [0, 1].map(|kind| {
             let pair = Arc::clone(&pair);
-            // The first sets no bit, like a responder.
+            // The first thread sets no bit, like a responder.
             thread::spawn(move || if kind == 0 { pair.run_requester() } else { pair.request_run(kind) })
         });
         pair.batch();

@@ -23,7 +23,7 @@ unsafe impl Sync for Object {}
 unsafe impl Send for Object {}
 
 impl Object {
-    /// Creates an open one with the value 1.
+    /// Creates an open object with the value 1.
     fn new() -> Arc<Self> {
         let waiting = Waiting { lock: Mutex::new(()), left: Condvar::new() };
         let object = Self { rundown: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
@@ -101,7 +101,7 @@ fn user_may_enter_again_during_a_close() {
         assert!(object.close());
         object.change(3);
         visitor.join().unwrap();
-        assert!(!object.enter(), "it is closed");
+        assert!(!object.enter(), "the object is closed");
     });
 }
 

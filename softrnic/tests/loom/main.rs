@@ -16,7 +16,7 @@ mod sys {
         pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
         pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-        /// One, because each iteration adds interleavings without new behaviour.
+        /// One iteration, because further ones add interleavings without new behaviour.
         pub(crate) const SPINS: u32 = 1;
 
         pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {

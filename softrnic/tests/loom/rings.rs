@@ -12,7 +12,7 @@ mod ring;
 #[expect(dead_code, reason = "the tests use a part of it")]
 mod wakeup;
 
-/// Shared memory with lines of two words, which reduces the interleavings.
+/// Shared memory with lines of only two words, which reduces the number of interleavings.
 mod shared {
     use std::sync::Arc;
 
@@ -153,7 +153,7 @@ fn records_are_read_once_in_order_and_complete() {
 
     loom::model(|| {
         let (mut producer, mut consumer) = ends(&ring(), WORDS);
-        // Starts at a later offset, where the memory is not zero.
+        // The ring starts at a later offset, where the memory is not zero.
         put(&mut producer, 9, WORDS, 2 * LINE).unwrap();
         assert!(take(&mut consumer, 9, WORDS, 2 * LINE) && !consumer.free());
 
@@ -180,7 +180,7 @@ fn records_are_read_once_in_order_and_complete() {
         for _ in 0..TRIES {
             take_next();
         }
-        // The remaining records in turn.
+        // The remaining records are written and read in turn.
         let mut put_next = putting.join().unwrap();
         for _ in LENGTHS {
             put_next();
@@ -190,8 +190,8 @@ fn records_are_read_once_in_order_and_complete() {
     });
 }
 
-/// A wake-up for a sleeping thread. It stays pending until the thread waits. The model reports a deadlock if a thread
-/// sleeps forever.
+/// A wake-up for a thread. It stays pending until the thread sleeps. The model reports a deadlock if a thread sleeps
+/// forever.
 #[derive(Default)]
 struct Event {
     is_set: Mutex<bool>,
@@ -307,7 +307,7 @@ fn freed_space_wakes_a_waiting_producer() {
         let from = Process::new(there, back);
         from.wakeup.has_sent(producer.tail());
         let sender = Arc::new(Mutex::new(Sender { producer, has_record: true }));
-        // A program finds no space, and leaves its record to the thread of its process.
+        // A program finds no space, and leaves its record to the thread of the process.
         let program = {
             let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
             thread::spawn(move || {

@@ -70,7 +70,7 @@ fn child_opens_devices_while_its_parents_threads_continue() {
         let busy = [1, 2].map(|number| {
             let (context, is_done) = (&context, &is_done);
             scope.spawn(move || {
-                // On the same device as the other thread, so that its locks are nearly always held.
+                // This thread uses the same device as the other thread, so that its locks are nearly always held.
                 let mut rounds = 0_u64;
                 while !is_done.load(Ordering::Relaxed) {
                     let mut sides = pair(*context.get(), Setup::default());
@@ -87,7 +87,7 @@ fn child_opens_devices_while_its_parents_threads_continue() {
                 check_inherited(&sides[0]);
                 let mut own = pair(open(c"soft0"), Setup::default());
                 (0..10).for_each(|round| send_once(&mut own, round));
-                // Including a wait, for which the device has a thread.
+                // This send waits for its receive, which requires the child's own timer thread.
                 let [left, right] = &own;
                 left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
                 right.receive(1, &mut [right.piece(0, 64)]);
@@ -205,11 +205,11 @@ fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
             let (channel, listener, port) = listening();
             let mut rounds = 0_u64;
             while !is_done.load(Ordering::Relaxed) {
-                // SAFETY: it is alive, and no longer used.
+                // SAFETY: the identifier is alive, and no longer used.
                 assert_eq!(unsafe { rdma_destroy_id(resolved(channel, port)) }, 0);
                 rounds += 1;
             }
-            // SAFETY: it is alive, and no longer used.
+            // SAFETY: the listener is alive, and no longer used.
             assert_eq!(unsafe { rdma_destroy_id(listener) }, 0);
             rounds
         });
@@ -226,7 +226,7 @@ fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
         assert_eq!(statuses, [0; 20]);
         assert!(busy.join().expect("the parent's thread continues") > 0);
     });
-    // SAFETY: they are alive, and no longer used.
+    // SAFETY: the objects are alive, and no longer used.
     unsafe {
         assert_eq!(rdma_destroy_id(active), 0);
         assert_eq!(rdma_destroy_id(listener), 0);
@@ -245,7 +245,7 @@ fn child_cannot_change_its_parents_device_memory_and_events() {
         let cq = ibv_create_cq(context, 1, ptr::null_mut(), ptr::null_mut(), 0);
         assert!(!dm.is_null() && !cq.is_null());
         assert_eq!(ibv_memcpy_to_dm(dm, 0, [7_u8; 64].as_ptr().cast(), 64), 0);
-        // Simulates another thread that holds it, which does not exist in the child.
+        // Simulates a lock held by another thread, which does not exist in the child.
         assert_eq!(libc::pthread_mutex_lock(&raw mut (*cq).mutex), 0);
         let status = forked(|| {
             let mut bytes = [9_u8; 64];
@@ -267,7 +267,7 @@ fn child_cannot_change_its_parents_device_memory_and_events() {
 #[test]
 fn child_has_its_own_object_limits() {
     register();
-    // The first child is the parent in the second fork; its objects do not disturb other tests.
+    // The outer child is the parent under test, so that its objects do not disturb other tests.
     let status = forked(|| {
         let context = open(c"soft0");
         // SAFETY: the context is open; the process ends with it.
@@ -312,7 +312,7 @@ fn socket_opened_or_closed_during_a_fork_is_closed_in_the_child() {
             scope.spawn(move || {
                 while !is_done.load(Ordering::Relaxed) {
                     let (channel, listener, _) = listening();
-                    // SAFETY: they are alive, and no longer used.
+                    // SAFETY: the objects are alive, and no longer used.
                     unsafe {
                         assert_eq!(rdma_destroy_id(listener), 0);
                         rdma_destroy_event_channel(channel);

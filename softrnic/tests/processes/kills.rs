@@ -69,13 +69,13 @@ impl Other {
         }
     }
 
-    /// Starts its work.
+    /// Starts the work of the other process.
     fn begin(&mut self) {
         writeln!(self.input).unwrap();
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: it is a child of this process that was not waited for.
+        // SAFETY: the process is a child that was not waited for.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
@@ -112,7 +112,7 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
     let mut party = Party::new(context, 1, 1, round);
     let (role, pause) = (round % 5, Duration::from_micros(random.next(5000)));
     if role == 0 {
-        // Killed during its start, in which it connects to this process.
+        // This peer is killed during its start, while it connects to this process.
         let other = Other::start("first", &party);
         thread::sleep(4 * pause);
         other.kill();
@@ -125,11 +125,11 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
     party.connect(&peer);
     let (sends, begins) = (role != 3, role != 4);
     if !begins {
-        // Killed during the first message to it.
+        // This peer is killed during the first message to it.
         other.kill();
     } else {
         other.begin();
-        // Half of them are killed under load, the others at its beginning.
+        // Half of the peers are killed under load, the others when the load begins.
         let (work, start) = (if random.next(2) == 0 { 50 } else { 0 }, Instant::now());
         loop {
             party.poll_all();
@@ -164,7 +164,7 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
 
 #[test]
 fn killed_peers_leave_no_resources() {
-    // It counts resources of the process.
+    // This test counts resources of the process.
     if !is_alone("kills::killed_peers_leave_no_resources") {
         return;
     }
@@ -209,7 +209,7 @@ fn killed_peers_leave_no_resources() {
 
 #[test]
 fn peer_stopped_for_a_while_continues() {
-    // It counts resources of the process.
+    // This test counts resources of the process.
     if !is_alone("kills::peer_stopped_for_a_while_continues") {
         return;
     }
@@ -244,7 +244,7 @@ fn peer_stopped_for_a_while_continues() {
 
 #[test]
 fn peer_stopped_forever_times_out_not_too_early() {
-    // It counts resources of the process.
+    // This test counts resources of the process.
     if !is_alone("kills::peer_stopped_forever_times_out_not_too_early") {
         return;
     }

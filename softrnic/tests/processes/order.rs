@@ -1,4 +1,4 @@
-//! The order of completions between two processes: a send completes before the peer's response to it arrives.
+//! The order of completions between two processes: a send completes before the peer's answer to it is received.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 

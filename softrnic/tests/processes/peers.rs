@@ -117,7 +117,7 @@ fn event_wakes_a_sleeping_process() {
         other.execute(&format!("receive {round} 0 100"));
         side.receive(9, &mut [side.piece(200, 100)]);
         other.send_command("sleep");
-        // Before and after the other process has fallen asleep.
+        // The message is sent before or after the other process has fallen asleep.
         std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
         assert_eq!(side.sleep().wr_id, 7);
@@ -228,7 +228,7 @@ fn datagrams_reach_qps_and_groups() {
     }
     assert_eq!(other.execute("wait"), "60 0 140 128");
     other.execute("leave 1");
-    // SAFETY: they are no longer used.
+    // SAFETY: the handles are no longer used.
     unsafe { assert_eq!((ibv_destroy_ah(address_handle), ibv_destroy_ah(to_all)), (0, 0)) };
     close(side);
 }
@@ -237,7 +237,7 @@ fn datagrams_reach_qps_and_groups() {
 #[test]
 fn destroyed_qp_fetches_no_datagrams() {
     let mut other = Other::start("ud");
-    // Sometimes another thread of this process has fetched the datagram before.
+    // Sometimes another thread of this process fetches the datagram first.
     let is_dropped = (0..1000).any(|_| {
         let side = Side::new(open(c"soft0"), setup(ibv_qp_type::IBV_QPT_UD));
         side.ready_for_datagrams();
@@ -300,7 +300,7 @@ fn xrc_message_reaches_its_shared_queue() {
         side.done(9);
         assert!(holds(&side, 4 << 20, length, round + 9));
     }
-    // An unknown queue.
+    // The number belongs to no queue.
     side.send(ibv_wr_opcode::IBV_WR_SEND, 10, &mut [side.piece(0, 8)], |wr| wr.qp_type.xrc.remote_srqn = 0xff_fff0);
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
     close(side);

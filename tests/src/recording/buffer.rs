@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn reg_buf_mr(
     access: c_int,
 ) -> *mut ffi::ibv_mr {
     let arguments = [("addr", addr.addr() as u64), ("length", length as u64), ("access", access as u64)];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { register("reg_buf_mr", &arguments, pd, addr, length, &[buf.addr()]) }
 }
 
@@ -70,12 +70,12 @@ pub(super) unsafe extern "C" fn alloc_user_buf(
 }
 
 pub(super) unsafe extern "C" fn free_buf(buf: *mut ibv_buf) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { free("free_buf", buf) };
 }
 
 pub(super) unsafe extern "C" fn free_user_buf(buf: *mut ibv_buf) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { free("free_user_buf", buf) };
 }
 

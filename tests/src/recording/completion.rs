@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int
 ///
 /// `wc` can be written.
 unsafe fn write_basic(wc: *mut ffi::ibv_wc, completion: &Completion) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*wc).wr_id = completion.wr_id;
         (*wc).status = ffi::ibv_wc_status(completion.status);

@@ -13,7 +13,7 @@ use super::objects::forever;
 ///
 /// `gid` can be read.
 unsafe fn halves(gid: *const ffi::ibv_gid) -> (u64, u64) {
-    // SAFETY: the caller's promise; any bits are a value of both views.
+    // SAFETY: guaranteed by the caller; any bits are a value of both views.
     let raw = u128::from_be_bytes(unsafe { (*gid).raw });
     ((raw >> 64) as u64, raw as u64)
 }

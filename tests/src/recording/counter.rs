@@ -108,7 +108,7 @@ numbers! {
 ///
 /// `counter` is one of this provider's, and `value` can be written.
 unsafe fn read(counter: *mut ffi::ibv_comp_cntr, verb: &'static str, which: usize, value: *mut u64) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let code = with(counter, verb, 0, which, |number| value.write(*number));
         if code == 0 {

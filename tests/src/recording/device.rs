@@ -98,7 +98,7 @@ pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut 
         inner.made(Kind::DeviceList, list, &[]);
         LISTS.lock().unwrap_or_else(PoisonError::into_inner).insert(list.addr(), owner);
     }
-    // SAFETY: it can be written to by contract.
+    // SAFETY: `count` is writable by contract.
     unsafe { *count = devices.len() as c_int };
     list
 }

@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn reg_dm_mr(
     access: c_uint,
 ) -> *mut ffi::ibv_mr {
     let arguments = [("offset", offset), ("length", length as u64), ("access", access.into())];
-    // SAFETY: the caller's promise; objects are never freed.
+    // SAFETY: guaranteed by the caller; objects are never freed.
     unsafe {
         let mr = register("reg_dm_mr", &arguments, pd, ptr::null_mut(), length, &[dm.addr()]);
         if (*dm).context != (*pd).context {

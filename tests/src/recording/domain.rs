@@ -120,6 +120,6 @@ pub(super) unsafe fn take_memory(allocator: Allocator, cq: usize, context: *mut 
 /// It came from this allocator, whose domain is live.
 pub(super) unsafe fn give_back(allocator: Allocator, memory: usize) {
     let memory = std::ptr::with_exposed_provenance_mut(memory);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (allocator.free)(allocator.pd, allocator.pd_context, memory, RESOURCE_TYPE) };
 }

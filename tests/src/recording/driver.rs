@@ -66,7 +66,7 @@ pub(super) fn poll_cq_of(driver: Driver, directory: &Path) -> Option<PollCq> {
                           int poll_cq(void *cq, int n, void *wc) { return recording_poll(cq, n, wc); }\n";
     let name = format!("{}-rdmav99", driver.name);
     let library = c_compiler()?.load(directory, &name, SOURCE, &[]);
-    // SAFETY: both have these types in the text above, and the library stays loaded.
+    // SAFETY: the source above defines both symbols with these types, and the library stays loaded.
     unsafe {
         let target = library.get::<*mut *mut c_void>(b"recording_poll\0").unwrap_or_else(|error| panic!("{error}"));
         target.write(completion::poll_cq as PollCq as *mut c_void);

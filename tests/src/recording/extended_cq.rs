@@ -167,7 +167,7 @@ unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
         inner.violation(format!("{reader} without a completion"));
         Completion::default()
     });
-    // SAFETY: it consists of integers.
+    // SAFETY: the completion consists of integers.
     unsafe { inner.output(reader, &raw mut completion) };
     completion
 }

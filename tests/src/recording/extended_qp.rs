@@ -211,7 +211,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
 ///
 /// `qp` is a queue pair of this provider.
 unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin_request(qp, verb, code, request, true) }
 }
 
@@ -227,7 +227,7 @@ unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcod
     let request = Posted { wr_id, flags, opcode: Some(code.0), ..request };
     let addressed = matches!(qp_type, ffi::ibv_qp_type::IBV_QPT_UD | ffi::ibv_qp_type::IBV_QPT_XRC_SEND)
         && !matches!(code, opcode::IBV_WR_LOCAL_INV | opcode::IBV_WR_BIND_MW);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_pair(qp, verb, |pair| {
             let without_data = std::mem::replace(&mut pair.without_data, has_data);
@@ -355,7 +355,7 @@ unsafe extern "C" fn wr_flush(
 ///
 /// `qp` is a queue pair of this provider.
 unsafe fn address(qp: *mut ffi::ibv_qp_ex, verb: &'static str, of: ffi::ibv_qp_type, fill: impl FnOnce(&mut Posted)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let qp_type = (*qp).qp_base.qp_type;
         with_pair(qp, verb, |pair| {
@@ -403,7 +403,7 @@ unsafe fn give(
 ) {
     // SAFETY: objects are never freed.
     let quiet = unsafe { state_of((*qp).qp_base.context) }.is_quiet();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_pair(qp, verb, |pair| {
             if !std::mem::take(&mut pair.without_data) {

@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi
 ///
 /// A specification begins at `spec`.
 unsafe fn named_by(inner: &mut Inner, spec: *const u8) -> Option<usize> {
-    // SAFETY: the caller's promise; all specifications begin like this one, and the type determines the rest.
+    // SAFETY: guaranteed by the caller; all specifications begin like this one, and the type determines the rest.
     let (named, object) = unsafe {
         match (*spec.cast::<ffi::ibv_flow_spec_action_drop>()).type_ {
             kind::IBV_FLOW_SPEC_ACTION_HANDLE => {
@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ffi::ibv_flow) -> c_int 
 ///
 /// `attr` can be read, with all that it points to.
 unsafe fn esp_arguments(attr: *const ffi::ibv_flow_action_esp_attr) -> Vec<(&'static str, u64)> {
-    // SAFETY: the caller's promise; protocols and lengths determine the pointers' types.
+    // SAFETY: guaranteed by the caller; protocols and lengths determine the pointers' types.
     unsafe {
         let attr = &*attr;
         let mut arguments: Vec<(&'static str, u64)> = vec![

@@ -88,7 +88,7 @@ unsafe fn import<T>(
     parent: usize,
     make: impl FnOnce() -> *mut T,
 ) -> *mut T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (mut inner, failure) = unsafe { state_of(context) }.enter(verb, &[("handle", handle.into())]);
     if let Some(failure) = failure {
         return failure.null();
@@ -102,7 +102,7 @@ unsafe fn import<T>(
 ///
 /// The context is one of this provider's.
 unsafe fn unimport(context: *mut ffi::ibv_context, verb: &'static str, object: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let mut inner = unsafe { state_of(context) }.note(verb, &[("object", object as u64)]);
     if inner.destroy(Kind::Import, object).is_err() {
         inner.violation("an import was released that is in use or does not exist");

@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn reg_mr(
 ) -> *mut ffi::ibv_mr {
     let arguments =
         [("addr", addr.addr() as u64), ("length", length as u64), ("iova", iova), ("access", access.into())];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { register("reg_mr", &arguments, pd, addr, length, &[]) }
 }
 
@@ -92,12 +92,12 @@ pub(super) unsafe extern "C" fn reg_dmabuf_mr(
 ) -> *mut ffi::ibv_mr {
     let arguments =
         [("offset", offset), ("length", length as u64), ("iova", iova), ("fd", fd as u64), ("access", access as u64)];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { register("reg_dmabuf_mr", &arguments, pd, ptr::null_mut(), length, &[]) }
 }
 
 unsafe extern "C" fn reg_mr_ex(pd: *mut ffi::ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ffi::ibv_mr {
-    // SAFETY: the attributes can be read, and the rest is the caller's promise.
+    // SAFETY: the attributes can be read, and the caller guarantees the rest.
     unsafe {
         let attr = &*attr;
         let arguments = [
@@ -116,7 +116,7 @@ unsafe extern "C" fn reg_mr_ex(pd: *mut ffi::ibv_pd, attr: *mut ibv_mr_init_attr
 }
 
 unsafe extern "C" fn alloc_null_mr(pd: *mut ffi::ibv_pd) -> *mut ffi::ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { register("alloc_null_mr", &[], pd, ptr::null_mut(), usize::MAX, &[]) }
 }
 

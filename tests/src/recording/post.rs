@@ -92,7 +92,7 @@ pub(super) fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
 ///
 /// `wr` can be read, with its entries and its inline data.
 unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quiet: bool) -> Posted {
-    // SAFETY: the caller's promise; the opcode and the type determine the valid members of the unions.
+    // SAFETY: guaranteed by the caller; the opcode and the type determine the valid members of the unions.
     unsafe {
         let wr = &*wr;
         let entries = read_entries(wr.sg_list, wr.num_sge);
@@ -174,7 +174,7 @@ pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_i
 ///
 /// This number of bytes can be read.
 pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if length == 0 { Vec::new() } else { unsafe { slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec() }
 }
 
@@ -182,7 +182,7 @@ pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
 ///
 /// The list can be read for as long as the result is used.
 pub(super) unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -> &'a [ffi::ibv_sge] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if count > 0 { unsafe { slice::from_raw_parts(list, count as usize) } } else { &[] }
 }
 
@@ -194,7 +194,7 @@ pub(super) unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -
 pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: Posted, quiet: bool) {
     let (code, flags) = (opcode(request.opcode.unwrap_or(u32::MAX)), request.flags);
     let wr_id = request.wr_id;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (qp_num, send_cq, recv_cq, state) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq, (*qp).state) };
     if state == ffi::ibv_qp_state::IBV_QPS_ERR {
         let status = ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0;

@@ -62,7 +62,7 @@ pub(super) unsafe fn set_up(
         (*qp).state = ffi::ibv_qp_state::IBV_QPS_RESET;
         for cq in [attr.send_cq, attr.recv_cq] {
             if cq.is_null() {
-                // The initiator of XRC receives nothing.
+                // An XRC initiator receives nothing.
                 if attr.qp_type != ffi::ibv_qp_type::IBV_QPT_XRC_SEND || cq == attr.send_cq {
                     inner.violation("a queue pair was created without a completion queue");
                 }
@@ -166,7 +166,7 @@ pub(super) unsafe extern "C" fn modify_qp(
 ///
 /// `qp` is alive.
 unsafe fn flush(inner: &mut Inner, qp: *mut ffi::ibv_qp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (state, qp_num, recv_cq) = unsafe { ((*qp).state, (*qp).qp_num, (*qp).recv_cq) };
     if !inner.facts.flushes || !matches!(state, ffi::ibv_qp_state::IBV_QPS_ERR | ffi::ibv_qp_state::IBV_QPS_RESET) {
         return;

@@ -8,8 +8,8 @@ use super::post::{elsewhere, read_entries};
 use super::script::{Bad, Failure};
 use super::state::Inner;
 
-/// Passes each receive of a list to `take`, with its number of entries, until one is refused: by the script, or by `take`
-/// with an errno value. Accepted ones are logged unless the device is quiet.
+/// Passes each receive of a list to `take`, with its number of entries, until one is refused: by the script, or by
+/// `take` with an errno value. Accepted ones are logged unless the device is quiet.
 ///
 /// # Safety
 ///
@@ -24,7 +24,7 @@ pub(super) unsafe fn each_receive(
 ) -> c_int {
     let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
     let (mut next, mut index) = (wr, 0);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         while !next.is_null() {
             if let Some((bad, failure)) = refusal

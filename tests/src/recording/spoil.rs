@@ -58,7 +58,7 @@ impl Spoil {
     /// It can be written, and any bytes are valid for it: it consists of integers.
     pub(crate) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
         if let Some(byte) = self.byte(what) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { to.write_bytes(byte, 1) };
         }
     }
@@ -71,7 +71,7 @@ impl Spoil {
     /// As [`output`](Self::output).
     pub(crate) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
         if let Some(byte @ 1..) = self.byte(what) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { to.write_bytes(byte, 1) };
         }
     }

@@ -280,7 +280,7 @@ unsafe extern "C" fn post_srq_ops(
 /// The queue is alive, and the entries of the operation can be read.
 unsafe fn operate(inner: &mut Inner, srq: *mut ffi::ibv_srq, request: &mut ffi::ibv_ops_wr) -> Result<(), c_int> {
     let add = &request.tm.add;
-    // SAFETY: the caller's promise. The first entry is read even if there is none, as in drivers.
+    // SAFETY: guaranteed by the caller. The first entry is read even if there is none, as in drivers.
     let first = unsafe { &*add.sg_list };
     let arguments = vec![
         ("wr_id", request.wr_id),

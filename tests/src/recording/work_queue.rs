@@ -157,7 +157,7 @@ pub(super) unsafe fn create_spreading_qp(
     context: *mut ffi::ibv_context,
     attr: &ffi::ibv_qp_init_attr_ex,
 ) -> *mut ffi::ibv_qp {
-    // SAFETY: the caller's promise, and the queue pair is new.
+    // SAFETY: guaranteed by the caller, and the queue pair is new.
     unsafe {
         let hash = attr.rx_hash_conf;
         let mut arguments = vec![

@@ -54,7 +54,7 @@ pub(super) unsafe fn create_recv_qp(
 ) -> *mut ffi::ibv_qp {
     let arguments =
         [("comp_mask", attr.comp_mask.into()), ("qp_type", attr.qp_type.0.into()), ("xrcd", attr.xrcd.addr() as u64)];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);
         if let Some(failure) = failure {

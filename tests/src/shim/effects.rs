@@ -81,7 +81,7 @@ pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)>
 ///
 /// It was the address of a live `T` when the function was called, and still is.
 unsafe fn at<T: Copy>(address: u64) -> T {
-    // SAFETY: the caller's promise; the address was exposed when it became a number.
+    // SAFETY: guaranteed by the caller; the address was exposed when it became a number.
     unsafe { std::ptr::with_exposed_provenance::<T>(address as usize).read() }
 }
 

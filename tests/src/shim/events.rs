@@ -61,7 +61,7 @@ impl ConnectionEvent {
 /// An event as softrnic created it.
 pub(super) struct Original(ffi::rdma_cm_event);
 
-// SAFETY: it is kept, and written back to its place.
+// SAFETY: the value is only kept, and written back to its place.
 unsafe impl Send for Original {}
 
 /// The first of the numbers that carry events. A test's own events have others.
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
         let take = table.rdma_get_cm_event.expect("softrnic has it");
         let acknowledge = table.rdma_ack_cm_event.expect("softrnic has it");
         loop {
-            // SAFETY: the caller keeps the contract of the C function.
+            // SAFETY: the caller upholds the contract of the C function.
             let code = unsafe { take(channel, event) };
             if code != 0 {
                 return code;
@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
             let raised = if is_own { state.raised.remove(&number) } else { None };
             if raised.is_none() && state.only_raised {
                 drop(state);
-                // SAFETY: it was read, and is not used any more.
+                // SAFETY: the event was read, and is no longer used.
                 unsafe { acknowledge(taken) };
                 continue;
             }
@@ -170,7 +170,7 @@ pub(super) unsafe extern "C" fn ack_cm_event(event: *mut ffi::rdma_cm_event) -> 
             unsafe { event.write(original) };
         }
         let acknowledge = below().1.rdma_ack_cm_event.expect("softrnic has it");
-        // SAFETY: the caller keeps the contract of the C function.
+        // SAFETY: the caller upholds the contract of the C function.
         unsafe { acknowledge(event) }
     };
     let result = call("rdma_ack_cm_event", &arguments, acknowledge);

@@ -31,7 +31,7 @@ pub(super) fn spoil(spoil: &mut Spoil, verb: &str, arguments: &[u64]) {
 ///
 /// The list can be written.
 unsafe fn addresses(spoil: &mut Spoil, info: *mut ffi::rdma_addrinfo) {
-    // SAFETY: the caller's promise. Lengths of absent data are outputs as well.
+    // SAFETY: guaranteed by the caller. Lengths of absent data are outputs as well.
     unsafe {
         spoil.output("a list of addresses: flags", &raw mut (*info).ai_flags);
         spoil.output("a list of addresses: family", &raw mut (*info).ai_family);

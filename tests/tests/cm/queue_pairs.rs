@@ -68,7 +68,7 @@ fn identifier_forgets_a_queue_pair_before_it_is_destroyed() {
 ///
 /// The capabilities can be written.
 unsafe fn with_small_queues(cap: *mut ibv_qp_cap, make: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let asked = *cap;
         *cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };

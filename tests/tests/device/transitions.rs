@@ -205,7 +205,7 @@ fn device_accepts_what_the_table_lists() {
                 }
             }
         }
-        // SAFETY: it is not used any more.
+        // SAFETY: the QP is no longer used.
         assert_eq!(unsafe { ibv_destroy_qp(qp) }, 0);
     }
     assert!(taken > 1000, "{taken}");

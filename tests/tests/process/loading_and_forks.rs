@@ -28,7 +28,7 @@ fn wait_for(flag: &AtomicBool) {
 unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
     IS_IN.store(true, Ordering::SeqCst);
     wait_for(&MAY_LEAVE);
-    // SAFETY: it can be written to by contract.
+    // SAFETY: `count` is writable by contract.
     unsafe { *count = 0 };
     null_mut()
 }
@@ -60,7 +60,7 @@ fn fork_waits_for_the_list_that_selects_the_connection_provider() {
     }
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: it takes no argument.
+            // SAFETY: the function has no preconditions.
             assert!(unsafe { sys::rdma_create_event_channel() }.is_null());
         });
         wait_for(&IS_IN);

@@ -59,7 +59,7 @@ unsafe impl DomainAllocator for Counting {
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64) {
         assert_eq!(resource_type, 0x7_0000_0001);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { dealloc(memory.as_ptr(), LAYOUT) };
     }
 }

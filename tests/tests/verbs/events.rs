@@ -386,7 +386,7 @@ fn removed_device_is_an_error_without_an_endless_wait() {
     // of a removed device.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(writer);
-    // SAFETY: both descriptors are open; the context keeps its number.
+    // SAFETY: both descriptors are open; `dup2` leaves the context's descriptor number unchanged.
     assert!(unsafe { libc::dup2(reader.as_raw_fd(), events.as_raw_fd()) } >= 0);
     recording.fail_always("get_async_event", Failure::documented(libc::EAGAIN)).calls();
     for _ in 0..3 {

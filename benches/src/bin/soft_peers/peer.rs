@@ -93,7 +93,8 @@ impl Peer {
         let process = self.child.id() as libc::pid_t;
         let started = Instant::now();
         for _ in 0..count {
-            // SAFETY: both ranges have `length` bytes and stay valid as long as both sides; nothing reads them.
+            // SAFETY: each range has `length` bytes that live as long as their process's side; nothing reads them
+            // meanwhile.
             let copied = unsafe { libc::process_vm_writev(process, &raw const near, 1, &raw const far, 1, 0) };
             ensure!(copied == length as isize, "process_vm_writev: {}", io::Error::last_os_error());
         }

@@ -25,7 +25,7 @@ pub fn take_checksum() -> u64 {
 ///
 /// `cq` is a live queue of this device, and nothing polls it meanwhile.
 pub unsafe fn fill(cq: *mut ibv_cq, completions: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*cq.cast::<Queue>()).waiting = completions };
 }
 
@@ -97,7 +97,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 /// `qp` is a queue pair of this device.
 #[inline]
 unsafe fn begin(qp: *mut ibv_qp_ex, code: opcode) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         add((*qp).wr_id);
         // Without the flag for inline data: the call for the data reports that as well, and not every program sets the
@@ -136,7 +136,7 @@ unsafe extern "C" fn wr_set_inline_data(_qp: *mut ibv_qp_ex, addr: *mut c_void, 
 #[inline]
 unsafe fn add_inline(addr: u64, length: usize) {
     let first = addr as *const u8;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { add(u64::from(*first) << 8 | u64::from(*first.wrapping_add(length - 1))) };
     add(length as u64);
 }
@@ -220,7 +220,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -
 /// `cq` is a queue of this device.
 #[inline]
 unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let queue = cq.cast::<Queue>();
         if (*queue).waiting == 0 {

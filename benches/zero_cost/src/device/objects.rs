@@ -42,7 +42,7 @@ fn zeroed<T>() -> *mut T {
 ///
 /// [`zeroed`] created `object` with this type, and nothing uses it afterwards.
 unsafe fn end<T>(object: *mut T) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { Box::from_raw(object) });
     0
 }

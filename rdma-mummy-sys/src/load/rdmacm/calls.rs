@@ -244,7 +244,7 @@ unsafe fn bind<F: FnOnce() -> c_int>(
 ///
 /// `id` is live, and `channel` is null or live.
 pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: neither object is followed.
+    // SAFETY: `owner` dereferences neither object.
     let (owner, target) = unsafe { (id.owner(), channel.owner()) };
     let same = match (owner, target) {
         (_, Owner::Null) | (Owner::System, Owner::System) => true,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn netdev_name_returns_name_or_reason() {
         assert_eq!(entry(0).netdev_name(), Err(NetdevNameError::NoNetdev));
         let error = entry(u32::MAX).netdev_name().unwrap_err();

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn interface_index_follows_from_name() {
         assert_eq!(interface_index("no such interface"), 0);
         assert_eq!(interface_index("zero\0byte"), 0);

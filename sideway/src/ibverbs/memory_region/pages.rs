@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn pages_are_aligned_and_zeroed() {
         let page = page_size();
         for (len, huge, align) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn impossible_sizes_are_rejected() {
         assert!(Pages::new(0, HugePages::System).unwrap_err().to_string().contains("the length is 0"));
         for len in [usize::MAX, isize::MAX as usize] {

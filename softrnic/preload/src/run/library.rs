@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::arguments::Method;
 use crate::{CANNOT_RUN, Refusal};
 
-/// Environment variable with the path of another library, or with `--libraries` of a folder of libraries.
+/// Environment variable with the path of another library, or, for `--libraries`, of another folder of libraries.
 const VARIABLE: &str = "SOFTRNIC_PRELOAD";
 /// The object for `LD_PRELOAD`.
 const PRELOAD: &str = "libsoftrnic_preload.so";

@@ -98,8 +98,8 @@ fn has_capabilities(file: &Path) -> bool {
     rustix::fs::getxattr(file, CAPABILITIES, &mut buffer).is_ok_and(|length| gives_capabilities(&buffer[..length]))
 }
 
-/// Whether the attribute contains any capability. It is a word with a bit for "effective", then the halves of the
-/// permitted and inherited sets in turn, all little-endian.
+/// Whether the attribute contains any capability. The attribute starts with a word whose lowest bit means "effective".
+/// For each half of the sets, a permitted and an inheritable word follow. All words are little-endian.
 fn gives_capabilities(attribute: &[u8]) -> bool {
     let words: Vec<u32> = attribute.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).take(5).collect();
     let permitted = words.get(1).into_iter().chain(words.get(3));
@@ -117,7 +117,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
     };
     let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
-    // A program without a readable table is not rejected.
+    // A program with an unreadable table is not rejected.
     kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
 }
 

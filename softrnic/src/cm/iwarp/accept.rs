@@ -60,8 +60,8 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
     }
 }
 
-/// Whether an identifier with this address listens on TCP: not on a loopback address only, which other hosts cannot
-/// reach.
+/// Whether an identifier with this address listens on TCP. Other hosts cannot reach a loopback address, so listening on
+/// it is left to the RoCE device, if one exists.
 ///
 /// # Safety
 ///
@@ -91,8 +91,8 @@ pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data
 }
 
 impl World {
-    /// Listens on the TCP port of an identifier. If that fails, an identifier of a RoCE device listens on this host
-    /// only.
+    /// Listens on the TCP port of an identifier. If that fails, and the identifier has a RoCE device, only this host
+    /// can connect to it.
     pub(in crate::cm) fn listen_on_tcp(&mut self, id: usize, backlog: i32) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let Some(source) = identifier.source else { return Ok(()) };

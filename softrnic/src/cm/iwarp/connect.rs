@@ -22,8 +22,8 @@ use crate::wiring::streams;
 
 /// Time-out of a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// If TCP refuses a connection, it is retried for this time: some programs close their listener between two connections
-/// and listen again.
+/// How long a connection that TCP refuses is retried. Some programs close and reopen their listener between two
+/// connections.
 const GRACE: Duration = Duration::from_millis(100);
 /// Interval of these retries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ fn failed(errno: i32) -> (event_type, i32) {
     }
 }
 
-/// The parameters of an event. The limits are those of this side, from the peer's point of view.
+/// The parameters of an event: this side's read depths, limited to the device's.
 fn parameters(initiator_depth: u16, responder_resources: u16) -> Parameters {
     let (initiator_depth, responder_resources) = (depth(initiator_depth), depth(responder_resources));
     Parameters::Connection(rdma_conn_param { initiator_depth, responder_resources, ..no_connection() })
@@ -121,7 +121,8 @@ impl World {
         let socket = Arc::new(socket);
         match rustix::net::connect(&*socket, &to) {
             Ok(()) => send(&socket, &bytes),
-            // The program may wait for the peer before it reads an event of this channel.
+            // The request is sent as soon as TCP connects, because the program may wait for the peer before it reads
+            // this channel's events.
             Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
                 streams().send_once_connected(&socket, bytes).map_err(system)?;
             }
@@ -139,7 +140,7 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// Handles a connection that TCP has refused: retries it for a short time.
+    /// Retries a connection that TCP has refused, for a short time.
     fn refused(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
         self.close_link(id);
         if Instant::now() >= attempt.retry_until {
@@ -225,7 +226,8 @@ impl World {
         };
         log::debug!("cannot connect: {failure:?}");
         match failure {
-            // A listener that is closed and opened again also closes the connection.
+            // The peer may have closed the connection because it reopened its listener, so revision 2 is tried again
+            // once.
             Failure::NeedsRevision1 if is_closed && !attempt.has_repeated => {
                 self.close_link(id);
                 (attempt.has_repeated, attempt.is_connected) = (true, false);

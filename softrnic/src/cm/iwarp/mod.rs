@@ -1,7 +1,7 @@
 //! Connections of iWARP devices: the set-up on TCP sockets. [`Connection`] owns the socket before and after the set-up.
 //!
-//! A listener of reliable connections also listens on the TCP port of its number ([`accept`]). A client whose
-//! destination is on another host connects there ([`connect`]). Each step has a time-out.
+//! A listener for reliable connections also listens on the TCP port with its port number ([`accept`]). A client whose
+//! destination is on another host connects to that port ([`connect`]). Each step has a time-out.
 
 mod accept;
 mod connect;
@@ -90,7 +90,8 @@ fn depth(value: u16) -> u8 {
     value.min(MAX_RD_ATOMIC as u16) as u8
 }
 
-/// Connects the QP, and hands over the socket. No lock of the world is held, since the QP may wait for other threads.
+/// Connects the QP, and passes the socket to it. The caller holds no lock of the world, because the QP may wait for
+/// other threads.
 fn hand_over(
     socket: Arc<Descriptor>,
     (agreed, is_initiator): (&Agreed, bool),
@@ -110,7 +111,7 @@ fn hand_over(
     Ok(made)
 }
 
-/// Whether the peer has closed its direction, or the connection is lost.
+/// Whether the peer has closed its sending direction, or the connection is lost.
 fn is_closed(socket: &Descriptor) -> bool {
     let mut poll = [PollFd::new(socket, PollFlags::RDHUP)];
     rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
@@ -124,7 +125,7 @@ fn send(socket: &Descriptor, bytes: &[u8]) {
 }
 
 impl World {
-    /// Records the connection, and updates the state in the identifier's QP, if any.
+    /// Records the connection, and updates the `state` field of the identifier's QP, if any.
     fn stream_connected(&mut self, id: usize, made: Arc<Connection>) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         identifier.setup = Some(Setup::Connected(made));

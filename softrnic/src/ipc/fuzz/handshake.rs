@@ -38,7 +38,8 @@ pub fn handshake(input: &[u8]) -> bool {
     shared.is_ok()
 }
 
-/// Session memory; none; memory of another size; memory that its creator can shrink; or two descriptors.
+/// Creates the descriptors to attach: session memory; none; memory of another size; memory that can shrink; or two
+/// descriptors.
 fn files(choice: u8) -> Result<Vec<OwnedFd>, Errno> {
     let sealed = |length| Shared::create(length).map(|(_, file)| file);
     Ok(match choice {

@@ -98,7 +98,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ),
         ("session/bad-tail", [&[0][..], &store(0, 1 << 40), &[SERVE]].concat()),
         ("session/bad-half", [&[0][..], &record(Packet::Part(send)), &store(0, 64), &[SERVE]].concat()),
-        // The length exceeds a part, although that many bytes follow.
+        // The length exceeds the limit of a part, although that many bytes follow.
         (
             "session/bad-length",
             [&[0][..], &record(Packet::Part(part(Operation::Send, 20_000))), &record(Packet::Part(first)), &[SERVE]]

@@ -66,7 +66,7 @@ fn check_payload(payload: &[Segment], length: u32) {
 struct Ends {
     session: Arc<Session>,
     shared: Arc<Shared>,
-    /// The other end, which follows the protocol if it uses these.
+    /// The other end's producer and consumer, which follow the protocol.
     producer: Producer,
     consumer: Consumer,
     socket: Descriptor,
@@ -144,7 +144,7 @@ impl Ends {
                 }
             }
             6 => {
-                // It reads the records of this end, which follow the protocol even after malformed input.
+                // The other end reads this end's records, which follow the protocol even after malformed input.
                 if let Ok(Some(words)) = self.consumer.next() {
                     let length = match self.words {
                         PART_WORDS => decode_response(&words).map(|response| Packet::Response(response).length()),

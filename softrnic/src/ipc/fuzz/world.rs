@@ -179,7 +179,7 @@ impl World {
         self.regions[own as usize].key()
     }
 
-    /// The number of its shared receive queue, if any.
+    /// The number of the QP's shared receive queue, if any.
     pub(super) fn shared_number(&self) -> u32 {
         self.shared_number.unwrap_or(1)
     }
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Closes it. Returns whether the QP was working and had completed a request.
+    /// Closes the QP. Returns whether it was working and had completed a request.
     pub(super) fn close(&mut self) -> bool {
         let is_working = self.pair.state() == State::ReadyToSend && (self.has_done || self.carrier.has_completed());
         self.poll();
@@ -256,7 +256,7 @@ impl World {
     pub(super) fn check(&self, sent: &[u8]) {
         let start = std::ptr::with_exposed_provenance::<u8>(self.buffer.address(LENGTH));
         let mut kept = vec![0; 2 * LENGTH];
-        // SAFETY: bytes of the buffer, which nothing uses any more, since its regions are deregistered.
+        // SAFETY: the bytes are in the buffer, which has no other user, because its regions are deregistered.
         unsafe { start.copy_to_nonoverlapping(kept.as_mut_ptr(), kept.len()) };
         assert!(kept.iter().all(|&byte| byte == SECRET), "memory that was not granted has changed");
         assert!(!sent.windows(64).any(|bytes| bytes == [SECRET; 64]), "memory that was not granted was read");

@@ -17,7 +17,7 @@ use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload};
 use crate::wire::transport::{Stuck, Transport};
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn part_arrives_and_its_response_returns() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
@@ -38,7 +38,7 @@ fn part_arrives_and_its_response_returns() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn packets_before_the_handshake_are_not_lost() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
@@ -57,7 +57,7 @@ fn packets_before_the_handshake_are_not_lost() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn unknown_block_and_own_block_have_no_carrier() {
     let here = end();
     let own = here.host.claim().unwrap();
@@ -73,7 +73,7 @@ fn unknown_block_and_own_block_have_no_carrier() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn packet_that_does_not_match_the_role_is_refused() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
@@ -100,7 +100,7 @@ fn is_closed(socket: &Descriptor) -> bool {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn protocol_violation_ends_only_its_own_session() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
@@ -121,7 +121,7 @@ fn protocol_violation_ends_only_its_own_session() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn invalid_handshake_is_rejected() {
     let there = end();
     let block = there.host.claim().unwrap();
@@ -149,7 +149,7 @@ fn invalid_handshake_is_rejected() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn connection_flood_is_accepted_in_batches() {
     let there = end();
     // Only the test accepts the connections.
@@ -170,7 +170,7 @@ fn connection_flood_is_accepted_in_batches() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn packets_sent_before_the_end_are_delivered() {
     let there = end();
     let block = there.host.claim().unwrap();

@@ -26,7 +26,7 @@ use crate::wire::packet::BLOCK;
 const TASK: &str = "SOFTRNIC_TEST_FUZZ";
 const SECONDS: &str = "SOFTRNIC_FUZZ_SECONDS";
 const SEED: &str = "SOFTRNIC_FUZZ_SEED";
-/// Length of the granted memory; as much before and after it is not granted.
+/// Length of the granted memory. The same length before and after it is not granted.
 const GRANTED: usize = 64 << 10;
 const MOST: usize = 8;
 const RECEIVES: usize = 16;
@@ -44,7 +44,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// Not a test: a well-behaved peer in a process of its own.
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn good() {
     let Some(name) = env::var(TASK).ok().and_then(|task| task.strip_prefix("good ").map(str::to_owned)) else { return };
     let peer = parse(&name.split(' ').collect::<Vec<_>>());
@@ -224,7 +224,7 @@ fn run(time: Duration, seed: u64) {
     ];
     let block = malicious.block;
     let mut victims = [0, 1, 2].map(|place| Victim::new(context, kinds[place].0, block * BLOCK + 1 + place as u32));
-    // In the victim's domain, but not granted; and granted, but to another domain.
+    // One region is in the victim's domain and grants no access; the other grants access, but is in another domain.
     let mut secrets = [vec![SECRET; GRANTED], vec![SECRET; GRANTED]];
     // SAFETY: the context is open, and the memory outlives its regions.
     let (domain, regions) = unsafe {
@@ -251,7 +251,7 @@ fn run(time: Duration, seed: u64) {
 
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
-    // It exists until the end, with responses that it has not read.
+    // The malicious peer lives until the end, with responses that it has not read.
     let _malicious = thread::scope(|scope| {
         let end = Last(is_over);
         let malicious = scope.spawn(move || {

@@ -9,7 +9,7 @@ use crate::wire::packet::{BLOCK, Packet, Payload};
 use crate::wire::transport::Transport;
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn group_finds_its_members() {
     let ends = [end(), end(), end()];
     let blocks = ends.each_ref().map(|end| end.host.claim().unwrap());

@@ -47,7 +47,7 @@ pub(super) struct Targets {
     pub(super) places: Vec<u64>,
     /// QPs that are connected to others.
     pub(super) others: Vec<u32>,
-    /// Such QPs of another process.
+    /// QPs of another process that are connected to others.
     pub(super) elsewhere: Vec<u32>,
     pub(super) gid: Gid,
     pub(super) qkey: u32,

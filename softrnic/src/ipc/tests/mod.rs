@@ -95,7 +95,7 @@ pub(super) fn end() -> End {
     End { seen, host: host(seen) }
 }
 
-/// A transport of its own for a test.
+/// Creates a transport for one test.
 pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
     Processes(Box::leak(Box::new(PerProcess::new(Peers::new(deliver), || unreachable!("children do not use it")))))
 }

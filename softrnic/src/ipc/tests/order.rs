@@ -10,7 +10,7 @@ use crate::wire::transport::{Stuck, Transport};
 const EMPTY: Payload<'_> = Payload::Bytes(&[]);
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn message_waits_for_a_qp_with_an_unprocessed_response() {
     let (here, there) = (end(), end());
     let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
@@ -23,14 +23,14 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
     until(|| !here.seen.responses.lock().unwrap().is_empty());
     std::thread::sleep(Duration::from_millis(10));
     let is_held_back = here.seen.parts.lock().unwrap().is_empty();
-    // A thread that did not run for that long is no longer waited for.
+    // If this thread did not run for about a second, the message may have timed out waiting.
     assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
-    // A QP that never settles delays only itself.
+    // A QP that never settles delays messages only up to the limit.
     until(|| !here.seen.parts.lock().unwrap().is_empty());
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn each_late_response_delays_messages_anew() {
     let (here, there) = (end(), end());
     let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
@@ -40,7 +40,7 @@ fn each_late_response_delays_messages_anew() {
     here.seen.is_late.store(true, Ordering::SeqCst);
     back.put(&Packet::Response(response(7)), EMPTY).unwrap();
     until(|| here.seen.responses.lock().unwrap().len() == 1);
-    // The QP settles, and no message arrives that would notice.
+    // The wait for the QP times out; no message arrives that would notice this.
     std::thread::sleep(Duration::from_millis(1100));
     let start = Instant::now();
     back.put(&Packet::Response(response(8)), EMPTY).unwrap();
@@ -54,7 +54,7 @@ fn each_late_response_delays_messages_anew() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn message_waits_for_space_for_its_reply() {
     let (here, there) = (end(), end());
     let (_, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());

@@ -64,7 +64,7 @@ impl Deliver for Echo {
 
 /// Not a test: the other process.
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn echo() {
     if task().as_deref() != Some("echo") {
         return;
@@ -87,7 +87,7 @@ fn other_process_echoes_until_killed() {
         let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
         let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
         carrier.put(&packet, Payload::Bytes(&bytes)).unwrap();
-        // Like programs, of which some poll and some sleep.
+        // Some rounds poll and some sleep, as programs do.
         until(|| {
             if round % 3 != 0 {
                 here.host.progress();
@@ -138,7 +138,7 @@ fn idle_thread_sleeps() {
     for _ in 0..100_000 {
         here.host.progress();
     }
-    // It keeps checking for a while after the last poll, which can be long on a busy machine.
+    // The thread keeps checking for a while after the last poll; on a busy machine, this can take long.
     until(|| {
         let before = switches();
         std::thread::sleep(Duration::from_millis(300));
@@ -192,7 +192,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
             host.progress();
         }));
-        // SAFETY: it ends the child.
+        // SAFETY: `_exit` takes a number, and ends the child.
         unsafe { libc::_exit(i32::from(result.is_err())) };
     }
     let mut status = 0;

@@ -84,19 +84,19 @@ fn goes_there_and_back(with_polls: bool) {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn no_wakeup_is_lost_without_polls() {
     goes_there_and_back(false);
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn no_wakeup_is_lost_with_occasional_polls() {
     goes_there_and_back(true);
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn each_message_wakes_the_other_end() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
@@ -104,7 +104,7 @@ fn each_message_wakes_the_other_end() {
     let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
     for number in 0..2000 {
         carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-        // Delays from just after falling asleep to long after.
+        // The delay varies: the other end has just fallen asleep, or has slept for long.
         let until_then = std::time::Instant::now() + Duration::from_micros(u64::from(number % 64));
         while std::time::Instant::now() < until_then {
             std::hint::spin_loop();

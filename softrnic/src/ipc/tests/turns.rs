@@ -61,7 +61,7 @@ impl Wake for Waiter {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes sockets")]
+#[cfg_attr(miri, ignore = "opens sockets")]
 fn waiting_qps_get_space_in_turn() {
     let greedy: &'static Greedy = Box::leak(Box::default());
     let here = host(greedy);

@@ -202,7 +202,7 @@ fn zero_based_region_starts_at_zero() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn unmapped_memory_is_not_registered() {
     let register = |address, length| {
         memory().register(&domain(), Backing::Host(address), length, address as u64, LOCAL_WRITE).map(drop)

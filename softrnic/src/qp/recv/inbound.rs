@@ -30,7 +30,7 @@ pub(in crate::qp) struct Inbound {
     offset: u64,
     /// The receive that the message consumes, if any.
     taken: Option<Taken>,
-    /// The shared receive queue of XRC.
+    /// The XRC shared receive queue.
     entry: Option<SharedEntry>,
 }
 
@@ -76,8 +76,8 @@ impl Responder {
     /// Handles a part. Returns whether the QP failed, so that the caller runs its requester.
     ///
     /// A message is acknowledged once it is complete or has failed. After a refusal, the remaining parts are dropped,
-    /// and the reply is repeated for the last part. The sender recognizes the repetition by the attempt number if it is
-    /// late; otherwise the repetition shows that the first reply was lost.
+    /// and the reply is repeated for the last part. If the sender already has the first reply, it recognizes the
+    /// repetition by its attempt number; if not, the repetition replaces the lost reply.
     pub(in crate::qp) fn part(
         &mut self,
         pair: &QueuePair,
@@ -88,7 +88,7 @@ impl Responder {
         let needs_reply = part.is_last() && part.request.service.is_reliable();
         let is_stream = part.request.service == Service::Iwarp;
         self.early = (needs_reply && !is_stream).then(|| Return::of(part, carrier));
-        // The data of a write with immediate data has arrived as writes.
+        // On a stream, a write with immediate data arrives as writes, which this part concludes.
         let is_placed = is_stream && matches!(part.request.operation, Operation::WriteImmediate { .. });
         let (reply, has_failed) = if part.offset == 0 || is_placed {
             self.first_part(pair, part, payload, carrier)
@@ -146,7 +146,7 @@ impl Responder {
         if !self.is_accepted(pair, request) || !is_sound(part) {
             return (Some(Reply::Silence), false);
         }
-        // A sender that begins a message has ended the previous one.
+        // A sender that begins a message has finished or abandoned the previous one.
         self.end_arriving();
         if !part.is_last() {
             if request.service == Service::UnreliableDatagram {
@@ -287,7 +287,7 @@ impl Responder {
 
     /// Abandons messages and responses on a lost carrier.
     ///
-    /// A receive taken from a shared queue stays with the QP, since a NIC does not notice the end of its peer either.
+    /// A receive taken from a shared queue stays with the QP, as with a NIC, which does not notice the end of its peer.
     /// The next message uses it, or the program flushes, resets or destroys the QP.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {

@@ -111,8 +111,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Checks that the QP's access flags allow an operation. If not, its receive queue does not support the operation:
-    /// an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
+    /// Checks that the QP's access flags allow an operation. If not, the request is invalid, because the receive queue
+    /// does not support the operation (InfiniBand specification, volume 1, section 9.7.4.1.5).
     pub(in crate::qp) fn allow(&self, access: Access) -> Result<(), Stop> {
         if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
@@ -124,7 +124,7 @@ impl Responder {
     }
 }
 
-/// Checks for a service with responses.
+/// Checks that the service is reliable.
 fn reliable(target: &Target<'_>) -> Result<(), Stop> {
     if target.service.is_reliable() { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
 }

@@ -134,7 +134,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Releases the receive unused. In a shared queue, it becomes the next receive.
+    /// Returns the unused receive. In a shared queue, it becomes the next one to be taken.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);

@@ -20,8 +20,8 @@ pub(in crate::qp) struct Responder {
     pub(in crate::qp) attributes: Attributes,
     has_reported_established: bool,
     has_reported_last: bool,
-    /// Receives of incomplete messages, for the next messages from the same queue. A target of XRC uses several queues,
-    /// other QPs one.
+    /// Receives of abandoned messages; the next messages that use the same queue take them. An XRC target uses several
+    /// queues, other QPs one.
     pub(in crate::qp) taken: Vec<Taken>,
     /// A partially received message from another process.
     pub(in crate::qp) arriving: Option<Box<Inbound>>,
@@ -40,7 +40,7 @@ pub(in crate::qp) enum Stop {
     LocalFault,
     /// The message is not allowed. No receive was completed.
     Refused(Refusal),
-    /// A receive was completed in error; this ends the QP, even of an unreliable service.
+    /// A receive was completed in error. This ends the QP, even if its service is unreliable.
     Broken(Refusal),
     /// The message exceeds its receive, on an unreliable service.
     TooLong,
@@ -221,7 +221,7 @@ impl Responder {
 
     /// Executes a message. Returns the previous value of an atomic.
     fn perform(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> Result<u64, Stop> {
-        // A target of XRC has neither memory nor receives. Both come from the shared receive queue of the message.
+        // An XRC target has neither memory nor receives. Both come from the shared receive queue of the message.
         let entry;
         let target = if pair.parts.service == Service::XrcReceive {
             entry = shared_entry(pair, request.srq_number)?;

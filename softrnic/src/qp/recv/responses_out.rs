@@ -68,7 +68,7 @@ pub(in crate::qp) struct Reading {
     pub(in crate::qp) rkey: u32,
     pub(in crate::qp) length: u64,
     pub(in crate::qp) offset: u64,
-    /// The shared receive queue of XRC.
+    /// The XRC shared receive queue.
     pub(in crate::qp) entry: Option<SharedEntry>,
 }
 
@@ -124,7 +124,7 @@ impl ResponsesOut {
         self.cut_where(|_| true);
     }
 
-    /// Abandons the reads on a shared receive queue of XRC that is being destroyed.
+    /// Abandons the reads on an XRC shared receive queue that is being destroyed.
     pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         self.cut_where(|reading| reading.entry.as_ref().is_some_and(|entry| entry.is(queue)));
     }
@@ -138,7 +138,7 @@ impl ResponsesOut {
         }
     }
 
-    /// Drops all responses when the QP is reset or closed; replies that fit are still sent.
+    /// Sends the replies that fit, and drops all other responses, when the QP is reset or closed.
     pub(in crate::qp) fn drop_all(&mut self, pair: &QueuePair) {
         self.cut();
         for (back, pending) in self.queues.drain(..).flatten() {
@@ -213,7 +213,7 @@ impl Responder {
         has_failed
     }
 
-    /// Sends a response or a part of it. Returns whether the QP failed, and the rest.
+    /// Sends a response or a part of it. Returns whether the QP failed, and the unsent rest.
     fn try_respond(&mut self, pair: &QueuePair, back: &Return, mut pending: Pending) -> (bool, Option<Pending>) {
         let mut has_failed = false;
         if let Pending::Read(reading) = &mut pending {

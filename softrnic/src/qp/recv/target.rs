@@ -17,7 +17,7 @@ pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<Share
         .ok_or(Stop::Refused(Refusal::InvalidRequest))
 }
 
-/// The target of a message: the QP's domain and receives, or those of a shared receive queue of XRC.
+/// The target of a message: the QP's domain and receives, or those of an XRC shared receive queue.
 #[derive(Debug)]
 pub(in crate::qp) struct Target<'t> {
     pub(in crate::qp) pair: &'t QueuePair,

@@ -24,7 +24,7 @@ use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Transport};
 
-/// A shared receive queue of XRC, which messages address by its number.
+/// An XRC shared receive queue, which messages address by its number.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedEntry {
     pub(crate) queue: Arc<ReceiveQueue>,
@@ -34,7 +34,7 @@ pub(crate) struct SharedEntry {
 }
 
 impl SharedEntry {
-    /// Whether it is the entry of this queue.
+    /// Whether this entry refers to `queue`.
     pub(crate) fn is(&self, queue: &Arc<ReceiveQueue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
@@ -186,24 +186,24 @@ impl QpRegistry {
         is_here
     }
 
-    /// Registers a shared receive queue of XRC under a new number.
+    /// Registers an XRC shared receive queue under a new number.
     pub(crate) fn enter_shared(&self, entry: SharedEntry) -> Result<u32, Errno> {
         let number = self.shared.number(limits::MAX_SRQ)?;
         self.shared.enter(number, entry);
         Ok(number)
     }
 
-    /// Removes a shared receive queue of XRC, and waits until the caller has the only reference to it. The caller holds
+    /// Removes an XRC shared receive queue, and waits until the caller has the only reference to it. The caller holds
     /// no lock.
     pub(crate) fn leave_shared(&self, number: u32, queue: &Arc<ReceiveQueue>) {
         self.shared.leave(number);
-        // Partial messages refer to it, and may never be completed.
+        // Partial messages refer to the queue, and may never be completed.
         for pair in self.pairs.all(Weak::upgrade) {
             if pair.parts().service == Service::XrcReceive {
                 pair.release(queue);
             }
         }
-        // QPs that are being closed are no longer listed, and release it themselves.
+        // QPs that are being closed are no longer listed, and release the queue themselves.
         while Arc::strong_count(queue) > 1 {
             thread::yield_now();
         }
@@ -238,7 +238,7 @@ impl QpRegistry {
         Ok(is_first)
     }
 
-    /// `ibv_detach_mcast`; `EINVAL` if it is not attached.
+    /// `ibv_detach_mcast`; `EINVAL` if the QP is not attached.
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let was_last = self.remove_member(group, number)?;

@@ -207,7 +207,7 @@ pub(in crate::qp) fn attempt(
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
-    // A request that has begun to go to another process is already counted.
+    // A request of which a part was sent to another process is already counted.
     if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
         pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }
@@ -233,7 +233,7 @@ fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Op
     }
 }
 
-/// Executes a request that concerns only keys. The specification has one status for all their failures.
+/// Executes a request that concerns only keys. The specification defines one status for all failures of such requests.
 fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
     let memory = Memory::of_process();
     let domain = &pair.parts.domain;
@@ -252,7 +252,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
         Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
-        // The length is that of the peer's bytes, which are not transferred.
+        // The length of a flush counts the peer's bytes, which are not transferred.
         Operation::Flush { .. } => return Ok(0),
         _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
         _ => length <= u64::from(limits::MAX_MSG_SIZE),
@@ -263,7 +263,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
 /// Checks the memory of a request, and keeps it in use.
 pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
     let is_written = work.operation.is_read_or_atomic();
-    // Empty pieces name no memory.
+    // A piece of length zero refers to no memory.
     work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
         Memory::of_process()
             .local(&pair.parts.domain, lkey, address, u64::from(length), is_written)

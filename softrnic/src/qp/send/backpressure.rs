@@ -32,7 +32,7 @@ impl Backpressure {
         Self { timeout: LOSS, since: None, alarm: NextCall::new(), timed_out: Vec::new() }
     }
 
-    /// A request, or a part of one, was sent.
+    /// Ends the wait, because a request or a part of one was sent.
     pub(in crate::qp) fn begin(&mut self) {
         self.since = None;
     }
@@ -83,7 +83,7 @@ impl Backpressure {
         if until <= now {
             return false;
         }
-        // An earlier alarm checks again.
+        // If an earlier alarm is pending, this check is repeated then.
         self.alarm.set(pair, until, now);
         true
     }

@@ -37,8 +37,8 @@ impl Unsent {
         self.0.clear();
     }
 
-    /// Sends a datagram to the other processes of its group, or to the remaining ones. A process whose carrier is full
-    /// for too long misses it; the others do not.
+    /// Sends a datagram to the other processes of its group, or to the remaining ones. If a carrier is full for too
+    /// long, only its process misses the datagram.
     pub(in crate::qp) fn send(
         &mut self,
         backpressure: &mut Backpressure,

@@ -18,7 +18,7 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::psn_after;
 use crate::wire::transport::Carrier;
 
-/// Minimum time-out of a peer whose process is alive, such as a stopped process: four seconds, or the QP's own
+/// Minimum time-out for a peer whose process exists, even if the process is stopped: four seconds, or the QP's own
 /// time-outs if longer. If the process has ended, requests are retried and fail by the QP's time-outs.
 const MIN_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
 
@@ -38,7 +38,7 @@ struct Watch {
     taken: u64,
 }
 
-/// The requests in flight. It is empty and costs nothing while the peer is in this process.
+/// The requests in flight. While the peer is in this process, the list is empty and costs nothing.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct InFlight {
@@ -54,7 +54,7 @@ pub(in crate::qp) struct InFlight {
     activity: u32,
     /// The next time-out check.
     watch: Option<Watch>,
-    /// The last seen activity counter of the inbox.
+    /// The activity counter of the inbox when it was last read.
     inbox_activity: u32,
     pub(in crate::qp) backpressure: Backpressure,
     pub(in crate::qp) unsent: Unsent,

@@ -1,6 +1,6 @@
 //! The inbox passes responses of another process from the receiving thread to the requester.
 //!
-//! The inbox has its own lock, below all others, because a thread may receive while any thread holds the requester's
+//! The inbox has its own lock, the innermost one, because a thread may receive while another holds the requester's
 //! lock. The data of a read is copied to its memory immediately; replies wait for the requester.
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ struct Reading {
     length: u64,
     /// The offset of the next data.
     next: u64,
-    /// Whether its memory could not be used.
+    /// Whether an access to the read's memory failed.
     is_faulty: bool,
 }
 

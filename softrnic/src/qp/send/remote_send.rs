@@ -52,7 +52,7 @@ pub(in crate::qp) fn send(
                 return Outcome::Stuck;
             }
             Err(Stuck::Full) => {
-                // It is lost without an error.
+                // The message is lost without an error.
                 flight.backpressure.give_up(carrier);
                 return Outcome::Done { length: 0 };
             }

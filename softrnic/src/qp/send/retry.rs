@@ -27,7 +27,7 @@ pub(crate) fn silence_time(timeout: u8) -> Option<Duration> {
 /// The event for which the oldest request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// None: the request has not begun.
+    /// No event: the request has not begun.
     No,
     /// A carrier to its multicast group is full.
     Space,

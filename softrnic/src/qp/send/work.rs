@@ -58,7 +58,7 @@ impl Default for SendWork {
 impl SendWork {
     /// Clears all fields, but keeps the memory of the vectors.
     pub(crate) fn clear(&mut self) {
-        // Field by field, since this runs for each request.
+        // Clears field by field, because this function runs for each request.
         let Self {
             wr_id,
             operation,
@@ -82,7 +82,7 @@ impl SendWork {
         *bind = None;
     }
 
-    /// The length of its data.
+    /// The length of the request's data.
     pub(crate) fn length(&self) -> u64 {
         if self.is_inline {
             self.inline.len() as u64

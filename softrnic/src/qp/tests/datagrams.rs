@@ -57,7 +57,7 @@ fn datagram_requires_the_qkey() {
     b.receive_bytes(1, 0, 64);
     send(&a, 1, to(HERE, number, 0x1235), 1);
     assert_eq!(b.received_statuses(), []);
-    // With the high bit it is the sender's own Q_Key.
+    // A Q_Key with the high bit selects the sender's own Q_Key.
     send(&a, 2, to(HERE, number, 0x8000_0000), 1);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);

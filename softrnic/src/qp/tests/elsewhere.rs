@@ -48,7 +48,7 @@ fn peer_whose_process_receives_from_others_does_not_time_out() {
             thread::sleep(patience / 2);
         }
         let is_waiting = link.a.sends.is_empty();
-        // If this thread did not run for the time-out, the time-out of the peer is correct.
+        // If this thread did not run for that long, the peer may time out.
         if longest.max(last.elapsed()) < patience {
             assert!(is_waiting);
             assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
@@ -155,7 +155,7 @@ impl Drop for Shared {
     }
 }
 
-/// An initiator of XRC, and a target in this XRC domain.
+/// An XRC initiator, and a target in this XRC domain.
 fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
     let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
     let target = End::with(Service::XrcReceive, |parts| {
@@ -182,7 +182,7 @@ fn taken_receive_stays_with_its_shared_queue() {
             work.pieces.push(ours.piece(0, length));
         });
     };
-    // It is partially received, then its sender starts over with another message.
+    // The message is partially received; then its sender starts over with another message.
     let parts = 2 * MAX_PAYLOAD as usize;
     post(1, &one, parts);
     assert!(link.deliver(REQUESTS));
@@ -395,7 +395,7 @@ fn process_that_receives_no_responses_delays_no_peer() {
     link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // Once it has space, it gets replies, but not one per message.
+    // Once the process has space, it gets replies, but not one per message.
     unrelated.set_space(usize::MAX);
     assert!((1..1000).contains(&unrelated.len()), "{}", unrelated.len());
 }

@@ -4,7 +4,7 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::*;
 
-/// Posts two requests, of which the first fails with `status`, with posted receives on the requester's side.
+/// Posts receives and two requests on the requester's side. The first request fails with `status`.
 fn fails(a: &End, status: Status, operation: Operation, fill: impl FnOnce(&mut SendWork)) {
     a.receive_bytes(11, 0, 64);
     a.receive_bytes(12, 0, 64);
@@ -254,7 +254,7 @@ fn responder_error_flushes_waiting_requests() {
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey: rkey ^ 1 }, 0, 8);
     assert_eq!(a.sent().status, Status::IBV_WC_REM_ACCESS_ERR);
-    // Flushed on this thread, or on the timer's if it is retrying.
+    // This thread flushes the request, or the timer thread if it is retrying the request.
     let flushed = poll(&b.sends);
     assert_eq!((flushed.wr_id, flushed.status), (1, FLUSHED));
 }

@@ -15,7 +15,7 @@ struct Party {
 }
 
 impl Party {
-    /// Creates one with a group of its own.
+    /// Creates a party with its own group.
     fn new(last: u8) -> Self {
         let sender = End::new(Service::UnreliableDatagram);
         sender.ready(&Attributes { drain_notify: true, ..attributes(0) });
@@ -176,7 +176,7 @@ fn blocked_datagram_is_flushed_reset_and_closed() {
         let flushed: Vec<_> = (0..u64::from(SLOTS)).map(|wr_id| (wr_id, FLUSHED)).collect();
         assert_eq!(statuses, if to == Some(State::Error) { flushed } else { vec![] });
         party.assert_released();
-        // Its wake-up finds no request, and none is sent later.
+        // The wake-up finds no request, and no datagram is sent later.
         party.wires[0].set_space(9);
         assert_eq!((party.received(0), party.received(1)), (vec![], vec![(0, 0)]));
         assert!(party.sender.sends.is_empty());

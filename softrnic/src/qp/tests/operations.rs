@@ -128,7 +128,7 @@ fn flush_requires_access() {
         let sent = a.sent();
         assert_eq!((sent.status, sent.opcode), (SUCCESS, ibv_wc_opcode::IBV_WC_FLUSH));
     }
-    // Each takes one PSN, whatever its length.
+    // Each request takes one PSN, whatever its length.
     assert_eq!(a.pair.attributes().sq_psn, 0xff_fff2);
     a.post(
         1,
@@ -189,7 +189,7 @@ fn qp_can_be_connected_to_itself() {
     a.post_bytes(2, Operation::Send, 0, 9);
     assert_eq!((a.sent().status, a.received().status), (SUCCESS, SUCCESS));
     assert_eq!(a.bytes.get(100, 9), b"to myself");
-    // An error of its responder flushes its own requester, whose lock is held.
+    // An error of the responder flushes the requester of the same QP, whose lock is held.
     let (address, rkey) = a.at(0);
     let mut batch = a.pair.batch();
     for wr_id in [3, 4] {
@@ -211,7 +211,7 @@ fn unreliable_connection_sends_and_writes() {
     b.receive_bytes(1, 100, 4);
     a.post_bytes(1, Operation::Send, 0, 4);
     a.post_bytes(2, Operation::Write { address, rkey }, 0, 4);
-    // Without a receive it is lost; so are writes without access rights.
+    // A send without a receive is lost, and so is a write without access rights.
     a.post_bytes(3, Operation::Send, 0, 4);
     a.post_bytes(4, Operation::Write { address, rkey: rkey ^ 1 }, 0, 4);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS), (4, SUCCESS)]);

@@ -32,7 +32,7 @@ fn lost_send_completion_ends_the_qp() {
         a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
         assert_eq!((a.pair.state(), a.log.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
         assert_eq!((statuses(&sends), a.received_statuses()), (vec![(1, SUCCESS)], vec![(11, FLUSHED)]));
-        // It is reported once, and the peer is not affected.
+        // The overrun is reported once, and the peer is not affected.
         a.post_bytes(3, Operation::Write { address, rkey }, 0, 8);
         assert_eq!((a.log.events(), b.log.events(), b.pair.state()), (vec![], vec![], State::ReadyToSend));
     }
@@ -47,7 +47,7 @@ fn lost_receive_completion_ends_the_qp() {
         b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
         b.receive_bytes(21, 0, 8);
         b.receive_bytes(22, 0, 8);
-        // It waits for a receive, and is flushed.
+        // The request waits for a receive, and is flushed.
         if service.is_reliable() {
             b.post(1, Operation::Send, |_| {});
         }

@@ -97,7 +97,7 @@ fn peer_without_response_exhausts_retries() {
 #[test]
 fn peer_that_is_ready_in_time_responds() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
-    // It retries for a while.
+    // The sender retries for a while.
     a.ready(&Attributes { timeout: 16, retry_count: 7, ..attributes(b.pair.number()) });
     let (address, rkey) = b.at(0);
     a.bytes.set(0, b"patience");

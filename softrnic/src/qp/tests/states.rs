@@ -44,7 +44,7 @@ fn reset_clears_all_queues() {
     go(&a, State::ReadyToSend, State::Reset);
     assert_eq!((a.sent_statuses(), a.received_statuses()), (vec![], vec![]));
     assert_eq!((a.pair.attributes().sq_psn, a.pair.attributes().destination_number), (0, 0));
-    // It starts over, with all slots free.
+    // The QP starts over, with all slots free.
     go(&b, State::ReadyToSend, State::Reset);
     a.connect(b.pair.number());
     b.connect(a.pair.number());
@@ -136,7 +136,7 @@ fn closed_qp_completes_nothing() {
     assert_eq!(a.sent_statuses(), [(1, SUCCESS)], "earlier completions stay");
     assert_eq!(a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()), Err(Errno::INVALID));
     assert!(QpRegistry::of_process().find(a.pair.number()).is_none());
-    // Its peer no longer finds it, even if it has found it before.
+    // The peer no longer finds the closed QP, even if it found it before.
     b.post_bytes(1, Operation::Send, 0, 8);
     assert_eq!(poll(&b.sends).status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
 }

@@ -6,7 +6,7 @@ use crate::qp::registry::ToQueuePairs;
 use crate::wire::packet::{ResponseKind, STREAM_PEER};
 use crate::wire::transport::Deliver;
 
-/// A part of a message from the peer, which is complete.
+/// A part from the peer that is a complete message.
 fn part(end: &End, psn: u32, operation: Operation, length: u32) -> Part {
     let request = Request {
         service: Service::Iwarp,

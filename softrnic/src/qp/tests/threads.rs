@@ -56,7 +56,7 @@ fn errors_and_closes_race_with_posts() {
             for (from, to) in [(&a, &b), (&b, &a)] {
                 let is_over = &is_over;
                 scope.spawn(move || {
-                    // Not the memory that the peer reads.
+                    // This request avoids the memory that the peer reads.
                     let (address, rkey) = to.at(64);
                     let (mut posted, mut completed) = (0, 0);
                     let limit = Instant::now() + Duration::from_secs(60);

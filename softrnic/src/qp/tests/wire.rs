@@ -1,6 +1,6 @@
 //! A simulated other process: packets within this process, delivered at the test's command.
 //!
-//! A QP is local under its own number. Under this number with [`FLAG`] flipped it is "in another process".
+//! Under its own number, a QP is local. Under the number with [`FLAG`] flipped, the same QP is "in another process".
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;

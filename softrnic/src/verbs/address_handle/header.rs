@@ -3,7 +3,7 @@
 use crate::qp::check_sum;
 use crate::wire::address::Gid;
 
-/// Its length in bytes.
+/// The header's length in bytes.
 pub(super) const LENGTH: usize = 40;
 
 /// The fields that a reply address requires.
@@ -18,7 +18,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses it; `None` if it is neither form.
+    /// Parses a header; `None` if the bytes have neither form.
     pub(super) fn parse(bytes: &[u8; LENGTH]) -> Option<Self> {
         let is_ipv6 = bytes[0] >> 4 == 6;
         let (_, ipv4) = bytes.split_last_chunk::<20>()?;

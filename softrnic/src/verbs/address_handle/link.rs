@@ -11,8 +11,8 @@ use crate::wire::address::Gid;
 /// The value for frames without a VLAN tag.
 const NO_VLAN: u16 = 0xffff;
 
-/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: all zeros like the loopback interface, or a group's
-/// standard Ethernet address.
+/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: returns zeros, the address of the loopback interface;
+/// for a group, its standard Ethernet address.
 ///
 /// # Safety
 ///
@@ -23,12 +23,12 @@ pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     mac: *mut u8,
     vlan: *mut u16,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let path = match path(unsafe { &*attr }) {
         Ok(path) => path,
         Err(errno) => return code(errno),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         mac.cast::<[u8; 6]>().write(address(path.destination));
         if !vlan.is_null() {

@@ -36,7 +36,7 @@ pub(crate) struct AddressHandle {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_AH), || Box::new(Quota::new(MAX_AH)));
 
-// SAFETY: it starts with an `ibv_ah`.
+// SAFETY: an `AddressHandle` starts with an `ibv_ah`.
 unsafe impl Object for AddressHandle {
     type C = ibv_ah;
 }
@@ -47,9 +47,9 @@ unsafe impl Object for AddressHandle {
 ///
 /// As in C: the domain is alive, and the attributes are readable.
 pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match path(unsafe { &*attr }) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(path) => unsafe { create(pd, path) },
         Err(errno) => null(errno),
     }
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
 ///
 /// The domain is alive.
 unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
-    // SAFETY: the caller's promise; the context of a domain that is alive is open.
+    // SAFETY: guaranteed by the caller; the context of a domain that is alive is open.
     let (domain, context, handle) =
         unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context).handle()) };
     let uses = vec![domain.usage.begin(), domain.domain.usage.begin()];
@@ -77,15 +77,15 @@ unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
 ///
 /// As in C: the handle is alive, and no longer used.
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { AddressHandle::from_c(ah) });
     0
 }
 
 /// Reads the path from the attributes of an address handle or a connected QP.
 ///
-/// It does not check that the peer exists: the first request to an unreachable peer fails, while the kernel's drivers
-/// fail with `ETIMEDOUT` or `ENETUNREACH`.
+/// This function does not check that the peer is reachable; if not, the first request fails. The kernel's drivers check
+/// here, and fail with `ETIMEDOUT` or `ENETUNREACH`.
 ///
 /// # Errors
 ///

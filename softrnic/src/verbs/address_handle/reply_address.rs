@@ -26,10 +26,10 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { attributes(port_num, &*wc, grh) } {
         Ok(found) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { attr.write(found) };
             0
         }
@@ -48,9 +48,9 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
     grh: *mut ibv_grh,
     port_num: u8,
 ) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { attributes(port_num, &*wc, grh) }.and_then(|attr| path(&attr)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(path) => unsafe { create(pd, path) },
         Err(errno) => null(errno),
     }
@@ -66,7 +66,7 @@ unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<i
         return Err(Errno::INVALID);
     }
     let header = if wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0 {
-        // SAFETY: the caller's promise: forty bytes, the size of the C struct, with any alignment.
+        // SAFETY: guaranteed by the caller: forty bytes, the size of the C struct, with any alignment.
         let bytes = unsafe { grh.cast::<[u8; LENGTH]>().read_unaligned() };
         Some(Header::parse(&bytes).ok_or(Errno(libc::EPROTONOSUPPORT))?)
     } else {

@@ -25,7 +25,7 @@ impl Acknowledged for ibv_cq {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields exist.
+        // SAFETY: guaranteed by the caller: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,
@@ -42,7 +42,7 @@ impl Acknowledged for ibv_qp {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields exist.
+        // SAFETY: guaranteed by the caller: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,
@@ -59,7 +59,7 @@ impl Acknowledged for ibv_srq {
     }
 
     unsafe fn acknowledgements(object: *mut Self) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields exist.
+        // SAFETY: guaranteed by the caller: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*object).mutex,
@@ -85,7 +85,7 @@ impl Acknowledgements {
     ///
     /// The object is alive and not used yet.
     pub(crate) unsafe fn begin(self) {
-        // SAFETY: both are writable and unused, and get the default attributes.
+        // SAFETY: the mutex and the condition variable are writable and unused; null selects the default attributes.
         unsafe {
             libc::pthread_mutex_init(self.mutex, ptr::null());
             libc::pthread_cond_init(self.condition, ptr::null());
@@ -96,9 +96,9 @@ impl Acknowledgements {
     ///
     /// # Safety
     ///
-    /// They were initialized and are no longer used.
+    /// The mutex and the condition variable were initialized and are no longer used.
     pub(crate) unsafe fn end(self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             libc::pthread_cond_destroy(self.condition);
             libc::pthread_mutex_destroy(self.mutex);
@@ -109,9 +109,9 @@ impl Acknowledgements {
     ///
     /// # Safety
     ///
-    /// They are initialized and not destroyed.
+    /// The mutex and the condition variable are initialized and not destroyed.
     pub(crate) unsafe fn add(self, count: u32) {
-        // SAFETY: the caller's promise; the count is written only under the mutex.
+        // SAFETY: guaranteed by the caller; the count is written only under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
             *self.count = (*self.count).wrapping_add(count);
@@ -126,7 +126,7 @@ impl Acknowledgements {
     ///
     /// As for [`add`](Self::add).
     pub(crate) unsafe fn wait_for(self, taken: u32) {
-        // SAFETY: the caller's promise; the count is read only under the mutex.
+        // SAFETY: guaranteed by the caller; the count is read only under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
             // The difference of two wrapping counts.

@@ -34,7 +34,7 @@ pub(crate) enum Element {
 pub(crate) struct AsyncEvent {
     pub(crate) kind: ibv_event_type,
     pub(crate) element: Element,
-    /// Counts the events of its object that the program has taken.
+    /// The counter of this object's events that the program has taken.
     taken: Option<Arc<AtomicU32>>,
 }
 
@@ -61,7 +61,7 @@ impl AsyncEvent {
 
 /// `ibv_get_async_event(context, event)`: zero, or -1 and errno.
 pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    // SAFETY: C's promise: the context is open.
+    // SAFETY: required by the C API: the context is open.
     let context = unsafe { Context::of(context) };
     let taken = context.events.take(|event| {
         if let Some(taken) = &event.taken {
@@ -80,15 +80,15 @@ pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event
         Element::Port(port) => Member { port_num: port.into() },
         Element::Device => Member { port_num: 0 },
     };
-    // SAFETY: C's promise: the event is writable.
+    // SAFETY: required by the C API: the event is writable.
     unsafe { event.write(ibv_async_event { element, event_type: kind }) };
     0
 }
 
 /// `ibv_ack_async_event(event)`. In a child, an event of the parent is ignored.
 pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: C's promise: `get_async_event` has written the union member of its type, and its object exists until this
-    // call.
+    // SAFETY: required by the C API: `get_async_event` has written the union member of its type, and its object exists
+    // until this call.
     unsafe {
         let (context, acknowledgements) = match (*event).event_type {
             ibv_event_type::IBV_EVENT_CQ_ERR => {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn close(context: *mut ibv_context) {
-        // SAFETY: it is no longer used.
+        // SAFETY: the context is no longer used.
         assert_eq!(unsafe { close_device(context) }, 0);
     }
 
@@ -187,7 +187,7 @@ mod tests {
         sources[0].happened(PairEvent::Fatal);
         assert!(take(context).is_none(), "it has no object yet");
         for (source, qp) in sources.iter().zip(pointers) {
-            // SAFETY: it lives until the end, and only the source uses it.
+            // SAFETY: `qp` lives until the end of the test, and only the source uses it.
             unsafe { source.begin(qp) };
         }
         let kinds = [
@@ -234,7 +234,7 @@ mod tests {
         let pointer = &raw mut srq;
         // SAFETY: the context is open.
         let source = Source::<ibv_srq>::new(&unsafe { Context::of(context) }.events);
-        // SAFETY: it lives until the end, and only the source uses it.
+        // SAFETY: the object lives until the end of the test, and only the source uses it.
         unsafe { source.begin(pointer) };
         source.limit_reached();
         let mut event = take(context).expect("the limit event");

@@ -39,7 +39,7 @@ impl<C: Acknowledged> Source<C> {
     ///
     /// `object` lives until [`finish`](Self::finish), and is not used yet.
     pub(crate) unsafe fn begin(&self, object: *mut C) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { C::acknowledgements(object).begin() };
         self.object.store(object, Ordering::Release);
     }
@@ -49,7 +49,7 @@ impl<C: Acknowledged> Source<C> {
         self.object.load(Ordering::Acquire)
     }
 
-    /// Queues an event of the object, if it has begun.
+    /// Queues an event of the object, if [`begin`](Self::begin) was called.
     pub(crate) fn put(&self, kind: ibv_event_type) {
         let object = self.object();
         if !object.is_null() {
@@ -71,8 +71,8 @@ impl<C: Acknowledged> Source<C> {
         }
         let element = C::element(object);
         self.events.remove(|event| event.element == element);
-        // SAFETY: the promise of `begin`: the object is alive. A program that has taken one of its events uses it until
-        // the acknowledgement.
+        // SAFETY: `begin` requires that the object is alive until now. A program that has taken one of its events uses
+        // it until the acknowledgement.
         unsafe {
             let acknowledgements = C::acknowledgements(object);
             // Taken events are counted under the lock of the queue. `remove` has held it, so the count is complete.

@@ -25,21 +25,21 @@ pub(crate) unsafe extern "C" fn create_cq(
     };
     let options =
         Options { entries, cq_context, channel, vector, fields: 0, ignores_overrun: false, domain: ptr::null_mut() };
-    // SAFETY: C's promise: the context is open, and the channel is alive unless null.
+    // SAFETY: required by the C API: the context is open, and the channel is alive unless null.
     unsafe { Queue::create(context, &options, |_| {}) }.unwrap_or_else(failure::null)
 }
 
 /// `ibv_poll_cq(cq, num_entries, wc)`: the number of completions; -1 if a completion was lost and all earlier ones were
 /// polled.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: C's promise: the queue is alive.
+    // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     let most = usize::try_from(num_entries).unwrap_or(0);
     if queue.queue.is_empty() && !QpRegistry::of_process().progress() {
         return none_in(&queue.queue);
     }
     let taken = queue.queue.drain(most, |at, completion| {
-        // SAFETY: C's promise: `num_entries` elements are writable, and `at` is less than that.
+        // SAFETY: required by the C API: `num_entries` elements are writable, and `at` is less than that.
         unsafe { wc.add(at).write(as_c(&completion)) };
     });
     // Lossless: at most `num_entries`.
@@ -72,7 +72,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
 
 /// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel it has no effect.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: C's promise: the queue is alive.
+    // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     QpRegistry::of_process().armed();
     queue.queue.arm(if solicited_only == 0 { Armed::Next } else { Armed::Solicited });

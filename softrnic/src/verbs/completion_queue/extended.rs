@@ -18,7 +18,7 @@ use crate::verbs::guard::is_inherited;
 use crate::verbs::object::Object;
 use crate::verbs::turn::Turn;
 
-/// The completion of `ibv_start_poll` and `ibv_next_poll`, for its readers: one thread at a time.
+/// The completion that `ibv_start_poll` or `ibv_next_poll` has selected for the readers. One thread at a time uses it.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     /// The lock that is held from the start of a poll to its end, unless the program has promised to use one thread.
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: C's promise: the attributes are readable.
+    // SAFETY: required by the C API: the attributes are readable.
     let attr = unsafe { &*attr };
     let has = |mask: Mask| attr.comp_mask & mask.0 != 0;
     let flags = if has(Mask::IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         cq.next_poll = Some(next_poll);
         set_readers(cq, attr.wc_flags);
     };
-    // SAFETY: C's promise: the context is open, and the channel and the domain are alive.
+    // SAFETY: required by the C API: the context is open, and the channel and the domain are alive.
     unsafe { Queue::create(context, &options, fill) }.map_or_else(failure::null, |cq| cq.cast())
 }
 
@@ -92,7 +92,7 @@ static NOTHING: Completion = Completion {
 unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
     let next = queue.queue.pop();
     let has_next = next.is_some();
-    // SAFETY: the caller's promise: no other thread uses the cursor or the two fields of the C struct, to which no
+    // SAFETY: guaranteed by the caller: no other thread uses the cursor or the two fields of the C struct, to which no
     // reference exists.
     unsafe {
         if let Some(completion) = &next {
@@ -110,7 +110,7 @@ unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
 ///
 /// `attr` is null or readable.
 unsafe fn check_poll(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
         return libc::EINVAL;
     }
@@ -123,7 +123,7 @@ unsafe fn check_poll(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: C's promise: the queue is alive, and the attributes are readable; this thread holds the turn.
+    // SAFETY: required by the C API: the queue is alive, and the attributes are readable; this thread holds the turn.
     unsafe {
         if is_inherited((*cq).context) {
             return libc::EIO;
@@ -145,7 +145,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn start_poll_alone(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: C's promise: the queue is alive, the attributes are readable, and one thread uses it.
+    // SAFETY: required by the C API: the queue is alive, the attributes are readable, and one thread uses it.
     unsafe {
         if is_inherited((*cq).context) {
             return libc::EIO;
@@ -160,12 +160,12 @@ unsafe extern "C" fn start_poll_alone(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
+    // SAFETY: required by the C API: the queue is alive, and this thread has begun a poll.
     if unsafe { advance(Queue::of(cq.cast()), cq) } { 0 } else { libc::ENOENT }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
+    // SAFETY: required by the C API: the queue is alive, and this thread has begun a poll.
     unsafe {
         end_poll_alone(cq);
         Queue::of(cq.cast()).cursor.turn.give();
@@ -173,7 +173,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 }
 
 unsafe extern "C" fn end_poll_alone(cq: *mut ibv_cq_ex) {
-    // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
+    // SAFETY: required by the C API: the queue is alive, and this thread has begun a poll.
     unsafe { *Queue::of(cq.cast()).cursor.current.get() = None };
 }
 
@@ -201,7 +201,7 @@ macro_rules! readers {
     (reader $name:ident -> $Type:ty = $value:expr) => {
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $Type {
             let read: fn(&Completion) -> $Type = $value;
-            // SAFETY: C's promise: the queue is alive, and this thread has begun a poll.
+            // SAFETY: required by the C API: the queue is alive, and this thread has begun a poll.
             let current = unsafe { &*Queue::of(cq.cast()).cursor.current.get() };
             read(current.as_ref().unwrap_or(&NOTHING))
         }

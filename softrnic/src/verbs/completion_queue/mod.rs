@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     /// The number of events taken from the channel.
     taken: AtomicU32,
     source: Arc<Source<ibv_cq>>,
-    /// QPs that use it.
+    /// The QPs that use this queue.
     pub(crate) usage: Usage,
     uses: Vec<Use>,
     _share: Share,
@@ -52,7 +52,7 @@ pub(crate) struct Queue {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(limits::MAX_CQ), || Box::new(Quota::new(limits::MAX_CQ)));
 
-// SAFETY: it starts with an `ibv_cq_ex`, which starts like an `ibv_cq`.
+// SAFETY: a `Queue` starts with an `ibv_cq_ex`, which starts like an `ibv_cq`.
 unsafe impl Object for Queue {
     type C = ibv_cq;
 }
@@ -91,7 +91,7 @@ impl Queue {
             return Err(Errno::INVALID);
         }
         let share = QUOTA.get().take()?;
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         let (owner, channel, domain) = unsafe {
             let channel = (!options.channel.is_null()).then(|| CompletionChannel::of(options.channel));
             let domain = (!options.domain.is_null()).then(|| ProtectionDomain::of(options.domain));
@@ -131,7 +131,7 @@ impl Queue {
             _share: share,
         }
         .into_c();
-        // SAFETY: it was just created; `destroy_cq` finishes it.
+        // SAFETY: `cq` was just created; `destroy_cq` finishes its events.
         unsafe { source.begin(cq) };
         Ok(cq)
     }
@@ -147,7 +147,7 @@ impl Queue {
     ///
     /// The queue is alive.
     pub(crate) unsafe fn acknowledgements(cq: *mut ibv_cq) -> Acknowledgements {
-        // SAFETY: the caller's promise: the fields exist.
+        // SAFETY: guaranteed by the caller: the fields exist.
         unsafe {
             Acknowledgements {
                 mutex: &raw mut (*cq).mutex,
@@ -165,7 +165,7 @@ fn entries(asked: i64) -> Result<u32, Errno> {
 
 /// `ibv_resize_cq(cq, cqe)`: `EINVAL` if more completions are queued, or if it exceeds the device's limit.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: C's promise: the queue is alive.
+    // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     let resized = entries(cqe.into()).and_then(|entries| queue.queue.resize(entries));
     if resized.is_ok() {
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
 
 /// `ibv_modify_cq(cq, attr)`: accepts any moderation without effect, since events are never delayed.
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: C's promise: the attributes are readable.
+    // SAFETY: required by the C API: the attributes are readable.
     let mask = unsafe { (*attr).attr_mask };
     if mask & !ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0 != 0 {
         return failure::code(Errno::INVALID);
@@ -188,7 +188,7 @@ pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modif
 
 /// `ibv_destroy_cq(cq)`: `EBUSY` while QPs use it. Waits until all taken events are acknowledged.
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: C's promise: the queue is alive.
+    // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
     if queue.usage.is_used() {
         return failure::code(Errno::BUSY);
@@ -199,7 +199,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         // the count is complete.
         unsafe { Queue::acknowledgements(cq).wait_for(queue.taken.load(Ordering::Relaxed)) };
     }
-    // SAFETY: no QP uses it, so it raises no events; C's promise: the program no longer uses it.
+    // SAFETY: no QP uses it, so it raises no events; the C API requires that the program no longer uses it.
     unsafe { queue.source.finish() };
     // SAFETY: as above.
     drop(unsafe { Queue::from_c(cq) });

@@ -96,7 +96,7 @@ impl Drop for World {
         if thread::panicking() {
             return;
         }
-        // SAFETY: they are no longer used.
+        // SAFETY: the channel and the context are no longer used.
         let left = unsafe { (destroy_comp_channel(self.channel), close_device(self.context)) };
         assert_eq!(left, (0, 0), "an object is left");
     }
@@ -144,7 +144,7 @@ fn poll(cq: *mut ibv_cq, most: c_int) -> Vec<ibv_wc> {
 }
 
 fn destroy(cq: *mut ibv_cq) {
-    // SAFETY: it is no longer used.
+    // SAFETY: the CQ is no longer used.
     assert_eq!(unsafe { destroy_cq(cq) }, 0);
 }
 
@@ -160,7 +160,7 @@ fn sizes_beyond_the_limits_are_refused() {
     }
     for (cqe, vector) in [(1, 0), (most, limits::COMP_VECTORS as c_int - 1)] {
         let cq = create(cqe, vector);
-        // SAFETY: it is alive.
+        // SAFETY: the CQ is alive.
         unsafe {
             assert_eq!(((*cq).cqe, (*cq).context, (*cq).channel), (cqe, world.context, ptr::null_mut()));
         }
@@ -185,7 +185,7 @@ fn completions_are_copied_completely() {
     assert_eq!((wc.status, wc.opcode), (ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_opcode::IBV_WC_RECV));
     assert_eq!((wc.byte_len, wc.wc_flags, wc.qp_num, wc.src_qp, wc.sl), (64, 3, 7, 9, 3));
     assert_eq!((wc.vendor_err, wc.pkey_index, wc.slid, wc.dlid_path_bits), (0, 0, 0, 0));
-    // SAFETY: both are numbers of the same size.
+    // SAFETY: both members of the union are numbers of the same size.
     let either = unsafe { (wc.__bindgen_anon_1.imm_data, wc.__bindgen_anon_1.invalidated_rkey) };
     assert_eq!(either, (0x0102_0304, 0x0102_0304));
     let rest = poll(cq, 16);
@@ -276,7 +276,7 @@ fn flags_and_parent_domain_take_effect() {
     let cq = world.extended(attr).expect("known flags");
     push(cq.cast(), [1, 2]);
     assert!(world.async_event().is_none(), "overruns are ignored");
-    // SAFETY: both are alive, and one thread uses them.
+    // SAFETY: the objects are alive, and only this thread uses them.
     unsafe {
         assert_eq!(dealloc_pd(pd), libc::EBUSY);
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
@@ -381,7 +381,7 @@ fn event_names_its_queue() {
         assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 1)), (0, 0));
         assert_eq!(world.event(), None);
         push(second, [0]);
-        assert_eq!(world.event(), None, "it is not solicited");
+        assert_eq!(world.event(), None, "the completion is not solicited");
         push(first, [1]);
         assert_eq!(world.event(), Some((first, 0x77)));
         queue(second).push(completion(1), true);
@@ -410,7 +410,7 @@ fn polling_an_overrun_queue_fails_once_it_is_empty() {
     // SAFETY: as below; nothing is written.
     assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one completion is left");
     assert_eq!(poll(basic, 4).len(), 1);
-    // SAFETY: both are alive; numbers only are written.
+    // SAFETY: the objects are alive; only numbers are written.
     unsafe {
         let mut wc: ibv_wc = zeroed();
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };

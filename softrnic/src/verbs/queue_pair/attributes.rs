@@ -14,7 +14,7 @@ use crate::wire::packet::MAX_NUMBER;
 
 const MAX_TIMER: u8 = 31;
 const MAX_RETRIES: u8 = 7;
-/// Access flags of the bindings, those of flush, and the optional ones, which any provider may ignore.
+/// The access flags in the bindings, the flags of flush, and the optional flags, which a provider may ignore.
 const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0

@@ -31,17 +31,17 @@ use crate::wire::operation::Service;
 /// The parent of a QP.
 enum Parent<'o> {
     Domain(*mut ibv_pd),
-    /// For the target of XRC.
+    /// For an XRC target.
     Xrc(&'o XrcDomain),
 }
 
-/// `ibv_create_qp(pd, qp_init_attr)`: for all services but the target of XRC.
+/// `ibv_create_qp(pd, qp_init_attr)`: for all services but an XRC target.
 ///
 /// # Safety
 ///
 /// As in C: the domain and the objects of the attributes are alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { create((*pd).context, &Parent::Domain(pd), init, None) }.unwrap_or_else(failure::null)
 }
 
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_ini
 ///
 /// As in C: the context and the objects of the mask are alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    // SAFETY: the caller's promise. The basic attributes are the first part of the extended ones.
+    // SAFETY: guaranteed by the caller. The basic attributes are the first part of the extended ones.
     unsafe {
         parent(context, &*init)
             .and_then(|(parent, operations)| create(context, &parent, init.cast(), operations))
@@ -78,7 +78,7 @@ unsafe fn parent<'o>(
         return Err(Errno::NOT_SUPPORTED);
     }
     let operations = has(mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(init.send_ops_flags);
-    // SAFETY: the caller's promise, for each object whose bit is set.
+    // SAFETY: guaranteed by the caller, for each object whose bit is set.
     let parent = unsafe {
         if init.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
             if !has(mask::IBV_QP_INIT_ATTR_XRCD) || init.xrcd.is_null() || (*init.xrcd).context != context {
@@ -106,22 +106,22 @@ unsafe fn create(
     init: *mut ibv_qp_init_attr,
     operations: Option<u64>,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (requested, open) = unsafe { (init.read(), Context::of(context)) };
-    // SAFETY: the caller's promise; its device belongs to this provider.
+    // SAFETY: guaranteed by the caller; its device belongs to this provider.
     let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
     let service = service(requested.qp_type, is_iwarp)?;
     let mut uses = vec![open.usage.begin()];
     let (pd, domain, xrc_domain) = match *parent {
         Parent::Domain(pd) if service != Service::XrcReceive => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let domain = unsafe { ProtectionDomain::of(pd) };
             uses.push(domain.usage.begin());
             (pd, Arc::clone(&domain.domain), None)
         }
         Parent::Xrc(xrc) if service == Service::XrcReceive => {
             uses.push(xrc.usage.begin());
-            // A message uses the protection domain of its shared receive queue, so this one is empty.
+            // Messages use the protection domain of their shared receive queue, so the QP's own domain is never used.
             (std::ptr::null_mut(), Arc::new(Domain::new()), Some(Arc::clone(&xrc.domain)))
         }
         _ => return Err(Errno::INVALID),
@@ -132,7 +132,7 @@ unsafe fn create(
         Service::XrcSend => recv_cq = std::ptr::null_mut(),
         _ => {}
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (sends, completes_receives, shared) = unsafe {
         let sends = (service != Service::XrcReceive).then(|| queue(context, send_cq)).transpose()?;
         let receives = is_two_way(service).then(|| queue(context, recv_cq)).transpose()?;
@@ -181,8 +181,8 @@ unsafe fn create(
     }
     let (turn, batch) = Default::default();
     let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), turn, batch, uses }.into_c();
-    // SAFETY: it stays at this address until `destroy_qp` finishes its events, and is not shared yet. The attributes
-    // are writable.
+    // SAFETY: the QP stays at this address until `destroy_qp` finishes its events, and is not shared yet. The
+    // attributes are writable.
     unsafe {
         events.begin(qp);
         (*init).cap = cap;
@@ -203,7 +203,7 @@ fn service(qp_type: ibv_qp_type, is_iwarp: bool) -> Result<Service, Errno> {
     }
 }
 
-/// Whether it sends, and has receives of its own or of a shared queue: all services but XRC.
+/// Whether QPs of the service both send and receive: all services but XRC.
 fn is_two_way(service: Service) -> bool {
     !matches!(service, Service::XrcSend | Service::XrcReceive)
 }
@@ -212,9 +212,9 @@ fn is_two_way(service: Service) -> bool {
 ///
 /// # Safety
 ///
-/// It is null or alive.
+/// The queue is null or alive.
 unsafe fn queue<'q>(context: *mut ibv_context, cq: *mut ibv_cq) -> Result<&'q Queue, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { if !cq.is_null() && (*cq).context == context { Ok(Queue::of(cq)) } else { Err(Errno::INVALID) } }
 }
 
@@ -222,7 +222,7 @@ unsafe fn queue<'q>(context: *mut ibv_context, cq: *mut ibv_cq) -> Result<&'q Qu
 ///
 /// # Safety
 ///
-/// It is null or alive.
+/// The queue is null or alive.
 unsafe fn shared<'q>(
     context: *mut ibv_context,
     service: Service,
@@ -231,7 +231,7 @@ unsafe fn shared<'q>(
     if srq.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (shared, at) = unsafe { (SharedReceiveQueue::of(srq), (*srq).context) };
     let may_share = matches!(service, Service::ReliableConnection | Service::UnreliableDatagram | Service::Iwarp);
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
@@ -261,14 +261,14 @@ fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<i
     Ok(cap)
 }
 
-/// `ibv_destroy_qp(qp)`: `EBUSY` while it is attached to a multicast group. Waits until all taken asynchronous events
-/// are acknowledged. If other handles have opened the QP, it lives until the last one is destroyed.
+/// `ibv_destroy_qp(qp)`: `EBUSY` while the QP is attached to a multicast group. Waits until all taken asynchronous
+/// events are acknowledged. A QP with further handles (`ibv_open_qp`) lives until the last handle is destroyed.
 ///
 /// # Safety
 ///
 /// As in C: the QP is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (pair, events, handles) = unsafe {
         let object = qp.cast::<Pair>();
         (Arc::clone(Pair::qp(qp)), Arc::clone(&(*object).events), Arc::clone(&(*object).handles))
@@ -279,7 +279,8 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if handles.remove(&events) {
         pair.close();
     }
-    // SAFETY: a closed QP raises no events, and one that lives on raises them on other handles; the caller's promise.
+    // SAFETY: a closed QP raises no events, and one that lives on raises them on other handles; the rest is guaranteed
+    // by the caller.
     unsafe {
         events.finish();
         drop(Pair::from_c(qp));

@@ -54,7 +54,8 @@ pub(crate) struct Pair {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it starts with an `ibv_qp_ex_since_v44`, which starts with an `ibv_qp_ex`, which starts with an `ibv_qp`.
+// SAFETY: a `Pair` starts with an `ibv_qp_ex_since_v44`, which starts with an `ibv_qp_ex`, which starts with an
+// `ibv_qp`.
 unsafe impl Object for Pair {
     type C = ibv_qp;
 }
@@ -66,7 +67,8 @@ impl Pair {
     ///
     /// `qp` belongs to this provider, and is not destroyed during the lifetime of the reference.
     pub(crate) unsafe fn qp<'q>(qp: *mut ibv_qp) -> &'q Arc<QueuePair> {
-        // SAFETY: the caller's promise: it points to a `Pair`, whose fields outside of the C struct are not written.
+        // SAFETY: guaranteed by the caller: `qp` points to a `Pair`, whose fields outside of the C struct are not
+        // written.
         unsafe { &(*qp.cast::<Self>()).pair }
     }
 }
@@ -77,7 +79,7 @@ impl Pair {
 ///
 /// `qp` belongs to this provider and is not destroyed.
 pub(crate) unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
-    // SAFETY: the caller's promise: the field exists, is aligned, and has the size of a `u32`.
+    // SAFETY: guaranteed by the caller: the field exists, is aligned, and has the size of a `u32`.
     unsafe { AtomicU32::from_ptr((&raw mut (*qp).state).cast()) }.store(state.0, Ordering::Relaxed);
 }
 

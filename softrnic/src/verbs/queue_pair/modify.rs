@@ -20,15 +20,15 @@ use crate::verbs::failure;
 ///
 /// As in C: the QP is alive, and the attributes are readable.
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { (*qp.cast::<Pair>()).turn.is_mine() } {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let changed = unsafe { modify(Pair::qp(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
     match changed {
         Ok(state) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { show_state(qp, state_to_c(state)) };
             0
         }
@@ -67,7 +67,7 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
 ///
 /// As in C: the options are readable and writable.
 pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*ece).comp_mask != 0 {
             return failure::code(Errno::INVALID);
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> 
 ///
 /// As in C: the options are writable.
 pub(crate) unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
     0
 }

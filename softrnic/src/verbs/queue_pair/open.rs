@@ -1,5 +1,5 @@
-//! `ibv_open_qp`: a target of XRC has a handle for each opener, each with its own events. Targets are shared within the
-//! process only.
+//! `ibv_open_qp`: an XRC target has a handle for each `ibv_open_qp`, and each handle has its own events. Targets are
+//! shared within the process only.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -31,7 +31,7 @@ pub(super) struct Handles {
     sources: Mutex<Vec<Arc<Source<ibv_qp>>>>,
 }
 
-/// The targets of XRC that can be opened, by number.
+/// The XRC targets that can be opened, by number.
 static TARGETS: PerProcess<Mutex<BTreeMap<u32, Target>>> = PerProcess::new(Mutex::new(BTreeMap::new()), Box::default);
 
 #[derive(Debug)]
@@ -77,13 +77,13 @@ impl PairEvents for Arc<Handles> {
     }
 }
 
-/// `ibv_open_qp(context, qp_open_attr)`: opens a target of XRC in its own XRC domain.
+/// `ibv_open_qp(context, qp_open_attr)`: opens an XRC target in its own XRC domain.
 ///
 /// # Safety
 ///
 /// As in C: the context is open, the attributes are readable, and their domain is alive.
 pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { open(context, &*attr) }.unwrap_or_else(failure::null)
 }
 
@@ -101,7 +101,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     if attr.qp_type != ibv_qp_type::IBV_QPT_XRC_RECV || attr.xrcd.is_null() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (open, xrc, at) = unsafe { (Context::of(context), XrcDomain::of(attr.xrcd), (*attr.xrcd).context) };
     if at != context {
         return Err(Errno::INVALID);
@@ -122,10 +122,10 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     let (turn, batch) = Default::default();
     let object = Pair { c, pair, cap, handles: Arc::clone(&handles), events: Arc::clone(&events), turn, batch, uses };
     let qp = object.into_c();
-    // SAFETY: it stays at this address until `destroy_qp` finishes its events, and is not shared yet.
+    // SAFETY: the handle stays at this address until `destroy_qp` finishes its events, and is not shared yet.
     unsafe { events.begin(qp) };
     if handles.add(&events).is_none() {
-        // SAFETY: it was created above and is not shared, and nothing raises events on it: the last handle was
+        // SAFETY: the handle was created above and is not shared; nothing raises events on it: the last handle was
         // destroyed in the meantime.
         unsafe {
             events.finish();

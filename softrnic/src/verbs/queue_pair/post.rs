@@ -22,19 +22,19 @@ pub(crate) unsafe extern "C" fn post_send(
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pair = unsafe { Pair::qp(qp) };
     if !accepts_sends(pair) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { refuse(wr, bad_wr, Errno::INVALID) };
     }
     let mut batch = pair.batch();
-    // SAFETY: the caller's promise: each pointer of the list is null or a readable request.
+    // SAFETY: guaranteed by the caller: each pointer of the list is null or a readable request.
     while let Some(requested) = unsafe { wr.as_ref() } {
-        // SAFETY: the caller's promise: all data of the request exists.
+        // SAFETY: guaranteed by the caller: all data of the request exists.
         if let Err(errno) = unsafe { push(pair, &mut batch, requested) } {
             batch.complete();
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { refuse(wr, bad_wr, errno) };
         }
         wr = requested.next;
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn post_send(
     0
 }
 
-/// Whether it has a send queue in a state that accepts requests.
+/// Whether the QP has a send queue, in a state that accepts requests.
 pub(super) fn accepts_sends(pair: &QueuePair) -> bool {
     pair.parts().send_queue.is_some() && !matches!(pair.state(), State::Reset | State::Init | State::ReadyToReceive)
 }
@@ -55,7 +55,7 @@ pub(super) fn accepts_sends(pair: &QueuePair) -> bool {
 /// All data of the request exists.
 unsafe fn push(pair: &QueuePair, batch: &mut Batch<'_>, requested: &ibv_send_wr) -> Result<(), Errno> {
     let work = batch.push()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let filled = unsafe { request::fill(work, requested, pair.parts()) };
     if filled.is_err() {
         batch.pop();
@@ -70,7 +70,7 @@ unsafe fn push(pair: &QueuePair, batch: &mut Batch<'_>, requested: &ibv_send_wr)
 /// `bad_wr` is writable.
 #[cold]
 unsafe fn refuse(wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr, errno: Errno) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { bad_wr.write(wr) };
     failure::code(errno)
 }
@@ -86,14 +86,14 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pair = unsafe { Pair::qp(qp) };
     if !accepts_receives(pair) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { bad_wr.write(wr) };
         return failure::code(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { post_receives(&pair.parts().receives, wr, bad_wr) };
     // Checked after posting: a concurrent move to the error state may have missed these receives.
     if pair.state() == State::Error {
@@ -102,19 +102,19 @@ pub(crate) unsafe extern "C" fn post_recv(
     code
 }
 
-/// Whether it has its own receive queue, and is not in RESET.
+/// Whether the QP has its own receive queue, and is not in RESET.
 fn accepts_receives(pair: &QueuePair) -> bool {
     let parts = pair.parts();
     parts.receive_queue.is_some() && !parts.is_shared && pair.state() != State::Reset
 }
 
-/// `ibv_bind_mw(qp, mw, mw_bind)`: for windows of type 1. The window has its new key when this returns.
+/// `ibv_bind_mw(qp, mw, mw_bind)`: for windows of type 1. The window has its new key when the call returns.
 ///
 /// # Safety
 ///
 /// As in C: the QP, the window and the region are alive, and the binding is readable.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     failure::result(unsafe { bind(qp, mw, &*mw_bind) })
 }
 
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bin
 ///
 /// As for [`bind_mw`].
 unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, requested: &ibv_mw_bind) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pair = unsafe { Pair::qp(qp) };
     let parts = pair.parts();
     if !parts.service.sends(Operation::Bind) || !accepts_sends(pair) {
@@ -132,13 +132,13 @@ unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, requested: &ibv_mw_bind) -> Res
     }
     let mut batch = pair.batch();
     let work = batch.push()?;
-    // SAFETY: the caller's promise: the field exists and is aligned, and other threads read it as a whole. The send
+    // SAFETY: guaranteed by the caller: the field exists and is aligned, and other threads read it as a whole. The send
     // queue is locked, so that keys have the order of the requests.
     let shown = unsafe { AtomicU32::from_ptr(&raw mut (*mw).rkey) };
     let rkey = ibv_inc_rkey(shown.load(Ordering::Relaxed));
     request::set_flags(work, requested.wr_id, requested.send_flags, parts);
     work.operation = Operation::Bind;
-    // SAFETY: the caller's promise. A batch that is not completed is discarded.
+    // SAFETY: guaranteed by the caller. A batch that is not completed is discarded.
     work.bind = Some(unsafe { request::bind(mw, rkey, &requested.bind_info, ibv_mw_type::IBV_MW_TYPE_1)? });
     shown.store(rkey, Ordering::Relaxed);
     batch.complete();

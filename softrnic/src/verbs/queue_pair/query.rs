@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     _attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise: it points to a `Pair`, whose fields outside of the C struct are not written.
+    // SAFETY: guaranteed by the caller: `qp` points to a `Pair`, whose fields outside of the C struct are not written.
     let (pair, cap) = unsafe { (Pair::qp(qp), (*qp.cast::<Pair>()).cap) };
     let (state, attributes) = (state_to_c(pair.state()), pair.attributes());
     let current = ibv_qp_attr {
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn query_qp(
         alt_timeout: 0,
         rate_limit: 0,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         attr.write(current);
         init_attr.write(ibv_qp_init_attr {
@@ -94,7 +94,7 @@ fn address_vector(path: Option<Path>) -> ibv_ah_attr {
 ///
 /// # Safety
 ///
-/// None.
+/// This function has no requirements.
 pub(crate) unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: ibv_wr_opcode, _flags: u32) -> c_int {
     0
 }

@@ -41,7 +41,7 @@ pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) 
     }
     set_flags(work, wr.wr_id, wr.send_flags, parts);
     work.operation = operation;
-    // SAFETY: the opcode and the service select the union members; the rest is the caller's promise.
+    // SAFETY: the opcode and the service select the union members; the caller guarantees the rest.
     unsafe {
         match work.operation {
             Operation::LocalInvalidate { .. } => return Ok(()),
@@ -91,7 +91,7 @@ pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Par
 ///
 /// The union members of the opcode are valid.
 unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (address, rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
         let immediate = wr.__bindgen_anon_1.imm_data;
@@ -131,7 +131,7 @@ pub(super) unsafe fn destination(ah: *mut ibv_ah, number: u32, key: u32, parts: 
     if ah.is_null() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise; the handle keeps its protection domain alive.
+    // SAFETY: guaranteed by the caller; the handle keeps its protection domain alive.
     let (handle, domain) = unsafe { (AddressHandle::of(ah), ProtectionDomain::of((*ah).pd)) };
     if !domain.domain.is(&parts.domain) {
         return Err(Errno::INVALID);
@@ -158,12 +158,12 @@ pub(super) unsafe fn bind(
     if mw.is_null() || info.mw_access_flags & !ACCESS != 0 || (info.mr.is_null() && info.length != 0) {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (window, lkey) = unsafe {
         if (*mw).type_ != kind {
             return Err(Errno::INVALID);
         }
-        // Only this field of the window: the program and other threads write its key.
+        // Refers to this field only, because the program and other threads write the window's key.
         let window = &(*mw.cast::<MemoryWindow>()).window;
         (Arc::clone(window), info.mr.as_ref().map_or(0, |region| region.lkey))
     };
@@ -183,7 +183,7 @@ pub(super) unsafe fn pieces<'p>(list: *const ibv_sge, count: usize, parts: &Part
     if list.is_null() || count > parts.max_send_sge as usize {
         return Err(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(list, count) })
 }
 
@@ -218,7 +218,7 @@ pub(super) unsafe fn inline(
     }
     work.is_inline = true;
     for (from, length) in data.filter(|&(_, length)| length != 0) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { append(&mut work.inline, from, length) };
     }
     Ok(())
@@ -232,7 +232,7 @@ pub(super) unsafe fn inline(
 unsafe fn append(to: &mut Vec<u8>, from: *const u8, length: usize) {
     to.reserve(length);
     let end = to.len();
-    // SAFETY: the vector has reserved the space after its elements; the rest is the caller's promise.
+    // SAFETY: the vector has reserved the space after its elements; the caller guarantees the rest.
     unsafe {
         to.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
         to.set_len(end + length);

@@ -32,13 +32,13 @@ pub(crate) use self::post::{post_receives, post_srq_recv};
 /// A shared receive queue, also for XRC.
 #[repr(C)]
 pub(crate) struct SharedReceiveQueue {
-    /// It contains the counter of its acknowledged events.
+    /// The C struct, which contains the counter of acknowledged events.
     pub(crate) c: UnsafeCell<ibv_srq>,
     pub(crate) queue: Arc<ReceiveQueue>,
     /// The number of an XRC queue.
     pub(crate) xrc: Option<u32>,
     events: Arc<Source<ibv_srq>>,
-    /// QPs that use it.
+    /// The QPs that use this queue.
     pub(crate) usage: Usage,
     uses: Vec<Use>,
     _share: Share,
@@ -46,7 +46,7 @@ pub(crate) struct SharedReceiveQueue {
 
 static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_SRQ), || Box::new(Quota::new(MAX_SRQ)));
 
-// SAFETY: it starts with an `ibv_srq`.
+// SAFETY: a `SharedReceiveQueue` starts with an `ibv_srq`.
 unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 }
@@ -57,7 +57,7 @@ unsafe impl Object for SharedReceiveQueue {
 ///
 /// As in C: the domain is alive, and the attributes are readable and writable.
 pub(crate) unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller's promise; without XRC, only the domain is used.
+    // SAFETY: guaranteed by the caller; without XRC, only the domain is used.
     unsafe {
         let init = &mut *init;
         create(pd, init.srq_context, &mut init.attr, None)
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: the caller's promise: the objects of the mask are alive.
+    // SAFETY: guaranteed by the caller: the objects of the mask are alive.
     unsafe {
         let init = &mut *init;
         match kind(context, init) {
@@ -103,7 +103,7 @@ unsafe fn kind<'o>(
         ibv_srq_type::IBV_SRQT_XRC => true,
         _ => return Err(Errno::NOT_SUPPORTED),
     };
-    // SAFETY: the caller's promise, for each object whose bit is set.
+    // SAFETY: guaranteed by the caller, for each object whose bit is set.
     unsafe {
         if !has(ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD) || (*init.pd).context != context {
             return Err(Errno::INVALID);
@@ -142,7 +142,7 @@ unsafe fn create(
     };
     // A receive with one piece costs no more than one without.
     attr.max_sge = attr.max_sge.max(1);
-    // SAFETY: the caller's promise; the context of a domain that is alive is open.
+    // SAFETY: guaranteed by the caller; the context of a domain that is alive is open.
     let (domain, context, open) = unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context)) };
     let source = Source::new(&open.events);
     let events = Box::new(Arc::clone(&source));
@@ -175,7 +175,7 @@ unsafe fn create(
     };
     let (c, events, usage) = (UnsafeCell::new(c), Arc::clone(&source), Usage::default());
     let srq = SharedReceiveQueue { c, queue, xrc, events, usage, uses, _share: share }.into_c();
-    // SAFETY: it was just created; `destroy_srq` finishes it.
+    // SAFETY: `srq` was just created; `destroy_srq` finishes its events.
     unsafe { source.begin(srq) };
     srq
 }
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq
     if mask & !(MAX_WR | LIMIT) != 0 {
         return code(Errno::INVALID);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (shared, attr) = unsafe { (SharedReceiveQueue::of(srq), *attr) };
     let max_wr = (mask & MAX_WR != 0).then_some(attr.max_wr);
     let limit = (mask & LIMIT != 0).then_some(attr.srq_limit);
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq
 ///
 /// As in C: the queue is alive, and the attributes are writable.
 pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let queue = &SharedReceiveQueue::of(srq).queue;
         attr.write(ibv_srq_attr { max_wr: queue.max_wr(), max_sge: queue.max_sge(), srq_limit: queue.limit() });
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_
 ///
 /// As in C: the queue is alive, and the number is writable.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let Some(found) = SharedReceiveQueue::of(srq).xrc else { return code(Errno::NOT_SUPPORTED) };
         number.write(found);
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
 ///
 /// As in C: the queue is alive, and no longer used if this succeeds.
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let shared = unsafe { SharedReceiveQueue::of(srq) };
     if shared.usage.is_used() {
         return code(Errno::BUSY);
@@ -241,9 +241,9 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         // Messages that already refer to this queue may complete on a completion queue that is destroyed after it.
         QpRegistry::of_process().leave_shared(number, &shared.queue);
     }
-    // SAFETY: no QP uses it, so it raises no events; the caller's promise: it is no longer used.
+    // SAFETY: no QP uses the SRQ, so it raises no events; the caller guarantees that it is no longer used.
     unsafe { shared.events.finish() };
-    // SAFETY: the caller's promise; no message finds it any more.
+    // SAFETY: guaranteed by the caller; no message finds it any more.
     drop(unsafe { SharedReceiveQueue::from_c(srq) });
     0
 }

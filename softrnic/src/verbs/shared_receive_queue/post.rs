@@ -23,7 +23,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { post_receives(&SharedReceiveQueue::of(srq).queue, wr, bad_wr) }
 }
 
@@ -38,11 +38,11 @@ pub(crate) unsafe fn post_receives(
     mut wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise: each pointer of the list is null or a readable request.
+    // SAFETY: guaranteed by the caller: each pointer of the list is null or a readable request.
     while let Some(request) = unsafe { wr.as_ref() } {
-        // SAFETY: the caller's promise: the request has its pieces.
+        // SAFETY: guaranteed by the caller: the request has its pieces.
         if let Err(errno) = unsafe { post(queue, request) } {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { bad_wr.write(wr) };
             return code(errno);
         }
@@ -64,7 +64,7 @@ unsafe fn post(queue: &ReceiveQueue, request: &ibv_recv_wr) -> Result<(), Errno>
     queue.post(|work| {
         work.wr_id = request.wr_id;
         if count != 0 {
-            // SAFETY: the caller's promise: the request has `count` pieces.
+            // SAFETY: guaranteed by the caller: the request has `count` pieces.
             let pieces = unsafe { slice::from_raw_parts(request.sg_list, count as usize) };
             work.pieces.extend(pieces.iter().map(|piece| Piece {
                 address: piece.addr,

@@ -25,7 +25,7 @@ impl World {
 
     fn event(&self) -> Option<AsyncEvent> {
         let mut last = None;
-        // SAFETY: it is open until this is dropped.
+        // SAFETY: the context is open until `self` is dropped.
         let context = unsafe { Context::of(self.context) };
         context.events.remove(|event| {
             last = Some(event.clone());
@@ -43,7 +43,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // SAFETY: they are no longer used.
+        // SAFETY: the domain and the context are no longer used.
         assert_eq!(unsafe { (dealloc_pd(self.pd), close_device(self.context)) }, (0, 0), "an object is left");
     }
 }
@@ -192,12 +192,12 @@ fn receives_before_a_refused_one_are_posted() {
         };
         let mut requests: Vec<_> = (0..).zip(counts).map(request).collect();
         let start = requests.as_mut_ptr();
-        // SAFETY: both are elements of the vector.
+        // SAFETY: both indices are within the vector.
         (1..counts.len()).for_each(|at| unsafe { (*start.add(at - 1)).next = start.add(at) });
         let mut bad = ptr::null_mut();
         // SAFETY: the queue is alive, and so is the list with its pieces.
         let code = unsafe { post_srq_recv(srq, start, &raw mut bad) };
-        // SAFETY: both are elements of the list, if a request was refused.
+        // SAFETY: if a request was refused, both pointers are elements of the list.
         (code, (code != 0).then(|| unsafe { bad.offset_from(start) }))
     };
     assert_eq!(chain(&[2, 3, 1]), (libc::EINVAL, Some(1)));

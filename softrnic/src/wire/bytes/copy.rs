@@ -118,10 +118,10 @@ fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)>
         (_, Place::Null) => {}
         // SAFETY: `length` is within the target.
         (Place::Null, Place::Host(to)) => unsafe { clear_host(to, length) },
-        // SAFETY: `length` is within both.
+        // SAFETY: both ranges have at least `length` bytes.
         (Place::Host(from), Place::Host(to)) => unsafe { copy_host(from, to, length) },
         (Place::Device { .. }, _) | (_, Place::Device { .. }) => {
-            // SAFETY: `length` is within both.
+            // SAFETY: both ranges have at least `length` bytes.
             return unsafe { cuda::move_bytes(from, to, length) };
         }
     }
@@ -146,7 +146,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
     // Overlap check: without overlap, both distances wrap to at least `length`.
     let distance = to.addr().wrapping_sub(from.addr());
     if distance < length || distance.wrapping_neg() < length {
-        // SAFETY: the caller's promise; `raw_move` supports overlap.
+        // SAFETY: guaranteed by the caller; `raw_move` supports overlap.
         unsafe { raw_move(from, to, length) };
         fence(Ordering::Release);
         return;
@@ -255,10 +255,10 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     {
         let is_in_pieces = length > cpu::PIECE && length <= cpu::in_pieces_up_to();
         let piece = if is_in_pieces { cpu::PIECE } else { length };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_pieces(from, to, length, piece) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     #[cfg(miri)]
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, length);
@@ -295,7 +295,7 @@ unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
     unsafe {
         libc::memmove(to.cast(), from.cast(), length);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     #[cfg(miri)]
     unsafe {
         std::ptr::copy(from, to, length);
@@ -313,7 +313,7 @@ unsafe fn raw_clear(to: *mut u8, length: usize) {
     unsafe {
         libc::memset(to.cast(), 0, length);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     #[cfg(miri)]
     unsafe {
         std::ptr::write_bytes(to, 0, length);
@@ -427,7 +427,7 @@ mod tests {
                 let mut to = words(1_000, 2);
                 let mut expected = bytes_of(&to);
                 expected[..length].copy_from_slice(&bytes_of(&from)[..length]);
-                // SAFETY: `length` is within both.
+                // SAFETY: both ranges have at least `length` bytes.
                 unsafe {
                     copy_pieces(from.as_ptr().cast(), to.as_mut_ptr().cast(), length, piece);
                 }

@@ -1,8 +1,8 @@
 //! The bytes of a message: their location and their copies.
 //!
-//! A transport reads them when a packet is sent, and passes received bytes to [`Deliver`](super::transport::Deliver).
-//! [`Segment`] and the copies are therefore below both memory regions and transports. The CUDA driver copies GPU memory
-//! (`cuda`).
+//! A transport reads the bytes of a packet when it sends the packet, and passes received bytes to
+//! [`Deliver`](super::transport::Deliver). [`Segment`] and the copies therefore belong to a layer below memory regions
+//! and transports. The CUDA driver copies GPU memory (`cuda`).
 
 mod copy;
 pub(crate) mod cuda;
@@ -12,8 +12,8 @@ pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
 pub(crate) use self::cuda::End;
 pub(crate) use self::segment::{Place, Segment, Segments};
 
-/// Why memory cannot be used. For local memory it becomes `IBV_WC_LOC_PROT_ERR`, for the responder's memory an access
-/// error.
+/// Why memory cannot be used. A fault of local memory becomes `IBV_WC_LOC_PROT_ERR`, a fault of the responder's memory
+/// an access error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The key is invalid or no longer valid.

@@ -33,7 +33,7 @@ impl Place {
 
 const _: () = assert!(size_of::<Place>() == 16, "each segment contains a `Place`");
 
-/// Memory that was checked, and stays in use until this is dropped.
+/// Checked memory, which stays in use until the segment is dropped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     place: Place,
@@ -42,8 +42,8 @@ pub(crate) struct Segment {
     _guard: Option<Guard>,
 }
 
-// SAFETY: the memory is registered for use by any thread, and the guard keeps it. Without a guard, the creator has
-// promised the same.
+// SAFETY: the memory is registered for use by any thread, and the guard keeps it registered. Without a guard, the
+// creator guarantees the same.
 unsafe impl Send for Segment {}
 // SAFETY: as above; a shared reference does not change the segment.
 unsafe impl Sync for Segment {}
@@ -59,8 +59,8 @@ impl Segment {
     ///
     /// # Safety
     ///
-    /// Until this is dropped, any thread can read these bytes and, for a target, write them. No reference to these
-    /// bytes is used that excludes such accesses.
+    /// Until the segment is dropped, any thread can read these bytes and, if they are a target, write them. No
+    /// reference is in use that excludes such accesses.
     pub(crate) unsafe fn of_raw(start: *mut u8, length: usize) -> Self {
         Self { place: Place::Host(start), length, _guard: None }
     }
@@ -86,7 +86,7 @@ impl Segment {
         self.length == 0
     }
 
-    /// Whether it starts at a multiple of eight, as atomics require.
+    /// Whether the segment starts at a multiple of eight, as atomics require.
     #[inline]
     pub(crate) fn is_aligned(&self) -> bool {
         match self.place {

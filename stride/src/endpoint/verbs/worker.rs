@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn thread_keeps_open_files_and_owns_new_ones() {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         let opened = thread::scope(|scope| {

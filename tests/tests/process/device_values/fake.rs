@@ -68,7 +68,7 @@ unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_de
         device
     };
     let list: Vec<_> = NAMES.into_iter().map(device).chain([null_mut()]).collect();
-    // SAFETY: it can be written to by contract.
+    // SAFETY: `count` is writable by contract.
     unsafe { *count = NAMES.len() as c_int };
     Box::into_raw(list.into_boxed_slice()).cast()
 }
@@ -157,7 +157,7 @@ unsafe extern "C" fn query_gid(
         (1, SILENT) => return -1,
         _ => return fail(libc::EINVAL),
     };
-    // SAFETY: it can be written to by contract.
+    // SAFETY: `gid` is writable by contract.
     unsafe { (*gid).raw = [byte; 16] };
     0
 }
@@ -181,7 +181,7 @@ unsafe extern "C" fn query_pkey(_context: *mut ffi::ibv_context, port_num: u8, i
     if (port_num, index) != (1, 0) {
         return fail(libc::EINVAL);
     }
-    // SAFETY: it can be written to by contract.
+    // SAFETY: `pkey` is writable by contract.
     unsafe { *pkey = 0x8001_u16.to_be() };
     0
 }

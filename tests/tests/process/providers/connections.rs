@@ -95,7 +95,7 @@ mod verbs {
         res: *mut *mut ffi::rdma_addrinfo,
     ) -> c_int {
         called(N, "getaddrinfo");
-        // SAFETY: it can be written to by contract.
+        // SAFETY: `res` is writable by contract.
         unsafe { *res = forever() };
         0
     }
@@ -111,7 +111,7 @@ mod verbs {
         _attr: *mut ffi::ibv_qp_init_attr,
     ) -> c_int {
         called(N, "create_ep");
-        // SAFETY: it can be written to by contract.
+        // SAFETY: `id` is writable by contract.
         unsafe { *id = forever() };
         0
     }

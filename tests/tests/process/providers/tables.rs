@@ -64,7 +64,7 @@ mod verbs {
             list.push(device);
         }
         list.push(null_mut());
-        // SAFETY: it can be written to by contract.
+        // SAFETY: `count` is writable by contract.
         unsafe { *count = N as c_int };
         Box::leak(list.into_boxed_slice()).as_mut_ptr()
     }
@@ -96,7 +96,7 @@ mod verbs {
         attr: *mut ffi::ibv_device_attr,
     ) -> c_int {
         called(N, "query_device");
-        // SAFETY: it can be written to by contract.
+        // SAFETY: `attr` is writable by contract.
         unsafe { (*attr).vendor_id = N as u32 };
         0
     }
@@ -121,7 +121,7 @@ mod verbs {
     ) -> *mut c_void {
         called(N, "alloc_buf");
         let memory = Box::leak(Box::new([0_u64; 1])).as_mut_ptr();
-        // SAFETY: it can be written to by contract.
+        // SAFETY: `buf` is writable by contract.
         unsafe { *buf = memory.cast() };
         memory.cast()
     }

@@ -75,8 +75,8 @@ where
         G: HoldsFor<'q>,
     {
         let give = move |qp: *mut ibv_qp_ex| {
-            // SAFETY: queue pairs of the service are made by `build_parcel` alone, and their data is this; the route is borrowed, and
-            // compared with the queue pair's device.
+            // SAFETY: queue pairs of the service are made by `build_parcel` alone, and their data is this; the route is
+            // borrowed, and compared with the queue pair's device.
             unsafe {
                 let Some(functions) = vendor::data::<Functions>(qp) else { return };
                 match vendor::check_device(route.raw.context, &raw mut (*qp).qp_base) {
@@ -85,8 +85,8 @@ where
                 }
             }
         };
-        // SAFETY: a route completes the request, and is borrowed until the batch is posted; the vendor's function is called only if the
-        // queue pair has its data.
+        // SAFETY: a route completes the request, and is borrowed until the batch is posted; the vendor's function is
+        // called only if the queue pair has its data.
         unsafe { self.setup_vendor_address(give) }
     }
 }
@@ -163,7 +163,7 @@ impl BuildWithWeight for CompletionQueueBuilder {
 ///
 /// `qp` is one of the vendor's.
 unsafe fn attach(qp: NonNull<ibv_qp_ex>) -> Result<Functions, VerbError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { &*acme::acme_qp_functions(qp.as_ptr()) };
     match found.wr_set_route {
         Some(set_route) => Ok(Functions { set_route }),

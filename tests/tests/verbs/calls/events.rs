@@ -152,7 +152,7 @@ fn hung_up_descriptor_does_not_spin() {
     // descriptor of a removed device.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(writer);
-    // SAFETY: both descriptors are open; the channel keeps its number.
+    // SAFETY: both descriptors are open; `dup2` leaves the channel's descriptor number unchanged.
     assert!(unsafe { libc::dup2(reader.as_raw_fd(), channel.as_raw_fd()) } >= 0);
     recording.fail_always("get_cq_event", Failure::documented(libc::EAGAIN)).quiet();
     let begin = Instant::now();

@@ -199,7 +199,7 @@ fn everything_closes_and_reports() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn half_built_objects_are_destroyed() {
     let recording = Recording::new();
     let context = recording.open();

@@ -79,7 +79,7 @@ fn unknown_values_of_a_port_print() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn unknown_values_of_a_device_and_its_gids_print() {
     let recording = Recording::new();
     let context = recording.open();

@@ -131,7 +131,7 @@ fn registration_errors_have_a_remedy() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn locked_memory_counts_towards_the_limit() {
     // The limit belongs to the process.
     if !alone("memory::regions::locked_memory_counts_towards_the_limit", &[]) {

@@ -130,7 +130,7 @@ fn attributes_of_migration_and_depth_arrive_where_c_reads_them() {
     assert_eq!(world.recording.calls()[0].argument("mask"), u64::from(mask));
     let arrived = world.recording.qp_attr().unwrap();
     let alternate = arrived.alt_ah_attr;
-    // SAFETY: both views of the union are plain integers.
+    // SAFETY: both members of the union are plain integers.
     assert_eq!(unsafe { alternate.grh.dgid.raw }, peer.raw);
     assert_eq!((alternate.grh.flow_label, alternate.grh.sgid_index, alternate.grh.hop_limit), (0x12345, 3, 64));
     assert_eq!((alternate.grh.traffic_class, alternate.dlid, alternate.sl), (9, 11, 4));

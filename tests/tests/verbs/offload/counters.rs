@@ -21,7 +21,7 @@ fn counter_indices_and_values_match_c() {
     counters.read(&mut [], ReadCountersFlags::empty()).unwrap();
     let calls = world.recording.calls();
     assert_eq!(calls[0].arguments, [("comp_mask", 0)]);
-    // SAFETY: it is not used.
+    // SAFETY: the pointer is not dereferenced.
     let raw = unsafe { counters.counters() }.as_ptr().addr() as u64;
     let attached = |desc, index| [("counters", raw), ("desc", desc), ("index", index), ("comp_mask", 0), ("flow", 0)];
     assert_eq!(calls[1].arguments, attached(0, 0));
@@ -43,7 +43,7 @@ fn flow_keeps_its_counters_whether_named_or_attached_later() {
     let flow = qp.create_flow(&rule).unwrap();
     later.attach_to_flow(CounterDescription::Bytes, 2, &flow).unwrap();
     let calls = world.recording.calls();
-    // SAFETY: it is not used.
+    // SAFETY: the pointer is not dereferenced.
     assert_eq!(calls.last().unwrap().argument("flow"), unsafe { flow.flow() }.as_ptr().addr() as u64);
     drop((rule, named, later));
     assert_eq!(world.recording.verbs(), [""; 0], "both are still there");

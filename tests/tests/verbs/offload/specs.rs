@@ -204,7 +204,7 @@ fn specifications_are_contiguous_in_the_given_order() {
     }
     let types: Vec<_> = seen.iter().map(|(spec_type, bytes)| (*spec_type, bytes.len())).collect();
     assert_eq!(types, [(0x20, 40), (0x40, 16), (0x1003, 16), (0x1001, 8), (0x1000, 12)]);
-    // SAFETY: it is not used.
+    // SAFETY: the pointer is not dereferenced.
     let raw = unsafe { counters.counters() }.as_ptr().addr();
     assert_eq!(usize::from_ne_bytes(seen[2].1[8..].try_into().unwrap()), raw);
     // The tag is a number for the program, in the byte order of this machine.

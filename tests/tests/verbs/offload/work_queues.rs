@@ -26,7 +26,7 @@ fn work_queue_has_the_requested_attributes() {
     let flagged = builder.build().unwrap();
     let calls = world.recording.calls();
     use sideway::ibverbs::completion::CompletionQueue;
-    // SAFETY: neither is used.
+    // SAFETY: neither pointer is dereferenced.
     let (pd, cq) = unsafe { (world.pd.pd().as_ptr().addr() as u64, world.recv_cq.cq().as_ptr().addr() as u64) };
     let expected = |comp_mask, create_flags| {
         [
@@ -194,7 +194,7 @@ fn event_names_the_work_queue_and_holds_it() {
 fn rwq_table_keeps_its_queues_in_order() {
     let world = World::new();
     let (first, second) = (work_queue(&world), work_queue(&world));
-    // SAFETY: neither is used.
+    // SAFETY: neither pointer is dereferenced.
     let (a, b) = unsafe { (first.wq().as_ptr().addr() as u64, second.wq().as_ptr().addr() as u64) };
     world.recording.calls();
     let table = world.context.create_rwq_ind_table(&[&second, &first, &first, &second]).unwrap();
@@ -225,7 +225,7 @@ fn rss_queue_pair_has_the_requested_attributes_and_keeps_its_table() {
     let fields = RxHashFields::SourcePortUdp | RxHashFields::Inner;
     builder.setup_qp_type(QueuePairType::UnreliableDatagram).setup_hash_fields(fields);
     let datagram = builder.setup_hash_function(RxHashFunctions::from_bits_retain(4)).build().unwrap();
-    // SAFETY: neither is used.
+    // SAFETY: neither pointer is dereferenced.
     let (pd, tbl) = unsafe { (world.pd.pd().as_ptr().addr() as u64, table.rwq_ind_table().as_ptr().addr() as u64) };
     let calls = world.recording.calls();
     for (call, (qp_type, function, fields)) in calls

@@ -78,7 +78,7 @@ fn operations_reach_the_device_unchanged() {
     assert_eq!((queue.posted_tag(2), queue.posted_tag(3), queue.posted_tag(usize::MAX)), (None, None, None));
 
     let mut guard = queue.start_post_ops();
-    // SAFETY: it is in the list.
+    // SAFETY: the tag is in the list.
     unsafe { guard.construct_op(5, Flags::empty()).setup_delete(tags[1]) };
     guard.post().unwrap();
     // Signaled, whether requested or not: the driver frees the slot with the completion.
@@ -167,7 +167,7 @@ fn tag_of_another_queue_does_not_reach_the_driver() {
     world.recording.calls();
     let mut guard = second.start_post_ops();
     guard.construct_op(8, Flags::empty()).setup_synchronize();
-    // SAFETY: it is refused.
+    // SAFETY: the device refuses the operation.
     unsafe { guard.construct_op(9, Flags::empty()).setup_delete(tag) };
     let error = guard.post().unwrap_err();
     assert_eq!(
@@ -211,7 +211,7 @@ fn queue_without_tag_matching_refuses_operations() {
         let operation = guard.construct_op(5, Flags::empty());
         match step {
             0 => operation.setup_synchronize(),
-            // SAFETY: it is refused.
+            // SAFETY: the device refuses the operation.
             1 => unsafe { operation.setup_delete(tag) },
             _ => operation.setup_add(1, 1, 1).setup_no_data(),
         }

@@ -23,7 +23,7 @@ pub(in super::super) struct Building {
     has_last: bool,
     /// Whether the last request still lacks its address.
     lacks_address: bool,
-    /// The first error; then nothing is posted.
+    /// The first error. After an error, nothing is posted.
     error: Option<Errno>,
 }
 
@@ -39,10 +39,10 @@ impl<'o> Open<'o> {
     ///
     /// # Safety
     ///
-    /// The QP is alive, and this thread holds the turn. There is one such value at a time.
+    /// The QP is alive, this thread holds the turn, and it has no other `Open` of this QP.
     pub(super) unsafe fn of(qp: *mut ibv_qp_ex) -> Option<Self> {
-        // SAFETY: the caller's promise: it points to a `Pair`, and this thread owns the cell, unless it belongs to
-        // another process.
+        // SAFETY: guaranteed by the caller: `qp` points to a `Pair`, and this thread owns the cell, unless it belongs
+        // to another process.
         unsafe {
             if is_inherited((*qp).qp_base.context) {
                 return None;
@@ -152,17 +152,17 @@ fn is_addressed(service: Service, operation: Operation) -> bool {
 }
 
 /// `ibv_wr_start(qp)`: waits for other threads' batches. If this thread has an unfinished batch, the call adds an error
-/// to it: the batch then fails at its end, and nothing of it is posted.
+/// to it: the batch then fails at its end, and posts nothing.
 ///
 /// # Safety
 ///
 /// As in C: the QP is alive until the batch ends.
 pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { is_inherited((*qp).qp_base.context) } {
         return;
     }
-    // SAFETY: the caller's promise; this thread holds the turn in both cases.
+    // SAFETY: guaranteed by the caller; this thread holds the turn in both cases.
     unsafe {
         let taken = (*qp.cast::<Pair>()).turn.take();
         let Some(mut open) = Open::of(qp) else { return };
@@ -180,7 +180,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 ///
 /// As in C: the QP is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the caller's promise: this thread holds the turn.
+    // SAFETY: guaranteed by the caller: this thread holds the turn.
     unsafe { end(qp, |open| failure::result(open.batch.post(open.pair))) }.unwrap_or_else(failure::code)
 }
 
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 ///
 /// As in C: the QP is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise: this thread holds the turn. An error means that no batch was begun.
+    // SAFETY: guaranteed by the caller: this thread holds the turn. An error means that no batch was begun.
     let _ = unsafe { end(qp, |_| ()) };
 }
 
@@ -200,7 +200,7 @@ pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 ///
 /// The QP is alive, and no other thread holds its turn.
 unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&mut Open<'_>) -> T) -> Result<T, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if is_inherited((*qp).qp_base.context) {
             return Err(Errno::IO);

@@ -1,7 +1,7 @@
 //! Functions that begin a request, such as `ibv_wr_send`.
 //!
-//! Each has the conditions of C, which its callers ensure: the QP is alive and was created with the operation, and this
-//! thread has begun a batch.
+//! Each has the requirements of the C API: the QP is alive and was created with the operation, and this thread has
+//! begun a batch.
 
 use std::ffi::c_void;
 
@@ -18,7 +18,7 @@ use crate::wire::operation::Operation;
 ///
 /// The conditions of the [module](self).
 unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut SendWork> {
-    // SAFETY: the caller's promise: this thread's batch, which one call at a time uses.
+    // SAFETY: guaranteed by the caller: the batch belongs to this thread, and only this call uses it.
     unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }
 }
 
@@ -28,7 +28,7 @@ unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut 
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::Send) };
 }
 
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::SendImmediate { immediate }) };
 }
 
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) 
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::SendInvalidate { rkey }) };
 }
 
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::Write { address, rkey }) };
 }
 
@@ -68,7 +68,7 @@ pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, add
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, address: u64, immediate: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::WriteImmediate { address, rkey, immediate }) };
 }
 
@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32,
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::Read { address, rkey }) };
 }
 
@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
     compare: u64,
     swap: u64,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::CompareSwap { address, rkey, compare, swap }) };
 }
 
@@ -104,7 +104,7 @@ pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address: u64, add: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::FetchAdd { address, rkey, add }) };
 }
 
@@ -114,7 +114,7 @@ pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u3
 ///
 /// The conditions of the [module](self), and eight bytes are readable.
 pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, value: *const c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Some(work) = begin(qp, Operation::AtomicWrite { address, rkey }) {
             work.is_inline = true;
@@ -137,7 +137,7 @@ pub(super) unsafe extern "C" fn wr_flush(
     level: u8,
 ) {
     let length = length as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::Flush { address, rkey, length, placement, level }) };
 }
 
@@ -147,7 +147,7 @@ pub(super) unsafe extern "C" fn wr_flush(
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, Operation::LocalInvalidate { rkey }) };
 }
 
@@ -162,7 +162,7 @@ pub(super) unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match request::bind(mw, rkey, &*info, ibv_mw_type::IBV_MW_TYPE_2) {
             Ok(bind) => {

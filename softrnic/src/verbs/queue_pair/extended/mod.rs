@@ -61,7 +61,7 @@ pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_
 /// As in C: the QP is alive.
 pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let extended = qp.cast::<ibv_qp_ex>();
-    // SAFETY: the caller's promise; every QP has space for the extended struct.
+    // SAFETY: guaranteed by the caller; every QP has space for the extended struct.
     if unsafe { (*extended).wr_start.is_some() } { extended } else { ptr::null_mut() }
 }
 

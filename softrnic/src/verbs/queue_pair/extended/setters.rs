@@ -1,7 +1,7 @@
 //! Functions that set data and address of the last request, such as `ibv_wr_set_sge`.
 //!
-//! Each has the conditions of C, which its callers ensure: the QP is alive, this thread has begun a batch, and all
-//! arguments are readable.
+//! Each has the requirements of the C API: the QP is alive, this thread has begun a batch, and all arguments are
+//! readable.
 
 use std::ffi::c_void;
 use std::slice;
@@ -40,7 +40,7 @@ fn clear(work: &mut SendWork) -> Result<(), Errno> {
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
-    // SAFETY: the caller's promise; there is one piece.
+    // SAFETY: guaranteed by the caller; there is one piece.
     unsafe { wr_set_sge_list(qp, 1, &raw const piece) };
 }
 
@@ -50,11 +50,11 @@ pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: 
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.set(|work, parts| {
         clear(work)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         request::gather(work, unsafe { request::pieces(list, count, parts)? });
         Ok(())
     });
@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
-    // SAFETY: the caller's promise; there is one piece.
+    // SAFETY: guaranteed by the caller; there is one piece.
     unsafe { wr_set_inline_data_list(qp, 1, &raw const buffer) };
 }
 
@@ -77,17 +77,17 @@ pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mu
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.set(|work, parts| {
         clear(work)?;
         if count != 0 && list.is_null() {
             return Err(Errno::INVALID);
         }
-        // SAFETY: the caller's promise: `count` buffers are readable.
+        // SAFETY: guaranteed by the caller: `count` buffers are readable.
         let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
         let data = list.iter().map(|buffer| (buffer.addr.cast::<u8>().cast_const(), buffer.length));
-        // SAFETY: the caller's promise: the data is readable.
+        // SAFETY: guaranteed by the caller: the data is readable.
         unsafe { request::inline(work, data, parts) }
     });
 }
@@ -98,10 +98,10 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
 ///
 /// The conditions of the [module](self); the handle is alive.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.address(|work, parts| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         work.destination = Some(unsafe { request::destination(ah, number, key, parts)? });
         Ok(())
     });
@@ -113,7 +113,7 @@ pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
 ///
 /// The conditions of the [module](self).
 pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.address(|work, _| {
         work.srq_number = number;

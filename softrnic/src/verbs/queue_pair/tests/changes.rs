@@ -9,7 +9,7 @@ fn query_returns_the_set_attributes() {
     let world = World::new();
     let [a, b] = world.two(RC);
     let (attr, init) = query(a);
-    // SAFETY: they are alive.
+    // SAFETY: the QPs are alive.
     unsafe {
         assert_eq!(
             (attr.qp_state, attr.cur_qp_state, (*a).state),

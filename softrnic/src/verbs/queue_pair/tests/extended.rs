@@ -32,7 +32,7 @@ macro_rules! call {
 
 /// Begins a batch of signaled requests.
 fn start(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     let qp = unsafe { qp_to_qp_ex(qp) };
     assert!(!qp.is_null());
     call!(qp, wr_start);
@@ -143,7 +143,7 @@ fn first_error_is_returned_and_nothing_is_posted() {
         call!(qp, wr_rdma_write, world.rkey(), world.address(100));
     }
     call!(qp, wr_set_sge_list, 3, pieces.as_ptr());
-    assert_eq!(call!(qp, wr_complete), libc::ENOMEM, "the first, not the last");
+    assert_eq!(call!(qp, wr_complete), libc::ENOMEM, "the first error, not the last");
     let qp = start(a);
     call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
     assert_eq!(call!(qp, wr_complete), libc::EINVAL, "no request was begun");
@@ -238,7 +238,7 @@ fn datagrams_require_an_address() {
     assert_eq!([world.wait().status, world.wait().status], [SUCCESS; 2]);
     assert_eq!(world.word(105), 6);
     destroy([a, b]);
-    // SAFETY: it is alive, and not used again.
+    // SAFETY: the handle is alive, and not used again.
     assert_eq!(unsafe { destroy_ah(ah) }, 0);
 }
 
@@ -248,7 +248,7 @@ fn flush_and_posted_lists_work_with_batches() {
     let [a, b] = two(&world, RC);
     let qp = start(a);
     let flush = {
-        // SAFETY: it is alive, and was created with flush.
+        // SAFETY: the QP is alive, and was created with flush.
         unsafe { (*qp.cast::<ibv_qp_ex_since_v44>()).wr_flush.unwrap() }
     };
     name(qp, 1);

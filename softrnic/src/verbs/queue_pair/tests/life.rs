@@ -20,7 +20,7 @@ fn qp_keeps_its_objects_in_use() {
         assert_eq!((close_device(world.context), errno()), (-1, libc::EBUSY));
     }
     let other = world.pair(RC);
-    // SAFETY: they are alive.
+    // SAFETY: both QPs are alive.
     unsafe { assert_ne!((*qp).qp_num, (*other).qp_num) };
     destroy([qp, other]);
 }
@@ -136,7 +136,7 @@ fn attached_qp_is_not_destroyed() {
     let mut group = [0; 16];
     (group[0], group[1], group[15]) = (0xff, 0x0e, 1);
     let group = ibv_gid { raw: group };
-    // SAFETY: it is alive, and the group is readable.
+    // SAFETY: the QP is alive, and the group is readable.
     unsafe {
         assert_eq!(attach_mcast(qp, &raw const group, 0), 0);
         assert_eq!(destroy_qp(qp), libc::EBUSY);
@@ -167,7 +167,7 @@ fn destruction_waits_for_taken_events() {
         event.assume_init()
     };
     assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: it is an event of a QP.
+    // SAFETY: `event` is an event of a QP.
     assert_eq!(unsafe { event.element.qp }, b);
     assert_eq!(query(b).0.qp_state, state::IBV_QPS_ERR);
     std::thread::scope(|scope| {

@@ -101,7 +101,7 @@ impl World {
     }
 
     fn word(&self, word: usize) -> u64 {
-        // SAFETY: it exists, and is not written after the completion that the test has seen.
+        // SAFETY: the word is within the memory, and is not written after the completion that the test has polled.
         unsafe { self.memory.cast::<u64>().add(word).read_volatile() }
     }
 
@@ -181,7 +181,7 @@ impl Drop for World {
 
 fn destroy(pairs: impl IntoIterator<Item = *mut ibv_qp>) {
     for qp in pairs {
-        // SAFETY: it is alive, and not used again.
+        // SAFETY: the QP is alive, and not used again.
         assert_eq!(unsafe { destroy_qp(qp) }, 0);
     }
 }
@@ -200,7 +200,7 @@ fn post(qp: *mut ibv_qp, requests: &mut [ibv_send_wr]) -> Result<(), (c_int, u64
     let count = requests.len();
     for at in 0..count {
         let next = if at + 1 < count { first.wrapping_add(at + 1) } else { ptr::null_mut() };
-        // SAFETY: it is an element of the slice.
+        // SAFETY: index `at` is within the slice.
         unsafe { (*first.wrapping_add(at)).next = next };
     }
     let mut bad = ptr::null_mut();
@@ -237,7 +237,7 @@ fn loopback() -> ibv_ah_attr {
 }
 
 fn to_init(qp: *mut ibv_qp) {
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     let is_datagram = unsafe { (*qp).qp_type } == UD;
     let more = if is_datagram { mask::IBV_QP_QKEY } else { mask::IBV_QP_ACCESS_FLAGS };
     let given = mask::IBV_QP_STATE.0 | mask::IBV_QP_PKEY_INDEX.0 | mask::IBV_QP_PORT.0 | more.0;
@@ -268,7 +268,7 @@ fn required_masks(qp_type: ibv_qp_type) -> (u32, u32) {
 fn connection(peer: *mut ibv_qp) -> ibv_qp_attr {
     ibv_qp_attr {
         path_mtu: ibv_mtu::IBV_MTU_1024,
-        // SAFETY: it is alive.
+        // SAFETY: the peer is alive.
         dest_qp_num: unsafe { (*peer).qp_num },
         rq_psn: 0x123456,
         sq_psn: 0x123456,
@@ -284,14 +284,14 @@ fn connection(peer: *mut ibv_qp) -> ibv_qp_attr {
 }
 
 fn to_receive(qp: *mut ibv_qp, peer: *mut ibv_qp) {
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     let (required, _) = required_masks(unsafe { (*qp).qp_type });
     let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(peer) };
     assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | required), 0);
 }
 
 fn to_send(qp: *mut ibv_qp, peer: *mut ibv_qp) {
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     let (_, required) = required_masks(unsafe { (*qp).qp_type });
     let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTS, ..connection(peer) };
     assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | required), 0);

@@ -39,7 +39,7 @@ fn send_fills_the_first_posted_receive() {
         assert_eq!((received.status, received.opcode, received.wr_id), (SUCCESS, ibv_wc_opcode::IBV_WC_RECV, 7));
         // SAFETY: the completion has immediate data, according to its flags.
         assert_eq!(unsafe { received.__bindgen_anon_1.imm_data }, 0x1234_u32.to_be());
-        // SAFETY: they are alive.
+        // SAFETY: the QPs are alive.
         unsafe { assert_eq!((received.byte_len, received.qp_num, sent.qp_num), (8, (*b).qp_num, (*a).qp_num)) };
         assert_eq!((world.word(100), world.word(200)), (0xabcdef, 0));
         destroy([a, b]);
@@ -231,7 +231,7 @@ fn datagram_goes_to_its_address_handle() {
     let mut piece = world.piece(0, 1);
     let mut wr = request(1, opcode::IBV_WR_SEND, SIGNALED);
     (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     (wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) = (unsafe { (*b).qp_num }, QKEY);
     assert_eq!(post(a, &mut [wr]), Err((libc::EINVAL, 1)), "without a handle");
     wr.wr.ud.ah = foreign;
@@ -240,11 +240,11 @@ fn datagram_goes_to_its_address_handle() {
     assert_eq!(post(a, &mut [wr]), Ok(()));
     let [first, second] = [world.wait(), world.wait()];
     let received = if first.wr_id == 7 { first } else { second };
-    // SAFETY: it is alive.
+    // SAFETY: the QP is alive.
     assert_eq!((received.byte_len, received.src_qp), (48, unsafe { (*a).qp_num }));
     assert_eq!(world.word(105), 0x55);
     destroy([a, b]);
-    // SAFETY: they are alive, and not used again.
+    // SAFETY: the objects are alive, and not used again.
     unsafe { assert_eq!((destroy_ah(ah), destroy_ah(foreign), dealloc_pd(other)), (0, 0, 0)) };
 }
 

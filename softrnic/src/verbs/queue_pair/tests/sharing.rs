@@ -97,7 +97,7 @@ fn xrc_message_uses_the_shared_queue_that_it_names() {
     assert_eq!([world.wait().status, world.wait().status], [SUCCESS; 2]);
     assert_eq!(world.word(101), 5);
     destroy([sender, receiver]);
-    // SAFETY: they are alive, and not used again.
+    // SAFETY: the objects are alive, and not used again.
     unsafe { assert_eq!((destroy_srq(srq), close_xrcd(xrcd)), (0, 0)) };
 }
 
@@ -140,7 +140,7 @@ fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "asks the kernel")]
+#[cfg_attr(miri, ignore = "makes system calls")]
 fn xrc_target_lives_until_its_last_handle_is_destroyed() {
     let worlds = [World::new(), World::new()];
     let file = file();
@@ -190,7 +190,7 @@ fn only_targets_of_the_domain_can_be_opened() {
     let (xrcd, srq, _, qp) = target(&world);
     let (other, other_srq, _, other_qp) = target(&world);
     let connected = world.pair(RC);
-    // SAFETY: they are alive; all objects are destroyed at the end in order.
+    // SAFETY: all objects are alive, and are destroyed in order at the end.
     unsafe {
         let refused = |xrcd, number, change: &dyn Fn(&mut ibv_qp_open_attr)| {
             let qp = open_target(xrcd, number, change);

@@ -15,13 +15,13 @@ use crate::wire::bytes::Fault;
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
     pub(super) context: Handle,
-    /// A stream that only softrnic uses. So its copies do not wait for the program's work, which may itself wait for a
-    /// message.
+    /// A stream that only softrnic uses, so that its copies do not wait for the program's work, which may itself wait
+    /// for a message.
     pub(super) stream: Handle,
-    /// A small allocation in the context, which is freed with the context. If it no longer exists, the stream is
-    /// destroyed too, even if a new context has the same address.
+    /// A small allocation that exists as long as the context. If the allocation no longer exists, the context and its
+    /// stream are destroyed, even if a new context has the same address.
     witness: (u64, u32),
-    /// Locked by atomics, which are several copies.
+    /// Held during an atomic, which takes several copies.
     pub(super) atomics: Mutex<()>,
     /// The last logged error.
     last_error: AtomicI32,

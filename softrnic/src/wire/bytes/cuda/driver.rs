@@ -27,7 +27,7 @@ macro_rules! functions {
             ///
             /// `library` is libcuda and stays loaded.
             unsafe fn load(library: *mut c_void) -> Option<Self> {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let find = |name| unsafe { find(library, name) };
                 Some(Self {
                     $($field: {
@@ -162,7 +162,7 @@ pub(super) fn of_process() -> Option<&'static Driver> {
     if library.is_null() {
         return None;
     }
-    // SAFETY: it is libcuda, and the handle is never closed, so the library stays loaded.
+    // SAFETY: the library is libcuda, and stays loaded because the handle is never closed.
     DRIVER.get_or_init(|| unsafe { Driver::load(library) }).as_ref()
 }
 
@@ -172,7 +172,7 @@ pub(super) fn of_process() -> Option<&'static Driver> {
 ///
 /// The library is loaded.
 unsafe fn find(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the caller's promise; the name ends with a nul byte.
+    // SAFETY: guaranteed by the caller; the name ends with a nul byte.
     let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
     if symbol.is_null() {
         log::debug!("cannot register memory of GPUs: libcuda lacks {name:?}; update the CUDA driver");

@@ -181,13 +181,13 @@ impl World {
             Copy::ToDevice(to, from, length) => {
                 let from = std::ptr::with_exposed_provenance::<u8>(from);
                 let to = self.at(to, length)?;
-                // SAFETY: the code under test guarantees that it is readable.
+                // SAFETY: the code under test guarantees that `from` is readable.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), length) };
             }
             Copy::ToHost(to, from, length) => {
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
                 let from = self.at(from, length)?;
-                // SAFETY: the code under test guarantees that it is writable.
+                // SAFETY: the code under test guarantees that `to` is writable.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, length) };
             }
             Copy::Within(to, from, length) => {
@@ -233,7 +233,7 @@ unsafe extern "C" fn pointer_get_attributes(
         let world = world();
         let known = world.find(address);
         for index in 0..count as usize {
-            // SAFETY: both lists have `count` entries.
+            // SAFETY: each list has `count` entries.
             let (asked, value) = unsafe { (*asked.add(index), *values.add(index)) };
             // SAFETY: the values have the types that the driver documents.
             unsafe {

@@ -1,17 +1,17 @@
 //! GPU memory, accessed through the CUDA driver that the program has loaded.
 //!
 //! Only a program that has loaded libcuda can have device pointers. softrnic neither loads nor initializes it. At
-//! registration, the driver reports whether an address is GPU memory and in which context. Copies run on a stream of
-//! softrnic's own in that context and have ended when the request completes; they wait for no kernel. They run on the
-//! thread that carries out the request, which may be any thread that posts. That thread's current context is restored
-//! afterwards. CUDA allows no copies in its own callbacks, nor on a thread that captures a graph.
+//! registration, the driver reports whether an address is GPU memory and in which context. softrnic copies on its own
+//! stream in that context, so copies wait for no kernel, and a request completes after its copies. The thread that
+//! executes the request makes the copies; this may be any thread that posts. Afterwards, the thread's current context
+//! is restored. CUDA allows no copies in its own callbacks, nor on a thread that captures a graph.
 //!
 //! Memory may come from `cuMemAlloc`, a pool, or virtual memory mappings. A region lies within one allocation (`EFAULT`
 //! otherwise). Managed memory and pinned host memory are handled as host memory.
 //!
-//! An atomic is several copies. It is atomic with other atomics of the devices, but not with kernels. If memory is
-//! freed while registered, or if the driver fails, the request fails: `IBV_WC_LOC_PROT_ERR` for the requester's memory,
-//! `IBV_WC_REM_OP_ERR` for the responder's. A later allocation at the same address is not accessed.
+//! An atomic consists of several copies. It is atomic with respect to other atomics of the devices, but not to kernels.
+//! If memory is freed while registered, or if the driver fails, the request fails: `IBV_WC_LOC_PROT_ERR` for the
+//! requester's memory, `IBV_WC_REM_OP_ERR` for the responder's. A later allocation at the same address is not accessed.
 //!
 //! A DMA buffer of GPU memory (`cuMemGetHandleForAddressRange`) cannot be mapped, so `ibv_reg_dmabuf_mr` fails;
 //! programs register the address instead.
@@ -34,8 +34,8 @@ use self::card::Card;
 use crate::sys::errno::Errno;
 use crate::wire::bytes::Place;
 
-/// A location in GPU memory: an address, the ID of its allocation, and its [`Card`]. It is small, because each segment
-/// contains one.
+/// A location in GPU memory: an address, the ID of its allocation, and its [`Card`]. A location is small, because each
+/// segment contains one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Device {
     address: u64,

@@ -8,7 +8,7 @@ use super::driver::{Failure, Handle, result};
 use crate::wire::bytes::copy::{self, tail_of};
 use crate::wire::bytes::{Atomic, Fault, Place};
 
-/// The side of a copy that failed.
+/// The failed side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     From,
@@ -35,7 +35,7 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
     match (from, to, source, target) {
         (Place::Host(from), _, None, Some((to, card))) => {
             let tail = tail_of(to.address as usize, length);
-            // SAFETY: the caller's promise; the copy has ended when `run` returns.
+            // SAFETY: guaranteed by the caller; the copy has ended when `run` returns.
             run(card, &|queue| unsafe {
                 queue.host_to_device(to.address, from, length - tail)?;
                 queue.host_to_device(to.address + (length - tail) as u64, from.wrapping_add(length - tail), tail)
@@ -43,7 +43,7 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
             .map_err(|failure| (End::To, card.fault(failure)))
         }
         (_, Place::Host(to), Some((from, card)), None) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { to_host(card, from, to, length) }.map_err(|failure| (End::From, card.fault(failure)))
         }
         (_, _, Some((from, source)), Some((to, target))) => {
@@ -62,8 +62,7 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
     }
 }
 
-/// Runs an atomic on eight bytes. It is atomic with the other atomics that run here, like those of a NIC, and with
-/// nothing else.
+/// Runs an atomic on eight bytes. As with a NIC, it is atomic only with respect to other atomics of the devices.
 pub(in crate::wire::bytes) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
     let Some(device) = device(at) else { return Ok(0) };
     let card = device.card()?;
@@ -111,7 +110,7 @@ unsafe fn to_host(card: &Card, from: Device, to: *mut u8, length: usize) -> Resu
     let bulk = length - tail;
     let mut last = [0u8; 8];
     let kept = (&raw mut last).cast::<u8>();
-    // SAFETY: the caller's promise, and at most eight local bytes, which stay valid until `run` has waited.
+    // SAFETY: guaranteed by the caller, and at most eight local bytes, which stay valid until `run` has waited.
     run(card, &|queue| unsafe {
         queue.device_to_host(to, from.address, bulk)?;
         queue.device_to_host(kept, from.address + bulk as u64, tail)
@@ -135,7 +134,8 @@ fn within((from, source): (Device, &Card), (to, target): (Device, &Card), length
     })
 }
 
-/// Copies overlapping memory through the host, from the end that is not overwritten before it is read.
+/// Copies overlapping memory through the host. The direction of the copy ensures that each byte is read before it is
+/// overwritten.
 fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(), Failure> {
     let mut stage = vec![0u8; length.min(STAGE)];
     let start = stage.as_mut_ptr();
@@ -161,7 +161,7 @@ impl Queue<'_> {
     ///
     /// `from` is readable until the stream is synchronized.
     unsafe fn host_to_device(self, to: u64, from: *const u8, length: usize) -> Result<(), Failure> {
-        // SAFETY: the caller's promise; the driver checks the address on the GPU.
+        // SAFETY: guaranteed by the caller; the driver checks the address on the GPU.
         self.put(length, || unsafe { (self.0.driver.memcpy_htod_async)(to, from.cast(), length, self.0.stream) })
     }
 

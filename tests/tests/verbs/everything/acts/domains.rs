@@ -31,7 +31,7 @@ unsafe impl DomainAllocator for Heap {
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, _resource_type: u64) {
-        // SAFETY: the caller's promise; all memory has this layout.
+        // SAFETY: guaranteed by the caller; all memory has this layout.
         unsafe { dealloc(memory.as_ptr(), LAYOUT) };
     }
 }

@@ -153,7 +153,7 @@ pub(super) fn extended(recording: &Recording) -> Outcome {
     Ok(())
 }
 
-/// Datagrams, raw packets, the initiators of XRC.
+/// Datagrams, raw packets, the XRC initiators.
 pub(super) fn other_services(recording: &Recording) -> Outcome {
     let mut ground = Ground::new(recording)?;
     let mut way = AddressHandleAttribute::new();
