@@ -1,5 +1,5 @@
 //! Drives hundreds of connections by IP address on one thread, with one event channel. The program sleeps in poll(2)
-//! until an event or a completion arrives, and then advances its connection.
+//! until an event or a completion arrives, and then advances the connection to which it belongs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,8 +24,8 @@ use sideway_examples::{Deadline, payload, wait_readable};
 const ABOUT: &str = "\
 Makes many connections by IP address, sends a message back and forth on each, and disconnects, on one thread and one event channel.
 
-Without HOST, both sides are in this program. With --listen, it serves --connections connections and exits; with HOST, it makes as \
-many.";
+Without HOST, both sides are in this program. With --listen, the program serves --connections connections \
+and exits; with HOST, it makes that number of connections.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    // A connection of softrnic to another host is a socket. Many systems allow 1,024, and more on request.
+    // softrnic uses a socket for each connection to another host. Many systems allow 1,024 open files, and more on
+    // request.
     let limit = Rlimit { current: getrlimit(Resource::Nofile).maximum, ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")?;
     softrnic::register()?;
@@ -137,7 +138,7 @@ impl Connections {
             Some(address) => {
                 let id = channel.create_id(PortSpace::Tcp)?;
                 id.bind_addr(address)?;
-                // The largest backlog.
+                // 0 requests the largest backlog.
                 id.listen(0)?;
                 Some(id)
             }

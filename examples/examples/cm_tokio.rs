@@ -31,8 +31,8 @@ const ABOUT: &str = "\
 Makes many connections by IP address, each in a task of the tokio runtime, and serves them with tasks as well: an accept loop spawns a \
 task per request. Each connection sends a message back and forth.
 
-Without HOST, both sides are in this program. With --listen, it serves --connections connections and exits; with HOST, it makes as \
-many.";
+Without HOST, both sides are in this program. With --listen, the program serves --connections connections \
+and exits; with HOST, it makes that number of connections.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -201,9 +201,9 @@ impl Side {
         let Buffer { lkey, addr, length } = self.outgoing.buffer(0);
         let mut batch = self.qp.start_post_send();
         let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
-        // SAFETY: the memory is registered and has `length` bytes. The field comes after the queue pair, so the memory
-        // is dropped after the queue pair, even if this future is dropped. Only this code writes the memory, and the
-        // last send has completed.
+        // SAFETY: the memory is registered and has `length` bytes. Its field is declared after the queue pair, so the
+        // memory is dropped after the queue pair, even if this future is dropped. Only this code writes the memory, and
+        // the last send has completed.
         unsafe { request.setup_sge(lkey, addr, length) };
         batch.post()?;
         while self.sent < number {

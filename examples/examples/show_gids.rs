@@ -45,7 +45,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     }
     ensure!(
         table.count_records() > 1,
-        "no GID is in use; assign an address to the network interface, and set it up (`ip address`)"
+        "no GID is in use; assign an address to the network interface (`ip address`), and bring the interface up"
     );
     writeln!(out, "{}", table.build().with(Style::blank()))?;
     Ok(())

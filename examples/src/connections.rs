@@ -23,7 +23,7 @@ const DEFAULT_PORT: u16 = 7471;
 
 // The options of programs with many connections.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the text as that of the program")]
+#[expect(missing_docs, reason = "clap would print the text as the description of the program")]
 pub struct ConnectionOptions {
     /// Host to connect to, as a name or an address; without it and --listen, both sides are in this program
     pub host: Option<String>,

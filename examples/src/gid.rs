@@ -33,7 +33,7 @@ pub fn choose(context: &DeviceContext, port_num: u8, asked: Option<u32>) -> Resu
     match (found, asked) {
         (Some(entry), _) => Ok(Some(*entry)),
         (None, _) if table.is_empty() => bail!(
-            "port {port_num} of {name} has no usable GID; assign an address to its network interface, and set it up (`ip address`)"
+            "port {port_num} of {name} has no usable GID; assign an address to its network interface (`ip address`), and bring it up"
         ),
         (None, index) => bail!(
             "GID index {} of port {port_num} of {name} is not in use; give -g with one of{}",

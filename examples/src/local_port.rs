@@ -26,7 +26,8 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
-    /// Opens the chosen device, or the first with an active port. Without a GID index, it uses the [best](gid::choose).
+    /// Opens the chosen device, or the first with an active port. Without a GID index, uses the [best
+    /// GID](gid::choose).
     ///
     /// # Errors
     ///
@@ -63,7 +64,7 @@ impl LocalPort {
     pub fn note(&self) -> Option<String> {
         let entry = self.gid.filter(|_| self.is_gid_chosen)?;
         let device = self.context.name();
-        Some(format!("  using {device}, GID index {} ({}); -d and -g choose", entry.gid_index(), gid::describe(&entry)))
+        Some(format!("  using {device}, GID index {} ({}); see -d and -g", entry.gid_index(), gid::describe(&entry)))
     }
 
     /// Options for queue pairs on this port. `access` contains the peer's access rights. Each direction may have one
@@ -110,7 +111,7 @@ impl LocalPort {
     }
 }
 
-/// Checks that this port sends messages of `size` bytes over a connection.
+/// Checks that this port can send messages of `size` bytes over a connection.
 ///
 /// # Errors
 ///
@@ -123,7 +124,7 @@ pub fn check_message_size(port: &PortAttr, size: u32) -> Result<()> {
     Ok(())
 }
 
-/// Checks that this port sends datagrams of `size` bytes, each of which is one packet.
+/// Checks that this port can send datagrams of `size` bytes, each of which is one packet.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::Mtu;
 
 use crate::LocalPort;
 
-/// How long to wait; `None` is no limit.
+/// How long to wait; `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -42,7 +42,7 @@ pub fn parse_mtu(text: &str) -> Result<Mtu, String> {
     mtu.ok_or_else(|| "a path MTU can be 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// A time in seconds, with fractions. 0 is no limit; any other time has at least a nanosecond.
+/// A time in seconds, with fractions. 0 means no limit; any other time has at least a nanosecond.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub fn parse_timeout(text: &str) -> Result<Timeout, String> {
 
 // Device, port and GID.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the text as that of the program")]
+#[expect(missing_docs, reason = "clap would print the text as the description of the program")]
 pub struct PortChoice {
     /// RDMA device, such as mlx5_0 [default: the first with an active port]
     #[arg(short = 'd', long, value_name = "DEVICE")]

@@ -14,7 +14,7 @@ pub struct Buffer {
     pub lkey: LocalKey,
     /// The first byte.
     pub addr: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
 }
 

@@ -61,7 +61,7 @@ pub fn wait_readable(fds: &[RawFd], deadline: Option<Instant>) -> io::Result<()>
     }
 }
 
-/// The end of a time span that starts now.
+/// A point in time at which a wait ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     limit: Timeout,
@@ -69,7 +69,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline from now. A time beyond the range of the clock is no limit.
+    /// The deadline that is `limit` from now. A time beyond the range of the clock means no limit.
     pub fn after(limit: Timeout) -> Self {
         Self { limit, end: limit.0.and_then(|limit| Instant::now().checked_add(limit)) }
     }
@@ -84,11 +84,11 @@ impl Deadline {
         self.end.is_some_and(|end| end <= Instant::now())
     }
 
-    /// The time left; `None` is no limit.
+    /// The time left; `None` means no limit.
     ///
     /// # Errors
     ///
-    /// None is left; `what` starts the error, as in `no request completed`.
+    /// No time is left. The error's text begins with `what`, for example `no request completed`.
     pub fn left(&self, what: &str) -> Result<Option<Duration>> {
         match (self.rest(), self.limit.0) {
             (Ok(left), _) => Ok(left),
@@ -101,7 +101,7 @@ impl Deadline {
     ///
     /// # Errors
     ///
-    /// None is left: `TimedOut`.
+    /// `TimedOut`: no time is left.
     pub fn rest(&self) -> io::Result<Option<Duration>> {
         match self.end.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => Err(io::ErrorKind::TimedOut.into()),

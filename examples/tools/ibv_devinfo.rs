@@ -314,7 +314,7 @@ fn field(out: &mut dyn Write, name: &str, tabs: usize, value: impl Display) -> i
     writeln!(out, "\t{name}:{}{value}", "\t".repeat(tabs))
 }
 
-/// One line for each flag that is set, and one for the unnamed ones.
+/// Prints a line for each named flag that is set, and one line for the unnamed flags.
 fn bits(out: &mut dyn Write, set: u64, names: &[(u64, &str)]) -> io::Result<()> {
     let mut unknown = set;
     for (flag, name) in names {

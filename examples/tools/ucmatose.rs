@@ -135,7 +135,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 /// The prefix of the private data.
 const NAME: &[u8; 16] = b"sideway ucmatose";
 
-/// The private data of a request and of its reply if both sides are this program; rdma-core's has none.
+/// The private data of a request and of its reply if both sides are this program; rdma-core's program sends none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hello {
     /// The index of the client's connection.
@@ -287,7 +287,7 @@ impl<'a> Connections<'a> {
             let id = event.cm_id();
             match event.kind() {
                 EventKind::AddressResolved => {
-                    // The type of service affects the route, the ACK timeout the queue pair.
+                    // The type of service affects the route, and the ACK timeout affects the queue pair.
                     self.arguments.tos.map_or(Ok(()), |tos| id.set_type_of_service(tos))?;
                     self.arguments.ack_timeout.map_or(Ok(()), |code| id.set_ack_timeout(code))?;
                     id.resolve_route(STEP)?;
@@ -432,7 +432,7 @@ impl<'a> Connections<'a> {
     }
 }
 
-/// The connection of an event.
+/// Returns the index of the connection to which an event belongs.
 fn index_of(event: &Event) -> Result<usize> {
     let index = event.cm_id().get_context::<Index>();
     Ok(index.with_context(|| format!("the listener: {event}"))?.0)

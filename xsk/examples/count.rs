@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut packets, mut bytes, mut printed) = (0, 0, Instant::now());
     loop {
         queue.rx.wait(Duration::from_millis(100))?;
-        // Each frame returns to the kernel after the closure.
+        // After the closure, each frame returns to the kernel.
         packets += queue.rx.batch(64).recycle(&mut queue.fill, |packet| bytes += packet.len());
         if printed.elapsed() >= Duration::from_secs(1) {
             println!("{packets} packets, {bytes} bytes");

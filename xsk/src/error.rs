@@ -221,7 +221,7 @@ fn explain(step: Step, errno: Errno) -> (ErrorKind, &'static str) {
         }
         (Step::SizeRing | Step::MapRing, libc::ENOMEM) => (K::OutOfMemory, "not enough memory; use a smaller ring"),
         (Step::MapRing, libc::ENOSYS | libc::ENOPROTOOPT) => {
-            (K::Unsupported, "the kernel does not report the rings as Linux 5.4 does; use a newer one")
+            (K::Unsupported, "the kernel reports the rings in the format of before Linux 5.4; use a newer kernel")
         }
         (Step::EnableBusyPoll, libc::EPERM) => {
             (K::PermissionDenied, "preferred busy polling requires CAP_NET_ADMIN; run as root")

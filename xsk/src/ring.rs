@@ -25,8 +25,8 @@ pub(crate) struct Ring<T> {
     mask: u32,
 }
 
-// SAFETY: the pointers lead to shared memory that is accessed by atomics and, for entries, by the protocol of the ring.
-// The mapping may be used from any thread.
+// SAFETY: the pointers lead to shared memory. Indices and flags are accessed atomically, entries by the ring's
+// protocol. The mapping may be used from any thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: a shared reference only loads the flags.
 unsafe impl<T: Send> Sync for Ring<T> {}
@@ -115,7 +115,7 @@ impl<T: Copy> Producer<T> {
             self.released = self.ring.consumer().load(Ordering::Acquire);
             free = size.wrapping_sub(self.next.wrapping_sub(self.released));
         }
-        // If the consumer's index is ahead of this one, the difference exceeds the size; no space is then free.
+        // If the consumer's index is ahead of this side's, the difference exceeds the size: then no space is free.
         let count = if free > size { 0 } else { free.min(max) };
         let (slots, mask, at) = (self.ring.slots, bytes::<T>(self.ring.mask), bytes::<T>(self.next & self.ring.mask));
         ProducerBatch { slots, mask, at, left: count, end: self.next.wrapping_add(count), producer: self }

@@ -83,8 +83,8 @@ fn pair<T: Copy>(rings: &mut Rings, size: u32) -> Result<(Ring<T>, Ring<T>), sys
 }
 
 impl Kernel {
-    /// Receives a packet. `false` if it was dropped: no frame in the fill ring, a full RX ring, or a packet that
-    /// exceeds a frame.
+    /// Receives a packet. Returns `false` if the packet was dropped: the fill ring was empty, the RX ring was full, or
+    /// the packet exceeds a frame.
     pub fn deliver(&mut self, packet: &[u8]) -> bool {
         let geometry = *self.socket.umem().holder.geometry();
         let offset = XDP_HEADROOM + u64::from(geometry.headroom);

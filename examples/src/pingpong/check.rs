@@ -14,13 +14,13 @@ const PAGE: usize = 4096;
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It answers.
+    /// The server, which answers.
     Server,
     /// The client, which sends first.
     Client,
 }
 
-/// Fills `message` with the bytes of this side's message with this number.
+/// Fills `message` with the bytes that a message of this side and number has.
 pub(super) fn fill(message: &mut [u8], side: Side, number: u32) {
     payload::fill(message, u64::from(number) << 1 | u64::from(side == Side::Client));
     for page in message.chunks_mut(PAGE) {
@@ -107,7 +107,7 @@ mod tests {
             first[at] = 0;
         }
         check(Side::Server, &first, 0).unwrap();
-        // Pages of 64 KiB.
+        // The first page has 64 KiB, so only its first byte is zero.
         first[4096] = 0x7b;
         check(Side::Server, &first, 0).unwrap();
         first[5000] = 0;

@@ -36,7 +36,7 @@ pub use self::statistics::Statistics;
 use crate::exchange::{self, describe};
 use crate::{LocalPort, check_datagram_size, check_message_size};
 
-/// This side without its queue pairs.
+/// The objects of this side, except its queue pairs.
 #[derive(Debug)]
 pub struct Endpoint {
     resources: Resources,

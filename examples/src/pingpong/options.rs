@@ -10,7 +10,7 @@ use crate::{PortChoice, Timeout};
 
 // The two sides.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the text as that of the program")]
+#[expect(missing_docs, reason = "clap would print the text as the description of the program")]
 pub struct SideOptions {
     /// Host of the server, as a name or an address; without it, this program is the server
     pub server: Option<String>,
@@ -29,7 +29,7 @@ pub struct SideOptions {
 
 // The messages of a connection.
 #[derive(Clone, Copy, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the text as that of the program")]
+#[expect(missing_docs, reason = "clap would print the text as the description of the program")]
 pub struct MessageOptions {
     /// Bytes in a message; k, M and G are powers of 1024
     #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
@@ -42,7 +42,7 @@ pub struct MessageOptions {
 
 // Sending and receiving.
 #[derive(Clone, Debug, Args)]
-#[expect(missing_docs, reason = "clap would print the text as that of the program")]
+#[expect(missing_docs, reason = "clap would print the text as the description of the program")]
 pub struct RunOptions {
     /// Number of receives that are kept posted
     #[arg(short, long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]

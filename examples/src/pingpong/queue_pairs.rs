@@ -40,7 +40,8 @@ impl Service {
 /// The queue pairs of a program. They report to the completion queue of the [`Resources`](super::Resources).
 #[derive(Debug)]
 pub enum QueuePairs {
-    /// Connections, each with its own peer, and the queue of their receives if they share one. Dropped in this order.
+    /// Connections, each with its own peer, and the shared receive queue if there is one. The connections are dropped
+    /// first.
     Connected(Vec<GenericQueuePair>, Option<SharedReceiveQueue>),
     /// A single queue pair that is not connected: each message has an address.
     Datagram {

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Statistics {
     /// Messages in either direction.
     pub(super) iterations: u32,
-    /// Bytes of each.
+    /// Bytes of a message.
     pub(super) size: u32,
     /// From the first message to the last.
     pub(super) time: Duration,
@@ -26,7 +26,7 @@ pub(super) struct Clock {
     count: u32,
     /// Cycles in a millisecond, if the device reports them.
     kilohertz: Option<u64>,
-    /// A mask of the bits that the device's clock has, beginning with the lowest.
+    /// A mask of the lowest bits, which are the width of the device's clock.
     mask: u64,
 }
 

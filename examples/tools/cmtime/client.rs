@@ -1,4 +1,4 @@
-//! The client: completes each step for all connections before the next.
+//! The client: completes each step for all connections before the next step starts.
 
 use std::fmt;
 use std::io::Write;
@@ -45,8 +45,8 @@ enum Step {
 }
 
 impl Step {
-    /// Returns the step's name in the table, its line at the start, and the event that completes it. Steps without an
-    /// event end with their call.
+    /// Returns the step's name in the table, the line that announces the step, and the event that completes it. Steps
+    /// without an event end with their call.
     fn texts(self) -> (&'static str, &'static str, Option<EventType>) {
         match self {
             Self::CreateId => ("create id", "creating id", None),
@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// The client: completes each step for all connections before the next.
+/// The state of the client.
 struct Client {
     threads: Vec<ClientThread>,
     has_source: bool,
@@ -170,7 +170,7 @@ struct Connection {
     ended: Option<Instant>,
     /// Retries in this step.
     retries: u8,
-    /// The connection takes no further step.
+    /// Whether the connection has failed, and takes no further step.
     has_failed: bool,
 }
 
@@ -188,7 +188,7 @@ struct ClientThread {
     /// The limit of retries in a step.
     retries: u8,
     patience: Option<Duration>,
-    /// Connections that wait for an event.
+    /// Number of connections that wait for an event.
     waiting: usize,
     failures: Failures,
 }
@@ -235,7 +235,7 @@ impl ClientThread {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         if step == Step::CreateId {
             let id = self.channel.create_id(PortSpace::Tcp)?;
-            // Identifies the connection of an event.
+            // The context identifies the connection of an event.
             id.setup_context(index);
             connection.id = Some(id);
             return Ok(());
@@ -257,7 +257,7 @@ impl ClientThread {
                 ended
             }
             (Step::Destroy, ..) => {
-                // A queue pair exists if an earlier step has failed.
+                // The queue pair still exists if an earlier step has failed.
                 (connection.qp, connection.id) = (None, None);
                 Ok(())
             }
@@ -311,7 +311,7 @@ impl ClientThread {
     }
 }
 
-/// Whether this is the last event on its connection for which a step waits.
+/// Whether no event that completes a step can follow on this connection.
 fn is_last(event: &Event) -> bool {
     matches!(
         event.kind(),

@@ -127,7 +127,7 @@ impl Server {
                     }
                 });
             }
-            // It fails only if no thread is left to receive.
+            // Sending fails only if no thread is left to receive.
             let served = self.take_events(channel, |event| drop(sender.send(event)));
             // Ends the threads.
             drop(sender);
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Accepts with as many resources as the request offers and the device has.
+    /// Accepts with as many resources as the request offers and the device supports.
     fn accept(&self, id: &Arc<Identifier>) -> Result<()> {
         let qp = id.create_qp(&self.domain(id)?.builder)?;
         // Inserted before the accept: another thread may handle the disconnect right after.

@@ -112,10 +112,10 @@ struct Arguments {
 /// A port space for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Space {
-    /// That of the RDMA CM
+    /// The port space of the RDMA CM
     #[value(alias = "0x111", alias = "0x0111", alias = "273")]
     Udp,
-    /// That of IP over InfiniBand
+    /// The port space of IP over InfiniBand
     #[value(alias = "0x2", alias = "0x0002", alias = "2")]
     Ipoib,
 }

@@ -17,8 +17,8 @@ impl Tally {
         Self { due, begun: 0, counted: 0, senders: BTreeMap::new() }
     }
 
-    /// The number of requests to post, so that `depth` or all remaining are outstanding; they count as outstanding from
-    /// now.
+    /// Returns the number of requests to post, so that `depth` requests, or all that remain, are outstanding. From now
+    /// on, these requests count as outstanding.
     pub(crate) fn begin(&mut self, depth: u32) -> u32 {
         let outstanding = self.begun.saturating_sub(self.counted);
         let count = depth.saturating_sub(outstanding).min(self.due.saturating_sub(self.begun));

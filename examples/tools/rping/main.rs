@@ -140,7 +140,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 /// The output that -v and -d select.
 struct Log<'a> {
     print: &'a mut dyn FnMut(String) -> Result<()>,
-    /// The text before that of a ping.
+    /// The title, printed before the text of a ping.
     title: &'static str,
     is_verbose: bool,
     is_debug: bool,
@@ -168,7 +168,7 @@ impl<'a> Log<'a> {
 struct RemoteBuffer {
     addr: u64,
     rkey: RemoteKey,
-    /// Bytes.
+    /// The length in bytes.
     size: u32,
 }
 

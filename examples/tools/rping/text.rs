@@ -1,10 +1,10 @@
-//! The text of a ping: its number, letters that start one later with each ping, and a zero byte.
+//! The text of a ping: its number, then letters, of which the first advances with each ping, then a zero byte.
 
 use anyhow::{Result, bail};
 
 /// Bytes of the shortest text: the longest number with its prefix and separator, and the zero byte.
 pub(crate) const SMALLEST: u32 = 23;
-/// Bytes of the longest.
+/// Bytes of the longest text.
 pub(crate) const LARGEST: u32 = 65535;
 
 /// The letters are `A` to `z`, including the ASCII characters between the upper and the lower case.

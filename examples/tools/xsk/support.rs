@@ -1,6 +1,6 @@
 //! Code that the AF_XDP programs share: options, links, Ctrl-C and rates.
 
-#![allow(dead_code, reason = "each program uses a part")]
+#![allow(dead_code, reason = "each program uses only a part of this module")]
 
 use std::fmt;
 use std::io::{self, Write};
@@ -98,7 +98,8 @@ impl Options {
         builder
     }
 
-    /// Opens one of `sockets` sockets that share a UMEM. The socket's rings hold its share of the buffers.
+    /// Returns the builder of one of `sockets` sockets that share a UMEM. The rings have space for the socket's share
+    /// of the buffers.
     pub(crate) fn socket(&self, link: &Link, sockets: u32) -> Result<SocketBuilder> {
         let mut builder = Socket::builder(&Interface::by_name(&link.name)?, link.channel);
         builder.ring_size(1 << (self.bufnum / sockets).ilog2());

@@ -25,7 +25,7 @@ impl SocketMap {
         Ok(Self { fd })
     }
 
-    /// Puts a socket into the slot of its queue. It replaces the socket there.
+    /// Puts a socket into the slot of its queue, in place of any socket there.
     ///
     /// # Errors
     ///

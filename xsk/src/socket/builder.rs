@@ -110,8 +110,8 @@ impl SocketBuilder {
         self
     }
 
-    /// Uses an AF_XDP socket that another process has opened; for a process without CAP_NET_RAW. The socket must be
-    /// new: not bound, and without a UMEM.
+    /// Uses an AF_XDP socket that another process has opened, so that this process needs no CAP_NET_RAW. The socket
+    /// must be new: not bound, and without a UMEM.
     ///
     /// This function is safe by the rules of I/O safety: the kernel rejects other descriptors and used sockets, and
     /// safe code cannot write to the rings through a duplicate. Another process that keeps a duplicate can map the
@@ -316,7 +316,8 @@ impl Opening {
             ZeroCopy::Refused => libc::XDP_COPY,
         };
         let pieces = if options.is_multi_buffer { libc::XDP_USE_SG } else { 0 };
-        // A socket that shares gets these settings from the first socket, and may have no other flag.
+        // A socket that shares a UMEM has the settings of the first socket, and `bind` accepts no flag besides
+        // XDP_SHARED_UMEM.
         let flags = shared.map_or(mode | pieces | libc::XDP_USE_NEED_WAKEUP, |_| libc::XDP_SHARED_UMEM);
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -380,7 +381,7 @@ fn bind(fd: BorrowedFd<'_>, address: &libc::sockaddr_xdp, timeout: Duration) -> 
 }
 
 fn is_zero_copy(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    // SAFETY: all bytes are an integer.
+    // SAFETY: any four bytes are a valid `u32`.
     let (flags, _) = unsafe { sys::get_option::<u32>(fd, libc::SOL_XDP, libc::XDP_OPTIONS) }?;
     Ok(flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }

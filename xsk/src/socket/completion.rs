@@ -85,8 +85,8 @@ impl CompletionBatch<'_> {
         })
     }
 
-    /// Passes each frame to `write`, which returns where its next packet starts and how long it is, and then to a TX
-    /// ring. Returns the number of frames.
+    /// Passes each frame to `write`, which returns the offset and the length of the frame's next packet, and then to a
+    /// TX ring. Returns the number of frames.
     ///
     /// This is the fastest way to generate packets. It stops early if the TX ring is full, and does nothing if the TX
     /// ring belongs to another UMEM. The remaining frames stay in the completion ring. A frame is dropped if its packet

@@ -35,7 +35,7 @@ impl Fill {
         self.producer.batch(if self.side.holder.pointer() == region { max } else { 0 })
     }
 
-    /// Fills the ring from a pool, and returns the number of frames.
+    /// Moves frames from a pool to the ring until the ring is full, and returns their number.
     ///
     /// It stops early if the pool is empty or belongs to another UMEM.
     pub fn refill(&mut self, pool: &mut Pool) -> usize {

@@ -46,18 +46,18 @@ pub struct Socket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
-    /// Packets are not copied.
+    /// Whether packets are transferred without a copy.
     pub zero_copy: bool,
     /// Whether the kernel sets a flag if it must be woken. If false, each batch wakes the kernel.
     pub need_wakeup: bool,
-    /// Packets may have several pieces.
+    /// Whether packets may have several pieces.
     pub multi_buffer: bool,
     /// Descriptors that one call sends in copy mode; 32 before Linux 6.17.
     pub tx_budget: u32,
 }
 
 impl Socket {
-    /// Starts a socket for a queue of an interface.
+    /// Returns a builder for a socket on a queue of an interface.
     pub fn builder(interface: &crate::Interface, queue: u32) -> SocketBuilder {
         SocketBuilder::new(interface, queue)
     }
@@ -131,9 +131,9 @@ impl Socket {
         }
     }
 
-    /// Waits for an event. `false` after the time-out.
+    /// Waits for an event. Returns `false` after the time-out.
     fn wait(&self, events: i16, timeout: Duration) -> Result<bool, Error> {
-        // `poll` sends too.
+        // `poll` would also send.
         if self.is_rejected.load(Ordering::Relaxed) {
             return Err(self.error(Step::Send, libc::EINVAL));
         }
@@ -221,7 +221,7 @@ pub struct SharedQueue {
     pub tx: Tx,
 }
 
-/// Methods that all four rings have.
+/// The fields that all four rings have.
 #[derive(Debug)]
 pub(crate) struct Side {
     holder: Holder,
@@ -234,7 +234,7 @@ impl Side {
     }
 }
 
-/// The parts that the four rings have in common.
+/// Implements the methods that all four rings have.
 macro_rules! side {
     ($name:ident) => {
         impl $name {

@@ -29,7 +29,7 @@ impl Layout {
 
     /// Reads the layouts of the RX, TX, fill and completion ring (`XDP_MMAP_OFFSETS`).
     pub(crate) fn read(fd: BorrowedFd<'_>) -> Result<[Self; 4], Errno> {
-        // SAFETY: the struct is the kernel's, and all bytes are integers.
+        // SAFETY: the struct has the kernel's layout, and its fields are integers, so any bytes are valid.
         let read = unsafe { sys::get_option::<libc::xdp_mmap_offsets>(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) };
         let (offsets, len) = read?;
         // A kernel before 5.4 returns a shorter struct, without flags.
@@ -61,7 +61,7 @@ impl Rings {
     ///
     /// # Safety
     ///
-    /// As `add`, for both sides.
+    /// As for `add`, on both sides.
     pub(crate) unsafe fn add_pair<T: Copy>(
         &mut self,
         mapping: Mapping,

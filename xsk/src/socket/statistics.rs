@@ -28,6 +28,6 @@ pub struct Statistics {
 const _: () = assert!(size_of::<Statistics>() == size_of::<libc::xdp_statistics>());
 
 pub(super) fn read(fd: BorrowedFd<'_>) -> Result<Statistics, Errno> {
-    // SAFETY: the struct has the kernel's layout, in which all bytes are integers.
+    // SAFETY: the struct has the kernel's layout, and its fields are integers, so any bytes are valid.
     unsafe { sys::get_option(fd, libc::SOL_XDP, libc::XDP_STATISTICS) }.map(|(statistics, _)| statistics)
 }

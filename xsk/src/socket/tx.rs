@@ -48,7 +48,7 @@ impl Tx {
         self.producer.pending() as usize
     }
 
-    /// Whether the kernel waits for a [`wake`](Self::wake) before it sends. In copy mode it always does.
+    /// Whether the kernel waits for a [`wake`](Self::wake) before it sends. In copy mode it always waits.
     #[inline]
     #[doc(alias = "XDP_RING_NEED_WAKEUP")]
     pub fn needs_wakeup(&self) -> bool {
@@ -58,8 +58,8 @@ impl Tx {
     /// `sendto(fd, NULL, 0, MSG_DONTWAIT, …)` — sends the packets in the ring, if the kernel must be woken for this.
     ///
     /// Returns `false` if packets may be left: the call has sent its budget, the completion ring is full, or the device
-    /// is busy. Call again after frames were taken from the completion ring. Before Linux 6.17, only the next call in
-    /// copy mode reports that no packet is left.
+    /// is busy. Call again after frames were taken from the completion ring. In copy mode before Linux 6.17, the call
+    /// that sends the last packet also returns `false`; the next call returns `true`.
     ///
     /// # Errors
     ///

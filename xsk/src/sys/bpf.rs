@@ -60,7 +60,7 @@ pub(crate) fn create_xsk_map(queues: u32) -> Result<OwnedFd, Errno> {
         max_entries: u32,
     }
     let mut attributes = Attributes { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries: queues };
-    // SAFETY: the attributes begin as those of BPF_MAP_CREATE and have no pointers.
+    // SAFETY: the attributes begin like those of BPF_MAP_CREATE, and contain no pointers.
     unsafe { call(MAP_CREATE, &mut attributes) }.map(owned)
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>
     let key = std::ptr::from_ref(&queue) as u64;
     let value = std::ptr::from_ref(&socket) as u64;
     let mut element = Element { map: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 };
-    // SAFETY: key and value are the 4 bytes each that an XSKMAP has, readable until the call returns.
+    // SAFETY: key and value have 4 bytes each, as in an XSKMAP, and stay readable until the call returns.
     unsafe { call(MAP_UPDATE_ELEM, &mut element) }.map(drop)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>
 pub(crate) fn remove_socket(map: BorrowedFd<'_>, queue: u32) -> Result<(), Errno> {
     let key = std::ptr::from_ref(&queue) as u64;
     let mut element = Element { map: map.as_raw_fd() as u32, padding: 0, key, value: 0, flags: 0 };
-    // SAFETY: the key is the 4 bytes that an XSKMAP has, readable until the call returns; there is no value.
+    // SAFETY: the key has 4 bytes, as in an XSKMAP, and stays readable until the call returns; there is no value.
     unsafe { call(MAP_DELETE_ELEM, &mut element) }.map(drop)
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn load_xdp(instructions: &[Instruction], has_frags: bool) -> Result<
         ifindex: 0,
         expected_attach_type: ATTACH_XDP,
     };
-    // SAFETY: the attributes begin as those of BPF_PROG_LOAD; instructions and licence are readable until the call
+    // SAFETY: the attributes begin like those of BPF_PROG_LOAD; instructions and licence are readable until the call
     // returns.
     unsafe { call(PROG_LOAD, &mut attributes) }.map(owned)
 }
@@ -139,7 +139,7 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> R
     }
     let program = program.as_raw_fd() as u32;
     let mut attributes = Attributes { program, interface, attach_type: ATTACH_XDP, flags };
-    // SAFETY: the attributes begin as those of BPF_LINK_CREATE and have no pointers.
+    // SAFETY: the attributes begin like those of BPF_LINK_CREATE, and contain no pointers.
     unsafe { call(LINK_CREATE, &mut attributes) }.map(owned)
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Err
         repeat: 1,
         duration: 0,
     };
-    // SAFETY: the attributes begin as those of BPF_PROG_TEST_RUN; the frame is readable, and no output is requested.
+    // SAFETY: the attributes begin like those of BPF_PROG_TEST_RUN; the frame is readable, and no output is requested.
     unsafe { call(PROG_TEST_RUN, &mut attributes) }?;
     Ok(attributes.verdict)
 }

@@ -86,7 +86,7 @@ impl UmemBuilder {
         let mapping = Mapping::anonymous(len, self.is_huge)
             .map_err(|errno| Error::new(Step::MapUmem, errno, format!("{len} bytes")))?;
         let mut holder = Holder::new(mapping, geometry);
-        // The pool has all frames, which therefore count as outside.
+        // All frames are in the pool, and therefore count as outside.
         holder.settle(0);
         let pool = Pool::full(holder.clone());
         Ok((Umem::new(holder), pool))
@@ -102,7 +102,8 @@ impl UmemBuilder {
         if !is_unaligned && !frame_size.is_power_of_two() {
             return invalid(format!("frames have {frame_size} bytes; choose a power of two or unaligned(true)"));
         }
-        // A start must be even: Linux 6.18 clears the lowest bit of the addresses that it completes in copy mode.
+        // A frame must start at an even address: Linux 6.18 clears the lowest bit of the addresses that it completes in
+        // copy mode.
         if !frame_size.is_multiple_of(8) {
             return invalid(format!("frames have {frame_size} bytes; choose a multiple of 8"));
         }
@@ -111,7 +112,7 @@ impl UmemBuilder {
                 "a headroom of {headroom} bytes leaves no space for packets in frames of {frame_size}; choose a smaller one"
             ));
         }
-        // A start has 32 bits in the list of dropped frames.
+        // The list of dropped frames stores the start of each frame in 32 bits.
         if count == 0 || u64::from(count) * u64::from(frame_size) > u64::from(u32::MAX) {
             return invalid(format!(
                 "{count} frames of {frame_size} bytes; choose at least 1 and less than 4 GiB in all"

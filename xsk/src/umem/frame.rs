@@ -33,7 +33,7 @@ impl Token {
     ///
     /// # Safety
     ///
-    /// - The region exists, and `outside` counts the frame, now or once its holder is dropped.
+    /// - The region exists, and `outside` counts the frame, either already or as soon as the holder is dropped.
     /// - The address lies in a frame of the region, and no other `Token` of that frame exists.
     #[inline]
     pub(crate) unsafe fn new(region: NonNull<Region>, addr: u64) -> Self {
@@ -106,10 +106,9 @@ impl Drop for Token {
     }
 }
 
-/// A frame of a UMEM that is in no ring: its bytes belong to the program.
+/// A frame that is in no ring: its bytes belong to the program.
 ///
-/// Rings and pools take a frame by value. A dropped frame returns to the UMEM; the next pool that is empty takes it
-/// from there.
+/// Rings and pools take a frame by value. A dropped frame returns to the UMEM, from which the next empty pool takes it.
 pub struct Frame {
     token: Token,
 }

@@ -1,4 +1,4 @@
-//! Requests of a program for one packet that it sends (`struct xsk_tx_metadata`).
+//! What a program requests for a packet that it sends (`struct xsk_tx_metadata`).
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) ->
         return Err(MetadataError::ChecksumOutside { end, len: packet.len() });
     }
     let offset = packet.offset();
-    // The start must be aligned for the kernel's words, and even, because Linux 6.18 clears the lowest bit of the
+    // The kernel's words must be aligned; and the start must be even, because Linux 6.18 clears the lowest bit of the
     // addresses that it completes in copy mode.
     if !offset.is_multiple_of(8) {
         return Err(MetadataError::NoSpace { offset });

@@ -26,8 +26,8 @@ pub(crate) use self::region::{Holder, Region};
 /// Clones refer to the same memory. The memory is unmapped when all clones, pools, sockets and frames are dropped, in
 /// any order.
 ///
-/// The first socket that is opened with it registers the memory with the kernel (`XDP_UMEM_REG`). Later ones share that
-/// registration (`XDP_SHARED_UMEM`), also on other queues and interfaces.
+/// The first socket that is opened with the memory registers it with the kernel (`XDP_UMEM_REG`). Later sockets share
+/// that registration (`XDP_SHARED_UMEM`), even on other queues and interfaces.
 #[doc(alias = "xsk_umem")]
 #[derive(Clone)]
 pub struct Umem {
@@ -40,13 +40,13 @@ pub struct Umem {
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) socket: Weak<OwnedFd>,
-    /// Index of its interface, and its queue.
+    /// The index of the interface, and the queue.
     pub(crate) queue: (u32, u32),
     pub(crate) is_multi_buffer: bool,
 }
 
 impl Umem {
-    /// Starts a UMEM with this number of frames, of 4096 bytes each by default.
+    /// Returns a builder for a UMEM with this number of frames, of 4096 bytes each by default.
     pub fn builder(frames: u32) -> UmemBuilder {
         UmemBuilder::new(frames)
     }

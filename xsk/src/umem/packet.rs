@@ -12,7 +12,7 @@ pub(crate) const HAS_METADATA: u32 = 2;
 
 /// A frame whose bytes from [`offset`](Self::offset) on are a packet, or a piece of one.
 ///
-/// Dropping it returns its frame to the UMEM.
+/// Dropping a packet returns its frame to the UMEM.
 pub struct Packet {
     token: Token,
     len: u32,

@@ -63,15 +63,16 @@ pub(crate) struct Region {
     /// After all holders have added their numbers: how many frames the program has, including those in pools. Before
     /// that, it is a partial sum modulo 2³².
     outside: AtomicU32,
-    /// The first frame of the list of dropped frames. Each frame of the list has the next one in its first bytes.
+    /// The first frame of the list of dropped frames. The first bytes of each frame in the list contain the start of
+    /// the next one.
     dropped: AtomicU32,
     /// For each frame, whether the kernel has it.
     #[cfg(debug_assertions)]
     in_kernel: Box<[std::sync::atomic::AtomicBool]>,
 }
 
-// SAFETY: what is not atomic does not change after construction. The frames' bytes are only accessed through `Frame`,
-// of which there is one for each.
+// SAFETY: fields that are not atomic do not change after construction. The bytes of a frame are accessed only through
+// its one `Frame`.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-/// The primitives of the ring, from a model that tries all interleavings.
+/// Replaces the ring's primitives by those of loom, which tries all interleavings.
 mod sys {
     pub(crate) mod sync {
         use std::marker::PhantomData;
@@ -40,7 +40,7 @@ mod sys {
 }
 
 #[path = "../../src/ring.rs"]
-#[expect(dead_code, reason = "the test uses a part")]
+#[expect(dead_code, reason = "the test uses only a part of the module")]
 mod ring;
 
 use std::ptr::NonNull;

@@ -36,7 +36,7 @@ fn edges_are_sent(size: usize, is_unaligned: bool) {
         assert!(to.receive(1) == [bytes.clone()], "{size} bytes, {len} at {offset}");
         whole.push(bytes);
     }
-    // The same as the pieces of one packet.
+    // Sends such bytes as the pieces of one packet.
     let mut pieces: Vec<_> = [(0, &whole[1]), (size - 60, &whole[2])]
         .into_iter()
         .map(|(offset, bytes)| at(&mut from, offset, bytes))

@@ -11,7 +11,7 @@ use crate::failing::fail;
 use crate::link::{End, frame};
 use crate::net::{Net, did_not_run, run};
 
-/// Step and kind of an error, whose text must have a cause and a remedy.
+/// Returns step and kind of an error. Checks that its text has a cause and a remedy.
 fn parts(error: &Error) -> (Step, ErrorKind) {
     let text = error.to_string();
     assert!(text.matches(": ").count() >= 2 && text.contains(';'), "no cause or no remedy: {text}");

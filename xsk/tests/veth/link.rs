@@ -9,7 +9,7 @@ use xsk::{
 
 use crate::net::did_not_run;
 
-/// No test waits longer for a packet.
+/// Maximum time that a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A socket on an interface, with all of its memory.
@@ -57,8 +57,8 @@ impl End {
         (program, attached)
     }
 
-    /// Like `steer`, on an interface from which a program was removed. A concurrent test may fork, and its child has
-    /// the link until it executes another program, so this retries.
+    /// Like `steer`, for an interface from which a program was removed. Retries, because the forked child of a
+    /// concurrent test keeps the removed link until the child executes another program.
     pub(crate) fn steer_again(&self, interface: &Interface) -> (Program, Attached) {
         let program = Program::load(Filter::All).unwrap();
         program.map().insert(self.queue.rx.socket()).unwrap();

@@ -43,7 +43,7 @@ fn programs_give_the_right_verdict_on_thirty_frames() {
     let is_passed = |program: &Program, bytes: &[u8]| program.test(bytes).unwrap() == 4;
     let cut = |bytes: &[u8], len: usize| bytes[..len].to_vec();
     let (v4, v6) = (ipv4(0x45, 0, 17, 4791), ipv6(17, 4791));
-    // A frame, and whether it is UDP to this port, and whether it has this EtherType.
+    // For each case: a frame, whether it is UDP to the filter's port, and whether it has the filter's EtherType.
     let mut cases = vec![
         (v4.clone(), true, false),
         (v6.clone(), true, false),
@@ -108,7 +108,7 @@ fn dropped_link_detaches_the_program() {
         let (_program, attached) = to.steer(&net.b, mode, false);
         transfer(&mut from, &mut to, &frames(8, 60));
         drop(attached);
-        // A concurrent test may fork, and its child has the link until it executes another program.
+        // The forked child of a concurrent test keeps the link until the child executes another program.
         let arrives = |from: &mut End, to: &mut End| {
             from.send([frame(0, 60)]);
             let arrives = to.queue.rx.wait(Duration::from_millis(50)).unwrap();

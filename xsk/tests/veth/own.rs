@@ -1,4 +1,4 @@
-//! XDP programs of the tests, as instructions: examples of what a user's program does before it redirects.
+//! XDP programs of the tests, instruction by instruction: examples of what a user's program does before it redirects.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
