@@ -14,8 +14,8 @@
 //! # From an option to its files
 //!
 //! An option is declared once, with its help and its default. Usually it is a field of a part of [`plan::Plan`]; serde
-//! then passes it to the server, to JSON and to CSV. It is declared in `cli/options` if it is not part of a plan, or if
-//! its default depends on other options.
+//! then passes it to the server, to JSON and to CSV. An option that is not part of a plan, or whose default depends on
+//! other options, is declared in `cli/options`.
 //!
 //! | options | declared in | used in |
 //! |---|---|---|

@@ -28,16 +28,16 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// Its name, such as `mlx5_0`.
+    /// The device's name, such as `mlx5_0`.
     pub name: String,
-    /// Why it cannot be opened or queried.
+    /// The reason why the device cannot be opened or queried, if it cannot.
     pub fault: Option<String>,
     /// `RoCE`, `InfiniBand`, `iWARP`, or the text that the device reports.
     pub transport: String,
     /// Whether memory windows of type 2B revoke keys. Without them a key is valid until the connection's memory is
     /// released.
     pub has_windows: bool,
-    /// Its ports, from 1.
+    /// The device's ports, from number 1.
     pub ports: Vec<PortReport>,
 }
 
@@ -45,7 +45,7 @@ pub struct DeviceReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortReport {
-    /// Its number, from 1.
+    /// The port's number, from 1.
     pub number: u8,
     /// Whether connections can use the port.
     pub is_active: bool,
@@ -56,7 +56,7 @@ pub struct PortReport {
 }
 
 /// Examines the devices, their ports and GIDs, the limit of locked memory, and the transport that a connection would
-/// use. It opens each device briefly.
+/// use. Opens each device briefly.
 pub fn doctor() -> Report {
     let (devices, missing) = match DeviceList::new() {
         Ok(list) => (list.iter().map(|device| look_at(&device.name(), device.open())).collect(), None),

@@ -72,7 +72,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Its JSON.
+            /// Returns the message as JSON.
             pub(crate) fn pack(&self) -> serde_json::Result<Vec<u8>> {
                 match self {
                     $($(Self::$Variant(body) => serde_json::to_vec::<$Body>(body),)?)*

@@ -72,7 +72,7 @@ pub enum Family {
 pub struct Met {
     /// The connection, after the handshake.
     pub connection: Connection,
-    /// Its addresses.
+    /// The addresses of this connection.
     pub near: Near,
     /// Version of the server.
     pub version: String,
@@ -88,7 +88,7 @@ pub fn connect(host: &str, contact: &ControlOptions, wait: Option<Duration>) -> 
     connect_reporting(host, contact, wait, |_| {})
 }
 
-/// As [`connect`]; calls `report` once with the cause if the server has to be waited for.
+/// As [`connect`]; if it must wait for the server, calls `report` once with the cause.
 ///
 /// # Errors
 ///

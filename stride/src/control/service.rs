@@ -138,7 +138,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Serves a client. Returns whether it requested a test, and the result.
+/// Serves a client. Returns whether the client requested a test, and the result.
 fn serve_client(
     stream: TcpStream,
     peer: String,

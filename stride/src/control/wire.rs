@@ -25,8 +25,8 @@ pub trait Wire: Read + Write {
     /// Errors of the system.
     fn has_input(&mut self) -> io::Result<bool>;
 
-    /// A descriptor that becomes readable when [`has_input`](Self::has_input) may be true, if there is one. It can stay
-    /// readable until that is called.
+    /// A descriptor that becomes readable when [`has_input`](Self::has_input) may be true, if there is one. The
+    /// descriptor may stay readable until the next call of `has_input`.
     fn readable_fd(&mut self) -> Option<OwnedFd> {
         None
     }

@@ -306,7 +306,7 @@ fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
     };
     let whole = ((seconds / interval) as usize).min(1000);
     let each = (interval * 1e9 / gap(size)) as u64;
-    // One interval of four is slower, so that they differ.
+    // One of four intervals is slower, so that the intervals differ.
     let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
     Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0), ..Bandwidth::default() }
 }

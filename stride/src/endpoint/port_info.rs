@@ -99,7 +99,7 @@ pub struct GidInfo {
     pub kind: String,
     /// The network interface; empty if none.
     pub interface: String,
-    /// Prefix length of its subnet, if known.
+    /// Prefix length of the GID's subnet, if known.
     pub prefix: Option<u8>,
 }
 

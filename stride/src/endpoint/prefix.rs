@@ -23,7 +23,7 @@ fn in_addresses(list: &str, address: Ipv6Addr, interface: &str) -> Option<u8> {
     })
 }
 
-/// Reads the kernel's IPv4 routes. Those without a gateway are the subnets of interfaces. Columns: interface,
+/// Reads the kernel's IPv4 routes. Routes without a gateway are the subnets of interfaces. Columns: interface,
 /// destination, gateway, …, mask in the eighth; numbers are hexadecimal, in network byte order in memory.
 fn in_routes(list: &str, address: Ipv4Addr, interface: &str) -> Option<u8> {
     let bits =

@@ -101,7 +101,7 @@ impl Console {
         self.progress.end();
     }
 
-    /// Prints a part of the table. Returns whether it was written.
+    /// Prints a part of the table. Returns whether printing succeeded.
     fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) -> bool {
         let Self { progress, table, trouble, goes_on_unseen, .. } = self;
         match progress.suspend(|| shown(false, |out| print(table, out))) {
@@ -177,7 +177,7 @@ impl Watch for Console {
         } else {
             !self.plan.workload.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
         };
-        // Without a reader, an endless test would never end. It ends as after a signal, once it has a result.
+        // If nothing reads the output, an endless test ends as after a signal, once it has a result.
         let has_some = match interval.seen {
             Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
         };

@@ -100,9 +100,9 @@ impl Case {
 enum Verdict {
     /// All data arrived.
     Works,
-    /// The device does not support it, with the cause.
+    /// The device does not support the test; contains the cause.
     Lacks(String),
-    /// It failed, with class and cause.
+    /// The test failed; contains the class and the cause.
     Fails(Cause, String),
 }
 

@@ -24,15 +24,15 @@ pub struct Comparison {
     blank: Vec<u64>,
 }
 
-/// One size in both tests.
+/// A size that both tests measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// Message size in bytes.
     pub size: u64,
     /// The compared value, old and new: average Gb/s, or the median in nanoseconds.
     pub values: [f64; 2],
-    /// For latencies: the 99th percentile, old and new, in nanoseconds, if finite. It is only shown and not compared,
-    /// because it varies between runs.
+    /// For latencies: the 99th percentile, old and new, in nanoseconds, if finite. Shown but not compared, because it
+    /// varies between runs.
     pub p99: Option<[f64; 2]>,
 }
 

@@ -13,7 +13,7 @@ pub struct Style {
     pub good: Ansi,
     /// Regressions and missed limits.
     pub bad: Ansi,
-    /// Bars.
+    /// Bars of the histogram.
     pub bar: Ansi,
 }
 

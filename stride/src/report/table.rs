@@ -133,7 +133,7 @@ impl Table {
     }
 }
 
-/// Between columns.
+/// The space between two columns.
 const GAP: &str = "  ";
 
 /// Explains the semantics.

@@ -9,7 +9,7 @@ use std::fmt;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = inverse(FACTOR);
 
-/// Newton's iteration. Each step doubles the number of correct bits, which starts at three.
+/// The inverse modulo 2^64, by Newton's iteration. Each step doubles the number of correct bits, which starts at three.
 const fn inverse(odd: u64) -> u64 {
     let (mut found, mut steps) = (odd, 0);
     while steps < 5 {

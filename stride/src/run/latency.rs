@@ -114,8 +114,8 @@ pub(crate) struct Samples {
     reporting: Reporting,
 }
 
-/// Interval reports while the loop runs. They are computed from the stored samples when due, so each message costs one
-/// comparison.
+/// Interval reports while the loop runs. A report is computed from the stored samples when it is due, so each message
+/// costs one comparison.
 #[derive(Debug)]
 struct Reporting {
     length: Duration,

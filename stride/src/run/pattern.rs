@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The byte at `index` of a message. It differs between sizes and queue pairs.
+/// The byte at `index` of a message, which also depends on the size and the queue pair.
 pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ size.wrapping_mul(31)

@@ -112,8 +112,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     ) -> Result<Self> {
         let (number, moderation) = (u64::from(number) << 32, moderation.max(1));
         let moves = !places.divide(length) && (length == 1 || visits_all);
-        // A list copies inline data when it is built. It could therefore not change addresses, and would not send
-        // contents that are written later.
+        // A prepared list copies inline data when it is built, so it could neither change addresses nor send contents
+        // that are written later.
         let list = if length == 0 || memory.is_inline {
             None
         } else {

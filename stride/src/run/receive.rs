@@ -203,7 +203,7 @@ const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
 /// Counts the arrivals of an unreliable transport: in the whole step, and in the window.
 ///
-/// The window starts after the sender's warm-up, by messages or by time. It ends with the last message, because the
+/// The window starts after the sender's warm-up, by messages or by time, and ends with the last message, because the
 /// time of a missing message is unknown. A thread that started too late has a window of zero length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,

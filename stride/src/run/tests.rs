@@ -223,7 +223,7 @@ fn lost_message_ends_the_wait_with_an_error() {
     }
 }
 
-/// One side sends `count` messages.
+/// The turns of a side that sends `count` messages.
 fn alone_for(count: u64) -> Turns {
     Turns { begins: true, until: Until::Count(count), loss_timeout: None, gap: None }
 }

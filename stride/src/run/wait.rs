@@ -28,13 +28,13 @@ impl CompletionEvents {
         Ok(Self { channel, is_requested: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
-    /// The channel for creating the queues. Their `cq_context`s are 0 and 1.
+    /// The channel for creating the queues, which have the `cq_context`s 0 and 1.
     pub(crate) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
 
     fn is_requested(&self, number: usize) -> &AtomicBool {
-        // There are two queues.
+        // The two queues have the numbers 0 and 1.
         &self.is_requested[number & 1]
     }
 
@@ -53,7 +53,7 @@ impl CompletionEvents {
 
 /// A completion queue that is polled, or, with events, waited for when it is empty.
 ///
-/// One type serves both, and checks for events only after an empty poll: a type for each would double the code of all
+/// One type serves both ways, and checks for events only after an empty poll. Two types would double the code of all
 /// loops.
 #[derive(Debug)]
 pub(crate) struct Waiting<'q, C> {

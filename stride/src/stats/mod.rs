@@ -40,7 +40,7 @@ pub struct Interval {
 pub enum Seen {
     /// Completed messages.
     Bandwidth {
-        /// On all queue pairs.
+        /// Number of messages on all queue pairs.
         messages: u64,
     },
     /// Latencies in nanoseconds.

@@ -12,7 +12,7 @@ mod signals;
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-/// Returns a command that runs the program with these words as arguments. Its librdmacm is softrnic's.
+/// Returns a command that runs the program with these words as arguments, and with softrnic's librdmacm.
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
     command

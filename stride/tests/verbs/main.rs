@@ -121,8 +121,8 @@ fn timed_test_lasts_its_time() {
                 let share = if measure == Measure::Latency(Semantics::Oneway) { 2.0 } else { 1.0 };
                 let fills =
                     |latency: &Latency| latency.mean * share * latency.samples as f64 >= time.as_nanos() as f64 / 2.0;
-                // The samples fill the time, except the one in which the warm-up ended. That one is long on a busy
-                // machine, but not in each of several runs.
+                // The samples fill the time, except the sample in which the warm-up ended. On a busy machine that
+                // sample may be long, but not in each of several runs.
                 let again = |_| matches!(&tried(&plan)[0], Some(Figures::Latency(latency)) if fills(latency));
                 assert!(fills(latency) || (0..4).any(again), "{what}: {latency:?}");
             }

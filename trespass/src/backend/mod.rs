@@ -193,8 +193,8 @@ pub(crate) trait Backend {
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize;
     /// Prepares to sleep: requests a wake-up on [`Backend::fd`]. Returns false if an event is pending already.
     fn arm(&mut self) -> io::Result<bool>;
-    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor that
-    /// contains the backend's other descriptors, and stays the same for the backend's lifetime.
+    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. This epoll descriptor contains the
+    /// backend's other descriptors, and stays the same for the backend's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
     /// The time, in nanoseconds of CLOCK_MONOTONIC, at which `poll` must be called even without an event. `poll` then
     /// handles the time-outs of connecting and teardown.

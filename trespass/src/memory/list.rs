@@ -18,7 +18,7 @@ struct Inner {
     /// The buffers are boxed, so that taking one allocates nothing and moves a pointer.
     #[expect(clippy::vec_box, reason = "the address of a piece does not change")]
     free: Vec<Box<Piece>>,
-    /// The minimum number of free buffers since the last [`List::give_back_idle`]. So this many buffers at the front of
+    /// The minimum number of free buffers since the last [`List::give_back_idle`]: this many buffers at the front of
     /// `free` were not used since then.
     least: usize,
 }

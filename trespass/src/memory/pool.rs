@@ -14,7 +14,7 @@ use super::{HEADROOM, LINE};
 
 /// The smallest size, as a power of two: 4 KiB.
 const SMALLEST: u32 = 12;
-/// The largest: 1 GiB.
+/// The largest size, as a power of two: 1 GiB.
 const LARGEST: u32 = 30;
 pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
 /// Buffers up to this size have an additional cache line for the header of a frame. Larger ones begin at a page
@@ -25,7 +25,7 @@ const WITH_HEADROOM: usize = 16 << 10;
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit,
 /// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk: 2 MiB or one buffer, whichever
-/// is larger, in huge pages if the system has them. It frees a chunk that has no buffer in use after some seconds, or
+/// is larger, in huge pages if the system has them. The pool frees a chunk without used buffers after some seconds, or
 /// as soon as another size needs the memory. Each size keeps one chunk of 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -248,7 +248,7 @@ fn refused(error: &PoolError) -> Option<Buf> {
     None
 }
 
-/// Returns a buffer for `length` bytes. They begin `start` bytes into the piece, or at the start of the capacity if
+/// Returns a buffer for `length` bytes. The bytes begin `start` bytes into the piece, or where the capacity begins if
 /// that is earlier.
 #[inline]
 fn cut(piece: Box<Piece>, size: u32, length: usize, start: usize) -> Buf {

@@ -17,8 +17,8 @@ pub(crate) enum Request {
     Send(Buf),
     /// READs `into.len()` bytes of the peer's memory into the buffer. The completion contains the token.
     Read { token: u32, into: Buf, from: Remote },
-    /// Transfers bytes between a region and the peer's memory, without notifying the peer. Its completion updates the
-    /// transfer's progress.
+    /// Transfers bytes between a region and the peer's memory, without notifying the peer. The request's completion
+    /// updates the transfer's progress.
     Transfer(Box<Transfer>),
     /// Revokes the key of an exposed buffer. When the key is invalid, the buffer joins the spare ones.
     Conceal(Remote),

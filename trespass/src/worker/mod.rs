@@ -89,7 +89,7 @@ pub struct Stats {
     pub transport: Kind,
     /// Device, port and addresses, as text.
     pub path: String,
-    /// Why the connection uses TCP although RDMA was permitted.
+    /// The reason why the connection uses TCP although RDMA was permitted.
     pub fallback: Option<String>,
     /// Requests that carried outgoing messages. A request may carry several small messages, or a part of a large one.
     pub sends: u64,

@@ -68,8 +68,8 @@ impl Waiters {
         self.list.push(Waiter { what, waker: waker.clone(), is_task: false });
     }
 
-    /// Removes a call that has returned. Its waker belongs to the library and runs no code of the program, so it may be
-    /// dropped here.
+    /// Removes a call that has returned. The waker may be dropped here, because it belongs to the library and runs no
+    /// code of the program.
     pub(super) fn remove_call(&mut self, what: Awaited, waker: &Waker) {
         let is_it = |waiter: &Waiter| !waiter.is_task && waiter.what == what && waiter.waker.will_wake(waker);
         if let Some(at) = self.list.iter().position(is_it) {

@@ -105,7 +105,7 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
     }
 }
 
-/// Checks that both ports are in one partition, if another than the first was requested.
+/// If a side requested another P_Key than the first, checks that both ports are in one partition.
 fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     match (client.partition, server.partition) {
         (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(

@@ -1,4 +1,4 @@
-//! Capabilities of a device. Its verbs report some; others are determined by creating objects.
+//! Capabilities of a device. Verbs report some of them; others are determined by creating objects.
 
 use anyhow::{Error, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
@@ -24,7 +24,8 @@ pub struct Abilities {
     pub transports: Vec<Transport>,
     /// The causes of failure for other transports, unless the device reports them as unsupported.
     pub refusals: Vec<(Transport, String)>,
-    /// The vendor's transport. It is tried only if a test requires it, because that loads the vendor's library.
+    /// The vendor's transport. Tried only if a test requires this transport, because the attempt loads the vendor's
+    /// library.
     pub vendors: Option<Transport>,
     /// Outstanding reads and atomics of a queue pair as requester, and as responder.
     pub reads: [u32; 2],

@@ -296,7 +296,7 @@ mod tests {
     fn unused_queue_pairs_of_a_timed_test_are_valid() {
         let time = std::time::Duration::from_millis(5);
         let swaps = swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO });
-        // One message in half a minute.
+        // The rate is one message in half a minute.
         let swaps = Plan {
             workload: Workload { rate_limit: Some(8.0 * 8.0 / 30e9), ..swaps.workload },
             queues: Queues { queue_pairs: 4, ..swaps.queues },

@@ -111,7 +111,7 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
     Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
 }
 
-/// Whether the named device, or the only one, is softrnic's iWARP device. Its address is then a loopback address.
+/// Whether the named device, or the only one, is softrnic's iWARP device, which has a loopback address.
 pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
     let is_named = |device: &Device<'_>| place.device.as_ref().is_none_or(|name| *name == device.name());
     let is_iwarp =

@@ -29,7 +29,7 @@ pub(super) enum Pairs {
     Scalable(Vec<Scalable>),
 }
 
-/// An XRC sender and an XRC receiver, one per direction. They are dropped in this order.
+/// An XRC sender and an XRC receiver, one per direction. The fields are dropped in this order.
 pub(super) struct XrcPair {
     /// Sends.
     pub(super) sender: GenericQueuePair<Xrc>,
@@ -195,7 +195,7 @@ pub(super) fn equip<T: Service>(
 /// Sizes the send queue for a test, and selects extended queue pairs even on drivers that do not check for free
 /// entries.
 pub(super) fn set_send_queue<T: Service>(builder: &mut QueuePairBuilder<T>, plan: &Plan) {
-    // One more for the last request of a timed test, which is signaled.
+    // One more entry for the last request of a timed test, which is signaled.
     builder.setup_max_send_wr(plan.queues.tx_depth + 1);
     // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the one mentioned above. No request
     // is segmented, and no memory window is bound.

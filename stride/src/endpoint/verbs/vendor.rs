@@ -47,7 +47,7 @@ struct Vendor<'v> {
 impl Vendor<'_> {
     /// Queries the vendor's library about the device, whose kernel driver must be `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
-        // For another vendor's device, the library would return the same error, if it is installed.
+        // If the device belongs to another vendor, installing the library would not help.
         if asked.is_err() && self.facts.provider != driver {
             let option = match self.role {
                 Role::Client => "-d",

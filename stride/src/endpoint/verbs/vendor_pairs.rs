@@ -17,7 +17,7 @@ use crate::endpoint;
 use crate::plan::{Operation, Plan};
 use crate::run::{DatagramSend, Intake, Target};
 
-/// A DC initiator, and a target for the peer's messages, as in perftest. They are dropped in this order.
+/// A DC initiator, and a target for the peer's messages, as in perftest. The fields are dropped in this order.
 pub(super) struct Dynamic {
     /// Sends.
     pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,

@@ -24,13 +24,13 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
 /// On a software device of the kernel, each post is a `write`, and waiting for events is a `read`. If several threads
 /// share the table, each of these calls takes a reference to the file, with atomic instructions.
 ///
-/// A file that another thread closes later stays open in the copy until this thread ends. So shut a connection down if
-/// the peer must see its end at once.
+/// A file that another thread closes later stays open in this thread's table until this thread ends. To end a
+/// connection at once, shut it down.
 fn own_descriptors() {
-    // SAFETY: this thread uses the device, the channels of its queues and the stop signal. All were opened before and
-    // are in the copy under the same numbers. It opens and closes nothing that another thread uses: queues and memory
-    // belong to the side, on another thread. If another thread closes a number and reuses it, this thread's copy still
-    // has the old file, which it does not use. If the kernel refuses, the table stays shared.
+    // SAFETY: this thread uses the device, the channels of its queues and the stop signal. All were opened before, and
+    // have the same numbers in the copy. This thread opens and closes nothing that another thread uses: queues and
+    // memory belong to the side, on another thread. If another thread closes a number and reuses it, the copy still has
+    // the old file, which this thread does not use. If the kernel refuses the call, the table stays shared.
     let _ = unsafe { unshare_unsafe(UnshareFlags::FILES) };
 }
 

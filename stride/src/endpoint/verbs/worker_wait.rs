@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// Minimum time between two wake-ups for messages of the peer. It exceeds the minimum time between two reads of the
-/// control channel, so each wake-up reads the data that an earlier read has left.
+/// Minimum time between two wake-ups for messages of the peer. It is longer than the minimum time between two reads of
+/// the control channel, so each wake-up may read what an earlier read has left.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Counts the worker threads that run or are about to start; the last one to end signals an eventfd.
@@ -32,7 +32,7 @@ impl WorkerCount {
         Ok(Self { left: AtomicUsize::new(0), event })
     }
 
-    /// Counts one more worker. A caller that starts several keeps a guard of its own until all are started.
+    /// Counts one more worker. A caller that starts several workers keeps its own guard until all are started.
     pub(super) fn join(&self) -> WorkerGuard<'_> {
         self.left.fetch_add(1, Ordering::Relaxed);
         WorkerGuard(self)

@@ -1,6 +1,7 @@
 //! Replays each stored input.
 
-// Both crates share this code. It belongs to the published one, whose tests must build on their own.
+// softrnic and this crate share this code. The file is in softrnic, which is published, so its tests must build without
+// this crate.
 #[path = "../../../../softrnic/src/fuzz/tests/corpus.rs"]
 mod corpus;
 mod seeds;

@@ -211,7 +211,7 @@ mod tests {
         let mut case = small();
         case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
-        // There is no alternative if completions are unordered, and EFA reports no number of reads.
+        // No hint about moderation: SRD completes out of order. No hint about reads: EFA reports no number of them.
         case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);

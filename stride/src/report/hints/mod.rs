@@ -24,11 +24,11 @@ pub struct Given<'a> {
     pub sides: [&'a PortInfo; 2],
     /// The results.
     pub rows: &'a [Row],
-    /// Complete sizes without results.
+    /// Sizes that were completed without a result.
     pub unmeasured: &'a [u64],
 }
 
-/// A hint. Its text has one sentence for the cause and one for the remedy.
+/// A hint. The text has one sentence for the cause and one for the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// softrnic is in use, either by default or because the user requested it.
@@ -194,9 +194,9 @@ pub enum Hint {
 pub enum Remedy {
     /// Post several requests together.
     PostList,
-    /// More threads.
+    /// Use more threads.
     Threads,
-    /// More queue pairs, because each has this limit on outstanding reads.
+    /// Use more queue pairs, because each has this limit on outstanding reads.
     Reads(u32),
 }
 
@@ -214,7 +214,7 @@ pub fn far_sides(sides: [&PortInfo; 2]) -> impl Iterator<Item = Hint> {
     sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
 }
 
-/// The first port that a side has several times.
+/// The first port that a side uses several times.
 pub fn same_port(facts: &PortInfo) -> Option<Hint> {
     let names: Vec<_> = facts.all().map(PortInfo::name).collect();
     let times = |name: &String| names.iter().filter(|other| *other == name).count();
@@ -336,7 +336,7 @@ pub(super) mod tests {
         case.sides[0].others = second(&case.sides[0], 400.0);
         case.sides[1].others = second(&case.sides[1], 100.0);
         assert_eq!(link(&case), Some(500.0));
-        // Both of the client's ports are connected to one of the server's.
+        // Both ports of the client are connected to the same port of the server.
         case.sides[1].others = vec![case.sides[1].clone()];
         assert_eq!(link(&case), Some(400.0));
         case.sides[0].others[0].gigabits = None;

@@ -40,7 +40,7 @@ pub(crate) struct Send {
     pub(crate) interval: Option<Duration>,
     /// Limit in messages per second, over all queue pairs.
     pub(crate) rate: Option<f64>,
-    /// Number of messages in a burst under that limit.
+    /// Number of messages that a burst may have under the rate limit.
     pub(crate) burst: u32,
 }
 
@@ -75,8 +75,8 @@ where
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
-            // At the end of the window, the queues are as full as now. So the completions of posts from before the
-            // window balance the posts that are still in flight at its end.
+            // At the end of the window, the queues are as full as now. So the completions of requests that were posted
+            // before the window balance the requests that are in flight at its end.
             let before = flow.done;
             let clock = Clock::begin(rules.interval, before, buffer);
             let end = clock.started + time;
@@ -296,7 +296,7 @@ where
         }
         self.ready.truncate(kept);
         if kept > 1 {
-            // The first queue pair has had its turn.
+            // The first queue pair has had its turn, and is the last in the next round.
             self.ready.rotate_left(1);
         }
         Ok(())

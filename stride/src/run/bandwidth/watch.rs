@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 /// At first, the clock is read after every round. Then the number of rounds between reads adapts, so that the time
-/// between reads stays within these two limits. It adapts because empty rounds are short, busy rounds are long, and
-/// reading the clock may require a system call.
+/// between reads stays within these two limits. A fixed number would not do: empty rounds are short, busy rounds are
+/// long, and reading the clock may require a system call.
 const ROUNDS: u32 = 1;
 const MAX_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);

@@ -185,8 +185,9 @@ impl Link {
         self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer unless the buffer was sent. A
-    /// peer must not acknowledge an answer that is still queued: it would get further messages without receiving any.
+    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer unless the buffer was sent.
+    /// Rejects a peer that acknowledges an answer which is still queued: that peer could make this side queue message
+    /// after message without receiving any.
     pub(super) fn conceal(&mut self, remote: Remote) -> Result<Option<Buf>, Ended> {
         if self.queue.iter().any(|record| record.answers() == Some(remote.key)) {
             return Err(invalid("the peer acknowledged a message before it was sent"));
@@ -444,8 +445,8 @@ impl Link {
         self.head.clear();
         match head {
             Head::Send(length) => {
-                // If no receive is left, some peer has sent without a credit. It need not be this peer; the worker
-                // determines which one.
+                // If no receive is left, some peer has sent without a credit, not necessarily this one; the worker
+                // determines which.
                 let mut message = receives
                     .pop_front()
                     .or_else(|| pool.segment())

@@ -41,7 +41,7 @@ const QUEUED: u64 = 3 * 64;
 /// Minimum number of receives of a worker, even if the limit of locked memory is low.
 const FEWEST: u32 = 4096;
 
-/// Returns the number of receives whose queues fit into an eighth of the lockable memory; the rest of it is for
+/// Returns the number of receives whose queues fit into an eighth of the lockable memory; the other memory is for
 /// buffers.
 fn affordable(limit: Option<u64>) -> u32 {
     limit.map_or(u32::MAX, |limit| u32::try_from(limit / 8 / QUEUED).unwrap_or(u32::MAX)).max(FEWEST)
@@ -61,7 +61,7 @@ impl Device {
         let attributes = context.query_device().map_err(verb)?;
         let flags = attributes.device_cap_flags();
         let most_completions = attributes.max_cqe();
-        // One completion for each receive, and the same number for the sends of all links.
+        // The completion queue has an entry for each receive, and as many entries for the sends of all links.
         let lockable = affordable(getrlimit(Resource::Memlock).current);
         let receives = options.receives.min(lockable).min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
         let completions = (receives * 2).max(receives + 2 * SEND_QUEUE).min(most_completions);

@@ -23,8 +23,8 @@ use crate::memory::Buf;
 const RESOLVE: Duration = Duration::from_secs(2);
 /// Local ACK timeout, 4.096 us × 2^14: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries of a request that is not acknowledged. It fails after eight time-outs of 67 to 268 ms each, so a lost peer
-/// is detected within seconds.
+/// Retries of a request that is not acknowledged. The request fails after eight time-outs of 67 to 268 ms each, so a
+/// lost peer is detected within seconds.
 const RETRIES: u8 = 7;
 /// RNR retries. The peer's credits guarantee a receive, so a limit is safe; 7 would retry without limit.
 const RNR_RETRIES: u8 = 6;

@@ -175,8 +175,8 @@ impl Verbs {
     fn watch(&self) -> io::Result<()> {
         let readable = epoll::EventFlags::IN;
         epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
-        // SAFETY: the channel keeps its descriptor open for its lifetime, which is longer than this call. The kernel
-        // removes the descriptor from the epoll when it is closed.
+        // SAFETY: the channel keeps its descriptor open for its lifetime, which is longer than this call. When the
+        // descriptor is closed, the kernel removes it from the epoll.
         let manager = unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) };
         epoll::add(&self.epoll, manager, epoll::EventData::new_u64(1), readable)?;
         Ok(())

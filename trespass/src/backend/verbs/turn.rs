@@ -16,7 +16,7 @@ use crate::memory::Buf;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Verbs {
-    /// Polls at most about `budget` completions. An empty turn is the most frequent case and must be cheap, so all
+    /// Polls about `budget` completions at most. An empty turn is the most frequent case and must be cheap, so all
     /// other work is in separate functions.
     #[inline]
     pub(super) fn turn(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {

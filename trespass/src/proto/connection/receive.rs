@@ -119,7 +119,7 @@ impl Connection {
             if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
                 ordered |= self.incoming.may_follow()?;
             }
-            // A message needs no further turn of the worker; other frames may need one.
+            // Only frames other than messages may need a further turn of the worker.
             if frame.kind != Kind::DATA {
                 self.is_unsettled = true;
                 self.take_frame(frame, payload, stock)?;

@@ -130,7 +130,7 @@ impl Connection {
         out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight()
     }
 
-    /// Adds a transfer of a region. It is executed in order with the messages, and needs no credit.
+    /// Adds a transfer of a region, which is executed in order with the messages, and needs no credit.
     pub(crate) fn request(&mut self, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),

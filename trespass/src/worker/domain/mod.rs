@@ -22,7 +22,7 @@ pub(super) use self::table::Table;
 const TICK: u64 = 500;
 /// Number of receives that are posted together while no connection waits for their credits.
 const REFILL: usize = 8;
-/// One message that is READ may use 1/`SHARE` of the pool, or 1 MiB if that is more.
+/// A message that is fetched with a READ may use 1/`SHARE` of the pool, or 1 MiB if that is more.
 const SHARE: usize = 16;
 
 /// A backend and its connections.

@@ -296,7 +296,8 @@ impl Core {
 }
 
 /// Returns how long to spin, given the length of the last sleep. If both sides slept for each message, every round trip
-/// would include two wake-ups, which take longer than the transfer of the message. So short sleeps lengthen the spin.
+/// would include two wake-ups, which take longer than the transfer of the message. Therefore the spin becomes longer
+/// after a short sleep.
 fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
     if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }

@@ -151,7 +151,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// The driver rejected the list. It may have accepted some of the requests, so these stay here until the queue pair
+    /// The driver rejected the list, but may have accepted some of its requests, so all stay here until the queue pair
     /// is destroyed.
     pub(super) fn post(
         &mut self,

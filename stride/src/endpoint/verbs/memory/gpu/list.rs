@@ -15,7 +15,7 @@ const BUS: &str = "/sys/bus/pci/devices";
 /// The GPUs of the machine.
 #[derive(Clone, Debug)]
 pub enum Gpus {
-    /// At least one.
+    /// One or more GPUs.
     Some(Vec<GpuInfo>),
     /// The reason why no GPU is available.
     None(String),
@@ -26,7 +26,7 @@ pub enum Gpus {
 pub struct NearGpus {
     /// How near the GPUs are.
     pub nearness: Nearness,
-    /// Their indexes.
+    /// The indexes of these GPUs.
     pub gpus: Vec<u32>,
 }
 

@@ -1,4 +1,5 @@
-//! GPU memory through the CUDA driver. The processor never dereferences its addresses; the driver copies bytes.
+//! GPU memory through the CUDA driver. The processor never dereferences addresses of GPU memory; the driver copies
+//! bytes.
 
 mod card;
 mod driver;
