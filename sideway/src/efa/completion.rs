@@ -34,8 +34,8 @@ impl CompletionQueueBuilder {
     #[doc(alias = "efadv_create_cq")]
     pub fn build_efa_with_source_gid(&self) -> Result<(ExtendedCompletionQueue, SourceGidReader), VerbError> {
         let size = size_of::<efadv_cq_init_attr>() as u32;
-        // SAFETY: the library creates an extended queue from the attributes, or returns null. It receives the size of
-        // its struct.
+        // SAFETY: the library creates an extended queue from the attributes, or returns null. The size passed is that
+        // of the library's struct.
         let built = unsafe {
             self.build_ex_with(VERB, |context, attr_ex| {
                 let mut attr = efadv_cq_init_attr { comp_mask: 0, wc_flags: sys::EFADV_WC_EX_WITH_SGID.into() };

@@ -60,7 +60,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A set of counters. Its flows keep it alive.
+/// A set of counters. The flows that use the set keep it alive.
 #[doc(alias = "ibv_counters")]
 #[derive(Debug)]
 pub struct Counters {

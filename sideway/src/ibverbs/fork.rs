@@ -19,7 +19,7 @@ open_enum! {
     /// `enum ibv_fork_status`: the library's protection against `fork(2)`.
     #[doc(alias = "ibv_fork_status")]
     pub enum ForkStatus {
-        /// None: forking is not safe.
+        /// No protection: forking is not safe.
         Disabled = raw::IBV_FORK_DISABLED.0 => "disabled",
         /// Registered memory is hidden from children.
         Enabled = raw::IBV_FORK_ENABLED.0 => "enabled",

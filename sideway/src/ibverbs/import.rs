@@ -95,9 +95,9 @@ impl DeviceContext {
 
 impl ProtectionDomain {
     /// `ibv_import_mr(pd, mr_handle)` — imports a memory region by its [`handle`](MemoryRegion::handle), with its keys.
-    /// Its address in this process ([`get_ptr`](MemoryRegion::get_ptr) returns zero), its [`iova`](MemoryRegion::iova)
-    /// and its access flags are unknown, so windows cannot be bound to it. Dropping an import calls `ibv_unimport_mr`;
-    /// the registration remains.
+    /// The region's address in this process ([`get_ptr`](MemoryRegion::get_ptr) returns zero),
+    /// [`iova`](MemoryRegion::iova) and access flags are unknown, so windows cannot be bound to the region. Dropping an
+    /// import calls `ibv_unimport_mr`; the registration remains.
     ///
     /// # Errors
     ///

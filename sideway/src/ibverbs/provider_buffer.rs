@@ -81,8 +81,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), for the memory and the dma-buf while the buffer lives, and for any access with
-    /// which its regions are registered.
+    /// The contract of [`reg_mr`](Self::reg_mr) applies to the memory and the dma-buf while the buffer lives, for any
+    /// access with which regions of the buffer are registered.
     #[doc(alias = "ibv_alloc_user_buf")]
     pub unsafe fn alloc_user_buf(
         self: &Arc<Self>,
@@ -104,7 +104,7 @@ impl ProtectionDomain {
     }
 
     /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer from `offset` on. Requests
-    /// use their addresses. The region keeps the buffer alive.
+    /// name the bytes by their addresses. The region keeps the buffer alive.
     ///
     /// Safe: a driver's buffer contains no other object of the program, and only unsafe code accesses its bytes. For
     /// the caller's memory, the contract of [`alloc_user_buf`](Self::alloc_user_buf) covers it.

@@ -36,10 +36,10 @@ unsafe extern "C" fn nothing_further(_cq: *mut ibv_cq_ex) -> c_int {
     libc::ENOENT
 }
 
-/// Works around faults of rdma-core's soft-RoCE driver in extended queue pairs. The driver computes a gather list's
-/// length as the length of its first entry times the number of entries. It copies a list of inline data without a
-/// limit, but sends it as empty. This crate joins lists of inline data first, and rejects gather lists that the driver
-/// would send incorrectly. Returns whether the faults apply.
+/// Works around faults of rdma-core's soft-RoCE driver in extended queue pairs. The driver computes the length of a
+/// gather list as the length of the first entry times the number of entries. The driver copies a list of inline data
+/// without a limit, but sends an empty message. This crate joins lists of inline data first, and rejects gather lists
+/// that the driver would send incorrectly. Returns whether the faults apply.
 ///
 /// # Safety
 ///

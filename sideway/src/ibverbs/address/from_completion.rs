@@ -16,7 +16,7 @@ const VERB: &str = "ibv_init_ah_from_wc";
 
 impl DeviceContext {
     /// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)` — returns the path to the sender of a datagram
-    /// received on this port (counted from 1). `header` is the first 40 bytes of the receive. It is used only if the
+    /// received on this port (counted from 1). `header`, the first 40 bytes of the receive, is used only if the
     /// completion has the flag for a header, which Ethernet always sets.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// As for these two.
+    /// The errors of these two functions.
     ///
     /// # References
     ///

@@ -45,7 +45,7 @@ pub enum RoutingHeaderForm {
     Global,
     /// An IPv4 header in the second half.
     Ipv4,
-    /// Neither: the fields are meaningless, and read as those of a global routing header.
+    /// Neither of these headers: the fields have no meaning, and are read as in a global routing header.
     Unknown,
 }
 

@@ -95,7 +95,7 @@ impl BasicCompletionQueue {
         if polled == 0 {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
-        // One comparison for two faults: a negative number is a large unsigned one, and no batch is that long
+        // One comparison detects two faults: as an unsigned number, a negative count is larger than any batch
         // (`MAX_BATCH`).
         if polled as u32 > most as u32 {
             return Err(wrong_count(polled, most));
@@ -202,7 +202,7 @@ impl BasicPoller<'_> {
     ///
     /// # Errors
     ///
-    /// None; the signature is that of the extended poller.
+    /// Never returns an error; the signature is that of the extended poller.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator cannot return borrowed items; the extended \

@@ -92,8 +92,8 @@ impl CompletionQueueBuilder {
     }
 
     /// Sets fields of completions of an extended queue, in addition to the standard ones. A device may lack the
-    /// standard fields that are meaningful only on InfiniBand (LIDs, service level, source queue pair). These then read
-    /// as 0, and are missing in the queue's [`wc_flags`](ExtendedCompletionQueue::wc_flags).
+    /// standard fields that are meaningful only on InfiniBand (LIDs, service level, source queue pair). Such fields
+    /// read as 0, and are missing in the queue's [`wc_flags`](ExtendedCompletionQueue::wc_flags).
     pub fn setup_wc_flags(&mut self, fields: Fields) -> &mut Self {
         self.fields = fields | Fields::StandardFlags;
         self
@@ -215,9 +215,9 @@ impl CompletionQueueBuilder {
     ///
     /// # Safety
     ///
-    /// `create` behaves like `ibv_create_cq_ex` with the given attributes. It may change only those
-    /// attributes for which its own documentation states this. It keeps `cq_context` and the channel, and returns null
-    /// or a new extended queue that no other code owns.
+    /// `create` behaves like `ibv_create_cq_ex` with the given attributes. `create` may change only those attributes
+    /// for which its own documentation states this. `create` keeps `cq_context` and the channel, and returns null or a
+    /// new extended queue that no other code owns.
     pub unsafe fn build_ex_with(
         &self,
         verb: &'static str,
@@ -462,8 +462,8 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
 ///
 /// `cq` is a live extended queue created with `fields`.
 unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
-    // SAFETY: the queue is live. Members after `read_flow_tag` were added in later library versions. They are read only
-    // if their flag was accepted, which a library without the member does not do.
+    // SAFETY: the queue is live. Members after `read_flow_tag` were added in later library versions. Such a member is
+    // read only if its flag was accepted, and a library without the member does not accept the flag.
     let missing = unsafe {
         [
             ("start_poll", (*cq).start_poll.is_none()),

@@ -26,8 +26,8 @@ pub struct ExtendedCompletionQueue {
     /// A copy of the pointer in `core`, to save a load.
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// The attributes of each poll, without options. They are on the heap, so that the compiler can keep the queue
-    /// itself in registers although drivers get this address.
+    /// The attributes of each poll, without options. Drivers get their address, so they are on the heap; the compiler
+    /// can then keep the queue itself in registers.
     attr: Box<UnsafeCell<ibv_poll_cq_attr>>,
     core: Arc<CompletionQueueCore>,
 }
@@ -42,8 +42,8 @@ impl ExtendedCompletionQueue {
     ///
     /// # Safety
     ///
-    /// `core` was created by `ibv_create_cq_ex`. Its functions to poll, and to read `fields`, the standard fields, the
-    /// opcode, the vendor error and the flags, are not null.
+    /// `core` was created by `ibv_create_cq_ex`. The queue's functions to poll, and to read `fields`, the standard
+    /// fields, the opcode, the vendor error and the flags, are not null.
     pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
         let attr = Box::new(UnsafeCell::new(ibv_poll_cq_attr { comp_mask: 0 }));
         Self { cq: core.as_non_null_ex(), fields, attr, core }

@@ -13,7 +13,7 @@
 //! A completion borrows the poller until the next one is requested, because the extended interface moves one cursor
 //! over the queue. `poll_each` passes up to N completions to a closure in one poll.
 //!
-//! Functions generic over [`PollCompletions`] poll queues of any kind, at the cost of the queue's own methods.
+//! Functions generic over [`PollCompletions`] poll queues of any kind, as fast as the queue's own methods.
 //!
 //! Every completion has a number and a status; its other fields depend on the queue. A basic queue has the standard
 //! fields; an extended one also those of [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values;

@@ -278,10 +278,11 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // The queue is no longer polled. These objects reference it in C, so they are freed first.
+        // The queue is no longer polled. The objects that were left behind reference the queue in C, so they are freed
+        // first.
         self.left_behind.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         // If destroying fails, the queue stays: its events may read the target, and the device may write to the
-        // allocator's memory. Both are leaked with the queue.
+        // allocator's memory. So the target and this memory are leaked with the queue.
         if let Err(error) = handle.close() {
             mem::forget(self.domain.take());
             return Err(error);
@@ -373,8 +374,8 @@ fn explain(error: VerbError, context: &DeviceContext, moderation: CompletionMode
 
 /// The `cq_context` of every queue, through which an event finds its queue.
 ///
-/// It stays on the heap from before `ibv_create_cq` until `ibv_destroy_cq` has returned. That verb waits until all
-/// taken events are acknowledged, so code with an unacknowledged event may read the target.
+/// The target stays on the heap from before `ibv_create_cq` until `ibv_destroy_cq` has returned. `ibv_destroy_cq` waits
+/// until all taken events are acknowledged, so code with an unacknowledged event may read the target.
 #[derive(Debug)]
 pub(crate) struct EventTarget {
     /// The number set by the program.

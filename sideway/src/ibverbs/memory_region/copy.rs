@@ -1,7 +1,7 @@
 //! Copying to and from memory that a device may access at the same time.
 //!
 //! A device may write the memory at any time, also for a peer; a software device does so from another thread. So each
-//! access is a relaxed atomic one. Any mixture of old and new bytes is a valid result.
+//! access is atomic, with relaxed ordering. Any mixture of old and new bytes is a valid result.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 

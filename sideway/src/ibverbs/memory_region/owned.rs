@@ -34,8 +34,8 @@ pub struct OwnedMemoryRegion {
     access: AccessFlags,
 }
 
-// SAFETY: the pages belong to the region, not to a thread. They are written through `&mut self` and read through
-// `&self`.
+// SAFETY: the pages belong to the region, not to a thread. `&mut self` is required to write the pages, and `&self` to
+// read them.
 unsafe impl Send for OwnedMemoryRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for OwnedMemoryRegion {}
@@ -46,8 +46,8 @@ impl OwnedMemoryRegion {
     /// # Safety
     ///
     /// `region` owns the `len` bytes at `first`, initialised and not accessed by other code, until its registration has
-    /// ended. The region is registered with at most the rights `access`, at the address of these bytes in this process.
-    /// It has no other owner.
+    /// ended. The region has no other owner, and is registered with at most the rights `access`, at the address of
+    /// these bytes in this process.
     pub(super) unsafe fn new(region: MemoryRegion, first: NonNull<u8>, len: usize, access: AccessFlags) -> Self {
         Self { region: Arc::new(region), first, len, access }
     }

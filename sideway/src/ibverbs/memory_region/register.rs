@@ -168,8 +168,8 @@ impl ProtectionDomain {
     }
 }
 
-/// Converts an address to C's type. Its owner exposed the provenance by converting it to a number; the device needs
-/// none.
+/// Converts an address to C's type. The owner of the memory exposed the provenance by converting the pointer to a
+/// number; the device needs none.
 pub(super) fn memory(ptr: usize) -> *mut libc::c_void {
     ptr::with_exposed_provenance_mut(ptr)
 }

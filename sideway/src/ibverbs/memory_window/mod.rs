@@ -6,10 +6,10 @@
 //! | its key | chosen by the driver, new with each binding | chosen by the program: [`RemoteKey::inc_rkey`] of the previous key |
 //! | revoked by | an empty binding ([`BindInformation::unbind`]), or deallocation | invalidating the key, also by the peer |
 //!
-//! The region of a window needs [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). It cannot be deregistered
-//! while a window is bound to it: `ibv_dereg_mr` fails (`EBUSY`; soft-RoCE: `EINVAL`), and the region is leaked with
-//! the memory it owns. So drop or unbind windows before their regions. A device that nevertheless ends the registration
-//! answers accesses through the window with a protection error.
+//! The region of a window needs [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). The region cannot be
+//! deregistered while a window is bound to it: `ibv_dereg_mr` fails (`EBUSY`; soft-RoCE: `EINVAL`), and the region is
+//! leaked with the memory it owns. So drop or unbind windows before their regions. A device that nevertheless ends the
+//! registration answers accesses through the window with a protection error.
 //!
 //! Soft-RoCE on Linux 6.1 checks accesses through a window against the region's range, not the window's.
 //!

@@ -37,7 +37,7 @@ pub unsafe trait DomainAllocator: Debug + Send + Sync {
     ///
     /// - `memory` came from `allocate` of this allocator as [`Allocation::Memory`], for this `resource_type`, and was
     ///   not freed since.
-    /// - Neither the device nor the driver uses it any more.
+    /// - Neither the device nor the driver uses the memory any more.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }
 

@@ -38,10 +38,10 @@ pub struct QueuePairCore {
     packets: Option<Arc<PacketOffloads>>,
     qp_type: QueuePairType,
     transitions: TransitionTable,
-    /// Whether it was built for send requests.
+    /// Whether the queue pair was built for send requests.
     holds_sends: bool,
     atomic_writes: OnceLock<bool>,
-    /// Its multicast groups: C cannot destroy a queue pair that is in one.
+    /// The multicast groups of the queue pair: C cannot destroy a queue pair that is in a group.
     pub(super) groups: Groups,
     // Declared after the handle, because they must outlive it.
     parents: Parents,
@@ -167,7 +167,7 @@ impl QueuePairCore {
         (!has).then_some(RefusalReason::NotOfDevice(SendOperationFlags::AtomicWrite))
     }
 
-    /// Whether it was built for send requests.
+    /// Whether the queue pair was built for send requests.
     pub(super) fn holds_sends(&self) -> bool {
         self.holds_sends
     }

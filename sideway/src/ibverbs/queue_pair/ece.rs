@@ -9,9 +9,10 @@ use super::QueuePairCore;
 use crate::error::VerbError;
 use crate::ffi::check_errno;
 
-/// Vendor options that the two sides of a connection negotiate before it is established. One side
-/// [queries](super::QueuePair::query_ece) its device's options and sends them with its address; the other
-/// [sets](super::QueuePair::set_ece) them and returns the options that its device accepted; the first side sets these.
+/// Vendor options that the two sides of a connection negotiate before it is established. The first side
+/// [queries](super::QueuePair::query_ece) its device's options and sends them with its address. The second side
+/// [sets](super::QueuePair::set_ece) them, and answers with the options that its device accepted. The first side sets
+/// the accepted options.
 #[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {

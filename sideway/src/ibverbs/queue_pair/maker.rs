@@ -30,8 +30,8 @@ impl<'m> Maker<'m> {
     ///
     /// # Safety
     ///
-    /// - They behave like `ibv_create_qp` and `ibv_create_qp_ex` with the given attributes, and change none of them.
-    ///   They may move the queue pair out of its first state.
+    /// - The functions behave like `ibv_create_qp` and `ibv_create_qp_ex` with the given attributes, and change no
+    ///   attribute. The functions may move the queue pair out of its first state.
     /// - If a C object then stores the queue pair's address, it is the `attachment`.
     pub(crate) unsafe fn new(
         (verb, create): (&'static str, Create<'m>),

@@ -323,7 +323,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// Inert functions for a rejected batch.
+    /// Functions that do nothing, for a rejected batch.
     const INERT: Self = {
         unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
         unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}

@@ -69,8 +69,8 @@ impl<S: SendQueue> Pair<S> {
         if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }
     }
 
-    /// Whether both queues belong to one queue pair. They may not: safe code can swap the queues of two pairs through
-    /// the borrows of [`queues`](Self::queues).
+    /// Whether both queues belong to one queue pair. If safe code has swapped the queues of two pairs, through the
+    /// borrows of [`queues`](Self::queues), they do not.
     pub(super) fn is_whole(&self) -> bool {
         Arc::ptr_eq(self.send.core(), self.recv.core())
     }

@@ -20,8 +20,8 @@ use crate::ibverbs::work_request::{
 
 impl<T: Service> BasicSendQueue<T> {
     /// Allocates a list of up to `requests` requests, which is built once and posted many times
-    /// ([`post_prepared`](Self::post_prepared)). Its requests have as many entries and inline bytes as those of the
-    /// queue.
+    /// ([`post_prepared`](Self::post_prepared)). Each request has space for as many entries and inline bytes as
+    /// requests of the queue have.
     ///
     /// The list keeps the queue pair alive: until it is dropped, [`Pair::close`](super::Pair::close) fails with
     /// `EBUSY`.
@@ -74,7 +74,7 @@ impl<T: Service> BasicSendQueue<T> {
         if list.ready != self.qp {
             return Err(list.refuse());
         }
-        // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. Its requests
+        // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. The requests
         // point to data that outlives the list, and to registered memory, which the caller guarantees. Drivers only
         // read the list.
         let ret = unsafe { sys::ibv_post_send(self.qp, list.first, &mut bad) };
@@ -287,8 +287,8 @@ impl PreparedRequest<'_> {
     /// `EINVAL`: the operation has no remote address.
     #[inline]
     pub fn set_remote_addr(&mut self, remote_addr: u64) -> Result<&mut Self, VerbError> {
-        // One bit for each operation, so that one test suffices. The address of an atomic has the same offset as that
-        // of a write.
+        // Each operation is one bit, so that one test suffices. The address of an atomic has the same offset as that of
+        // a write.
         const HAVE: u32 = 1 << opcode::IBV_WR_RDMA_WRITE.0
             | 1 << opcode::IBV_WR_RDMA_WRITE_WITH_IMM.0
             | 1 << opcode::IBV_WR_RDMA_READ.0

@@ -148,8 +148,8 @@ impl SharedReceiveQueueBuilder {
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_srq_ex`. Its attributes are initialised according to their mask, and of one
-    ///   device.
+    /// - `create` behaves like `ibv_create_srq_ex`. The attributes passed are initialised according to their mask, and
+    ///   name objects of one device.
     /// - If another C object then stores the queue's address, that object is the `attachment`.
     pub(crate) unsafe fn build_ex_by(
         &self,

@@ -200,7 +200,7 @@ fn held(hint: &'static str) -> VerbError {
 /// The outcome of destroying a queue without references.
 enum End {
     Gone,
-    /// Its completion queue destroys it.
+    /// The queue's completion queue destroys it later.
     LeftBehind,
 }
 

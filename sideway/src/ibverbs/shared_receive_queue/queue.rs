@@ -53,7 +53,7 @@ impl SharedReceiveQueue {
         unsafe { PostRecvGuard::new(self.srq, &mut self.requests) }
     }
 
-    /// Starts a batch of operations on the list of tags. A queue without tag matching rejects each.
+    /// Starts a batch of operations on the list of tags. A queue without tag matching rejects every operation.
     #[doc(alias = "ibv_post_srq_ops")]
     #[inline]
     pub fn start_post_ops(&mut self) -> PostTagOperationsGuard<'_> {
@@ -199,9 +199,9 @@ impl SharedReceiveQueue {
     }
 }
 
-/// A reference to a shared receive queue, which can query it and arm its limit, but not post; only the owner posts. It
-/// keeps the queue's C object alive; [`SharedReceiveQueue::close`] then returns `EBUSY`. Dropping the last reference
-/// destroys the queue.
+/// A reference to a shared receive queue, for querying the queue and arming its limit; only the owner posts. The
+/// reference keeps the queue's C object alive; [`SharedReceiveQueue::close`] then returns `EBUSY`. Dropping the last
+/// reference destroys the queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueueRef {
     queue: Arc<SharedReceiveQueueCore>,

@@ -97,8 +97,8 @@ pub struct PostTagOperationsGuard<'q> {
 }
 
 impl<'q> PostTagOperationsGuard<'q> {
-    /// Starts an operation. Its own completion returns `wr_id`; it is reported if `flags` request it or the operation
-    /// fails.
+    /// Starts an operation. The operation's own completion returns `wr_id`, and is reported if `flags` request it or
+    /// the operation fails.
     #[inline]
     pub fn construct_op(&mut self, wr_id: u64, flags: TagMatchingOperationFlags) -> TagMatchingOperationHandle<'_, 'q> {
         let queue = self.queue;
@@ -161,9 +161,9 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     }
 
     /// Deletes a tag. If a message has already matched it, the operation fails, with the status
-    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or on posting. Its
-    /// completion is always reported, as with [`TagMatchingOperationFlags::Signaled`]: a driver frees the tag's list
-    /// entry only then.
+    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or on posting. The
+    /// completion is always reported, as with [`TagMatchingOperationFlags::Signaled`]: without it, a driver would not
+    /// free the tag's list entry.
     ///
     /// # Safety
     ///
@@ -248,8 +248,8 @@ impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
     ///
     /// # Safety
     ///
-    /// As for a receive in [`SetScatterGatherEntry::setup_sge`], but until the end described at [`TagBufferHandle`]
-    /// instead of the operation's completion.
+    /// The contract of [`SetScatterGatherEntry::setup_sge`] for a receive applies until the time described at
+    /// [`TagBufferHandle`], instead of until the operation's completion.
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         // SAFETY: by the contract of this function.

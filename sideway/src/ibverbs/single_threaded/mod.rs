@@ -1,9 +1,9 @@
 //! Queues without locks, confined to the thread that created them.
 //!
-//! Drivers lock completion queues and queue pairs, which takes time even without contention. They omit the lock for
+//! Drivers lock completion queues and queue pairs, which takes time even without contention. Drivers omit the lock for
 //! completion queues created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, and for queue pairs in a thread domain, which
-//! also share a doorbell. The program must then use them from one thread at a time. The types here ensure that: none of
-//! them is `Send` or `Sync`.
+//! also share a doorbell. The program must use such queues from one thread at a time. The types here ensure this: none
+//! of them is `Send` or `Sync`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
-/// The maximum number of requests of a queue. It is larger than any driver's limit; it exists because this library also
+/// The maximum number of requests of a queue. Larger than any driver's limit; needed because this library also
 /// allocates the requests.
 pub(crate) const MOST_REQUESTS: u32 = c_int::MAX as u32 >> 8;
 
@@ -68,8 +68,8 @@ pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
 
 /// The requests of a queue, each linked to its entries and to the next request.
 ///
-/// The ring has two more elements, which are not requests but have a successor. The one before the first request is the
-/// last of an empty batch; the one after the last request is the last of a refused batch.
+/// The ring has two more elements, which are not requests but link to a next element. An empty batch ends with the
+/// element before the first request; a refused batch ends with the element after the last request.
 pub(crate) struct Requests<W> {
     ring: Ring<W>,
     #[expect(dead_code, reason = "the requests point into it")]
@@ -87,10 +87,10 @@ pub(crate) struct Requests<W> {
     refusals: Box<Refusals>,
 }
 
-/// The refused request of a batch. It is separate from the requests, so that functions that are not inlined receive
-/// only this part, and the compiler can keep the other fields in registers.
+/// The refused request of a batch. Separate from the requests, so that functions that are not inlined receive only this
+/// part, and the compiler can keep the other fields in registers.
 struct Refusals {
-    /// Why a request beyond the last one is refused.
+    /// The reason why a request beyond the last one is refused.
     overflow: RefusalReason,
     /// The first refused request of the batch.
     first: Option<Refusal>,

@@ -49,10 +49,10 @@ impl ScatterGatherEntry {
 pub struct BasicSlot {
     /// The request itself.
     pub(crate) wr: *mut ibv_send_wr,
-    /// Its gather list, of `max_sge` entries.
+    /// The request's gather list, of `max_sge` entries.
     pub(crate) sges: *mut ibv_sge,
     pub(crate) max_sge: usize,
-    /// Its inline data, of `max_inline` bytes.
+    /// The request's inline data, of `max_inline` bytes.
     pub(crate) inline: *mut u8,
     pub(crate) max_inline: usize,
 }

@@ -52,9 +52,9 @@ pub enum PostErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailedRequest {
-    /// Its index in the batch, from 0, if known.
+    /// The index of the request in the batch, from 0, if known.
     pub index: Option<usize>,
-    /// Its number (`wr_id`).
+    /// The number of the request (`wr_id`).
     pub wr_id: u64,
 }
 

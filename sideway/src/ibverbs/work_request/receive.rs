@@ -138,7 +138,7 @@ impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
         Self { target, batch: requests.batch() }
     }
 
-    /// Starts a request. Its completion returns `wr_id`.
+    /// Starts a request, whose completion returns `wr_id`.
     #[inline]
     pub fn construct_wr(&mut self, wr_id: u64) -> RecvWorkRequestHandle<'_, 'q> {
         RecvWorkRequestHandle { batch: &mut self.batch, wr_id }

@@ -19,7 +19,7 @@ pub trait PostSendGuard: SendSink + Sized {
     /// The service, which determines the fields of requests.
     type Service: Service;
 
-    /// Starts a request. Its completion returns `wr_id`.
+    /// Starts a request, whose completion returns `wr_id`.
     #[inline]
     fn construct_wr(&mut self, wr_id: u64, flags: WorkRequestFlags) -> WorkRequestHandle<'_, Self> {
         WorkRequestHandle { guard: self, wr_id, flags: flags.bits() }
@@ -130,7 +130,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     }
 
     /// `ibv_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap)` — replaces the peer's 8 bytes, aligned to 8, with
-    /// `swap` if they equal `compare`. Their old value is written to the local buffer. Values are in host byte order.
+    /// `swap` if they equal `compare`. The old value is written to the local buffer. Values are in host byte order.
     #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     #[inline]
     pub fn setup_atomic_compare_swap(

@@ -53,7 +53,7 @@ pub enum ConnectCause {
     Event {
         /// The type of the event.
         event_type: EventType,
-        /// Its status.
+        /// The status of the event.
         status: EventStatus,
     },
     /// The peer or its machine rejected the request.
@@ -335,7 +335,7 @@ mod tests {
             "looking up the queue pair at 192.0.2.7:7174: unreachable: no listener on that port"
         );
         assert_eq!((lookup.kind(), lookup.rejection()), (io::ErrorKind::ConnectionRefused, None));
-        // As iWARP rejects.
+        // The rejection that iWARP reports.
         let status = EventStatus::new(-libc::ECONNRESET, 0);
         let reset = ConnectCause::Rejected(Rejection { status, private_data: PrivateData::default() });
         assert_eq!(error(ConnectStep::Connect, reset).kind(), io::ErrorKind::ConnectionReset);

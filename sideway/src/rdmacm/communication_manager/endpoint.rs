@@ -20,11 +20,11 @@ const CONNECT_DATA: usize = u8::MAX as usize;
 
 impl EventChannel {
     /// `rdma_create_ep(&id, res, pd, qp_init_attr)` — creates an identifier on this channel from a result of
-    /// [`getaddrinfo`](super::getaddrinfo). A passive one is bound. For an active one the call waits until address and
-    /// route are resolved, up to two seconds each.
+    /// [`getaddrinfo`](super::getaddrinfo). A passive identifier is bound. For an active identifier, the call waits
+    /// until address and route are resolved, up to two seconds each.
     ///
-    /// The library creates the identifier in synchronous mode, on a channel of its own. It is moved to this one
-    /// (`rdma_migrate_id`) before the call returns.
+    /// The library creates the identifier in synchronous mode, on a channel of its own. Before the call returns, the
+    /// identifier is moved to this channel (`rdma_migrate_id`).
     ///
     /// The crate omits these parts of the C interface:
     ///
@@ -80,8 +80,8 @@ impl EventChannel {
     ///
     /// # Safety
     ///
-    /// The identifier is live and not used elsewhere. It has no unacknowledged event except the one that it stores
-    /// itself.
+    /// The identifier is live and not used elsewhere. No event is unacknowledged, except the one that the identifier
+    /// itself stores.
     unsafe fn take_over(&self, id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
         clear_errno();
         // SAFETY: by the contract of this function; the channel is live.

@@ -229,7 +229,7 @@ impl EventChannel {
         let is_new = event.event_type == EventType::ConnectRequest && event.id != event.listen_id;
         let listener = match listener {
             Found::Object(listener) => Some(listener),
-            // The listener is being destroyed. The request ends with the event, which rejects it.
+            // The listener is being destroyed. Dropping the event drops the request, which rejects it.
             Found::Leaving => None,
             Found::Foreign => return Found::Foreign,
         };

@@ -19,7 +19,7 @@ use crate::rdmacm::communication_manager::AddressFamily;
 /// `rdma_getaddrinfo(node, service, hints, res)` — looks up the addresses of a name, with the parameters for
 /// connecting: one result, or more if the service ibacm runs.
 ///
-/// `node` is a host name or an address, `service` a service name or a port. One of them may be `None`, or both if the
+/// `node` is a host name or an address, `service` a service name or a port. Either may be `None`; both may be if the
 /// hints have addresses. The call waits for the name service without limit, unless the hints contain
 /// [`NumericHost`](AddressInfoFlags::NumericHost).
 ///

@@ -77,7 +77,7 @@ impl AddressInfo {
         self
     }
 
-    /// `ai_dst_addr`: sets the peer's address. As a hint it is used if there is neither a node nor a service.
+    /// `ai_dst_addr`: sets the peer's address. As a hint, the address is used if there is neither a node nor a service.
     pub fn setup_destination(&mut self, destination: impl Into<Address>) -> &mut Self {
         self.destination = Some(destination.into());
         self

@@ -182,7 +182,7 @@ impl MulticastMembership {
         self.group
     }
 
-    /// Returns the path to the group: the attributes for creating an address handle. Its GID is the group's.
+    /// Returns the path to the group: the attributes for creating an address handle, with the GID of the group.
     pub fn address_handle_attribute(&self) -> &AddressHandleAttribute {
         &self.address
     }

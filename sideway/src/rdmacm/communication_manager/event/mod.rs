@@ -82,7 +82,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Writes as in `rejected: no listener on that port`.
+/// Writes text such as `rejected: no listener on that port`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.event_type.fmt(f)?;

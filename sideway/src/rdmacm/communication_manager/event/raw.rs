@@ -34,7 +34,8 @@ impl RawEvent {
         // SAFETY: follows from the contract of this function; the field is written only when the identifier is created.
         let is_datagram = !id.is_null() && unsafe { (*id).qp_type } == ibv_qp_type::IBV_QPT_UD;
         // SAFETY: by the contract of this function, the library has filled in the member that belongs to the types of
-        // the event and of the identifier, in zeroed memory. Both members are integers and a pointer with its length.
+        // the event and of the identifier, in zeroed memory. The members consist of integers, and a pointer with its
+        // length.
         let kind = unsafe {
             let connection = || ConnectionInfo::copy(&(*raw).param.conn);
             let private_data = || match is_datagram {

@@ -27,7 +27,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: librdmacm is older.
+    /// - `EOPNOTSUPP`: librdmacm is too old for this function.
     /// - Otherwise as for [`getaddrinfo`](super::super::getaddrinfo).
     ///
     /// # References
@@ -52,7 +52,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: librdmacm is older.
+    /// - `EOPNOTSUPP`: librdmacm is too old for this function.
     /// - Otherwise the errno of the library: there is no result.
     ///
     /// # References

@@ -169,8 +169,8 @@ impl Identifier {
     }
 
     /// `rdma_notify(id, event)` — notifies the connection manager of an asynchronous event of the connection's queue
-    /// pair. It only uses [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished): data arrived before
-    /// the peer's message that it is ready, which may have been lost.
+    /// pair. The connection manager uses only [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished):
+    /// data arrived before the peer's message that the peer is ready, which may have been lost.
     ///
     /// # Errors
     ///

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The groups, as in the library's list. They are written only while no other thread makes a call on the identifier or
-/// takes an event.
+/// The groups, as in the library's list. The list is written only while no other thread makes a call on the identifier
+/// or takes an event.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<State>);
 
@@ -17,9 +17,9 @@ struct State {
 /// A group, with the library's parameters for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// The key of its events.
+    /// The key of the group's events.
     key: usize,
-    /// Its address, by which the library finds it.
+    /// The group's address, by which the library finds the group.
     pub(super) address: SocketAddr,
     /// Whether an event reported a failed join or the loss of the group. The library still tracks it.
     pub(super) is_lost: bool,

@@ -12,14 +12,14 @@ use crate::ffi::{clear_errno, errno_of};
 use crate::rdmacm::communication_manager::EventChannel;
 
 impl Identifier {
-    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`. Its new events arrive there, and so do those
-    /// that were waiting on the old channel. Nothing happens if it is already there.
+    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`. New events arrive there, and so do events
+    /// that were waiting on the old channel. Nothing happens if the identifier is already there.
     ///
     /// Identifiers of connect requests are on their listener's channel. Each can be moved to its own channel.
     ///
-    /// Take all waiting connect requests before moving a *listener*: they are lost otherwise. Their peers then wait
-    /// until the listener is dropped. (Seen with Linux 6.1: the kernel keeps the requests on the old channel, and the
-    /// library does not find them.) The old channel stays open as long as the listener.
+    /// Take all waiting connect requests before moving a *listener*: otherwise the requests are lost, and the peers
+    /// wait until the listener is dropped. (Seen with Linux 6.1: the kernel keeps the requests on the old channel, and
+    /// the library does not find them.) The old channel stays open as long as the listener.
     ///
     /// C's null channel, which makes calls on the identifier synchronous, is unsupported.
     ///
@@ -40,9 +40,9 @@ impl Identifier {
             return Ok(());
         }
         {
-            // No event is taken from either channel. So no event of this identifier waits for its acknowledgement, for
-            // which the library waits here, and the thread that takes the first event on the new channel finds the
-            // identifier.
+            // While both channels are locked, no event is taken from them. So the library, which waits here until this
+            // identifier's events are acknowledged, does not wait forever; and the thread that takes the first event on
+            // the new channel finds the identifier.
             let _calls = lock_both(&home, channel);
             // If the identifier holds its channel, it holds the new channel from now on.
             let holds = self.holds.load(Ordering::Relaxed);

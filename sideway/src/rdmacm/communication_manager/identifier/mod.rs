@@ -305,8 +305,8 @@ impl Drop for Identifier {
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
         // The identifier is destroyed while no event is taken: otherwise the library would query the kernel for the
         // addresses and the device of an identifier that is being destroyed, receive none, and dereference a null
-        // pointer (seen with rdma-core 44). So no taken event waits for its acknowledgement either, for which the
-        // library waits here.
+        // pointer (seen with rdma-core 44). So the library, which waits here until taken events are acknowledged, does
+        // not wait forever either.
         let calls = home.lock_calls();
         // SAFETY: the identifier is live and this is its last owner; so there is no queue pair, which would be another
         // owner.
@@ -319,8 +319,9 @@ impl Drop for Identifier {
             }
             return;
         }
-        // A new identifier may already have the same address, and may also be about to be destroyed. Its event, a
-        // connect request, must find it, so this entry is removed before any event is taken again.
+        // A new identifier of a connect request may already have the same address. The request's event must find the
+        // new identifier, even if that is about to be destroyed, so this entry is removed before any event is taken
+        // again.
         home.identifiers().move_out(self.raw, this);
         drop(calls);
         if *self.holds.get_mut() {
