@@ -13,9 +13,9 @@
 //!
 //! # From an option to its files
 //!
-//! An option is declared once, with its help and its default. Usually it is a field of a part of [`plan::Plan`]; serde
-//! then passes it to the server, to JSON and to CSV. An option that is not part of a plan, or whose default depends on
-//! other options, is declared in `cli/options`.
+//! An option is declared once, with its help and its default. Usually this declaration is a field in a part of
+//! [`plan::Plan`]; serde then passes the value to the server, to JSON and to CSV. An option that is not part of a plan,
+//! or whose default depends on other options, is declared in `cli/options`.
 //!
 //! | options | declared in | used in |
 //! |---|---|---|

@@ -229,6 +229,6 @@ impl Drop for Refused {
 /// Closes the connection to a rejected client, after reading its hello if that has arrived.
 fn close(stream: &mut TcpStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.read(&mut [0; 4096]));
-    // Dropping it is not enough: a worker thread may have a copy of the descriptor until it ends.
+    // Dropping the stream is not enough: a worker thread may have a copy of the descriptor until the thread ends.
     let _ = stream.shutdown(Shutdown::Both);
 }

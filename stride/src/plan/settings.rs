@@ -57,7 +57,7 @@ impl Setting {
         Self { options: options.iter().map(|option| (*option).to_owned()).collect(), value }
     }
 
-    /// Formats the value of an option. If it has no value, formats the default that its help names.
+    /// Formats the value of an option, or, if the option has no value, the default that its help names.
     fn of(option: &Arg, plan: &Value) -> Self {
         let member = option.get_id().as_str();
         let is_negated = matches!(option.get_action(), ArgAction::SetFalse);

@@ -99,7 +99,7 @@ impl Verdict {
         self.is_asked.then(|| verdict::Verdict::new(&self.misses, compared))
     }
 
-    /// Prints the verdict. An event stream has it in its last event.
+    /// Prints the verdict. In an event stream, the last event contains the verdict.
     pub(super) fn report(&self, output: &Output) -> Result<()> {
         self.misses.iter().for_each(|miss| print_line(&format!("missed: {miss}")));
         let Some((comparison, differences)) = &self.comparison else { return Ok(()) };

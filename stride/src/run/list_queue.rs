@@ -38,7 +38,7 @@ pub(crate) trait ListQueue: SendQueue {
     /// As for [`keep`](Self::keep), which built the list for the operation `R`.
     unsafe fn move_list<R: Request>(list: &mut Self::List<'_>, next: impl FnMut() -> Slot) -> Result<()>;
 
-    /// Posts a list as often as `room` has space for it, provided that only its last request is signaled. Returns the
+    /// If only the last request of the list is signaled, posts the list as often as it fits into `room`. Returns the
     /// number of requests posted.
     ///
     /// # Safety

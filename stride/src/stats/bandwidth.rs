@@ -112,7 +112,7 @@ impl Bandwidth {
         self.interval *= 2.0;
     }
 
-    /// Doubles the interval length until it is `length`, a multiple of it by a power of two.
+    /// Doubles the interval length until it is `length`, which is the old length times a power of two.
     #[must_use]
     pub(crate) fn with_interval(mut self, length: f64) -> Self {
         while self.interval > 0.0 && self.interval * 1.5 < length && !self.intervals.is_empty() {

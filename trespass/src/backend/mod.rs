@@ -128,8 +128,8 @@ pub(crate) trait Events {
     fn received(&mut self, link: LinkId, message: Buf) -> bool;
     /// A receive is returned without a message: it was flushed, or a link that has ended consumed it.
     fn returned(&mut self, receive: Buf);
-    /// `requests` more SENDs of the link have completed: the peer's NIC has received them. They are reported in batches
-    /// (selective signalling).
+    /// `requests` more SENDs of the link have completed: the peer's NIC has received them. Completions are reported in
+    /// batches (selective signalling).
     fn sent(&mut self, link: LinkId, requests: u32);
     /// A READ completed, or failed (`false`: the contents are undefined, and the link ends).
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
@@ -137,7 +137,7 @@ pub(crate) trait Events {
     fn moved(&mut self, link: LinkId);
     /// A probe was acknowledged.
     fn probed(&mut self, link: LinkId);
-    /// The link's last event: it has no outstanding request, and has returned all its buffers.
+    /// The last event of a link: no request is outstanding, and the link has returned all its buffers.
     fn ended(&mut self, link: LinkId, why: Ended);
 }
 
@@ -173,8 +173,8 @@ pub(crate) trait Backend {
     }
     /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key is already valid when a request
     /// posted after this call arrives at the peer. With memory windows, the key gives access to only these bytes, on
-    /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed: it belongs to another
-    /// pool, the link has ended, or the link exposes the maximum number of buffers.
+    /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed: because it belongs to
+    /// another pool, the link has ended, or the link exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// The device with which regions are registered; `None` if the backend has no one-sided requests.
     fn domain(&self) -> Option<Domain> {

@@ -15,7 +15,7 @@ use super::chunk::Chunk;
 
 /// A buffer with one owner, which returns to its pool when it is dropped, on any thread. Dereferences to its bytes.
 ///
-/// A buffer without a pool, or longer than the pool allows, is on the heap. The library copies it when it is sent.
+/// A buffer without a pool, or longer than the pool allows, is on the heap, and is copied when it is sent.
 pub struct Buf {
     /// Only `drop` moves the value out.
     piece: ManuallyDrop<Box<Piece>>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The reason why a connection ended. Each later call returns it as its error.
+/// The reason why a connection ended. Each later call returns this reason as its error.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: io::ErrorKind,

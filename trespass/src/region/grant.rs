@@ -14,8 +14,8 @@ use super::{Region, RegionKey};
 /// until the key is revoked.
 ///
 /// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes
-/// invalid when it is revoked. On other devices it is the key of the whole region: any peer of the worker that has the
-/// key may use it until the region is released. [`doctor`](crate::doctor()) reports such devices.
+/// invalid when it is revoked. On other devices, the key gives access to the whole region: any peer of the worker that
+/// has the key may use it until the region is released. [`doctor`](crate::doctor()) reports such devices.
 #[derive(Debug)]
 pub struct Grant<'c> {
     connection: &'c Connection,

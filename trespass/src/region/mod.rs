@@ -200,8 +200,8 @@ impl Connection {
     /// Until the region, its batches and its grants have been dropped:
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
-    /// - No Rust reference to them exists while a get of this side, or a peer with a writable grant, may write them.
-    /// - No `&mut` to them exists while a put of this side, or a peer with a grant, may read them.
+    /// - No Rust reference to the bytes exists while a get of this side or a peer with a writable grant may write them.
+    /// - No `&mut` to the bytes exists while a put of this side, or a peer with a grant, may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         // SAFETY: guaranteed by the caller.

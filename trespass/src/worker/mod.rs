@@ -255,8 +255,8 @@ impl Worker {
         self.pass_time();
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         let deadline = self.tcp.deadline().min(verbs);
-        // If the worker has a device, earlier turns may have skipped this descriptor. If it is readable, the caller
-        // must not sleep: the next turn polls it.
+        // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
+        // the caller must not sleep: the next turn polls it.
         let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
         Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
     }

@@ -30,8 +30,8 @@ impl fmt::Display for EthernetAddress {
 
 impl DeviceContext {
     /// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)` — resolves the hardware address and VLAN of the peer
-    /// at the end of a path. If the system does not have them cached, it queries the network (ARP, neighbour
-    /// discovery), which may take seconds.
+    /// at the end of a path. If the system has not cached these, it queries the network (ARP, neighbour discovery),
+    /// which may take seconds.
     ///
     /// # Errors
     ///

@@ -21,9 +21,9 @@ const GET_EVENT: &str = "ibv_get_async_event";
 /// A device context has one event queue. All channels made from it, and their clones, read from that queue on any
 /// thread, and each event goes to one of them. Events that are not read stay in the kernel until the context is closed.
 ///
-/// The descriptor is non-blocking and becomes readable when an event arrives. It works with `poll(2)`, `epoll(7)` and
-/// async runtimes through [`AsFd`]; [`get_async_event`](Self::get_async_event) waits itself. A runtime should also
-/// watch for errors (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
+/// The descriptor ([`AsFd`]) is non-blocking, for `poll(2)`, `epoll(7)` and async runtimes, and becomes readable when
+/// an event arrives; [`get_async_event`](Self::get_async_event) waits by itself. A runtime should also watch for errors
+/// (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
 #[derive(Clone, Debug)]
 pub struct AsyncEventChannel {
     context: Arc<DeviceContext>,

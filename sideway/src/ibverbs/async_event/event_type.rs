@@ -32,7 +32,7 @@ open_enum! {
         DeviceFatal = raw::IBV_EVENT_DEVICE_FATAL.0 => "device fatal error",
         /// A port became active.
         PortActive = raw::IBV_EVENT_PORT_ACTIVE.0 => "port active",
-        /// A port went down. Connections survive if it comes back before their retries are exhausted.
+        /// A port went down. Connections survive if the port comes back before their retries are exhausted.
         PortError = raw::IBV_EVENT_PORT_ERR.0 => "port error",
         /// The subnet manager changed a port's LID.
         LidChange = raw::IBV_EVENT_LID_CHANGE.0 => "LID change",

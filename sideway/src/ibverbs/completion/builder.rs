@@ -25,7 +25,7 @@ const DEFAULT_CQE: u32 = 128;
 
 const EX: &str = "ibv_create_cq_ex";
 
-/// Fields that only InfiniBand sets. If a driver rejects them, they are left out one step at a time.
+/// Fields that only InfiniBand sets, in the steps in which they are left out if a driver rejects them.
 const DISPENSABLE: [Fields; 3] = {
     let lids = Fields::SourceLocalIdentifier.union(Fields::DestinationLocalIdentifierPathBits);
     [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]
@@ -206,8 +206,8 @@ impl CompletionQueueBuilder {
     }
 
     /// Builds an extended queue with a vendor's function instead of `ibv_create_cq_ex`, such as `efadv_create_cq` with
-    /// the vendor's attributes. `verb` is its name for errors. If it returns `EOPNOTSUPP`, it is called again without
-    /// fields that are meaningful only on InfiniBand.
+    /// the vendor's attributes. `verb` is the function's name for errors. If the function returns `EOPNOTSUPP`, it is
+    /// called again without fields that are meaningful only on InfiniBand.
     ///
     /// # Errors
     ///

@@ -14,11 +14,11 @@ impl ProtectionDomain {
     /// `ibv_alloc_null_mr(pd)` — creates a region without memory: writes to its local key are discarded, and reads
     /// return zeros. To skip part of a message, use a list entry with its key.
     ///
-    /// Safe: the region names no memory, and peers cannot use it. It cannot be re-registered or have windows.
+    /// Safe: the region names no memory, and peers cannot use it. The region cannot be re-registered or have windows.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver does not support it; otherwise its errno.
+    /// `EOPNOTSUPP` if the driver does not support such regions; otherwise the driver's errno.
     ///
     /// # References
     ///

@@ -61,8 +61,8 @@ impl OwnedMemoryRegion {
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RegionAccessError> {
         let from = self.at(offset, bytes.len())?;
         // SAFETY: the range is within the pages, which are initialised (`new`) and mapped as long as the region. In
-        // this program only `write_at` and `as_mut_slice` write them, through `&mut self`. `bytes` does not overlap
-        // them: a mutable slice of them also borrows `self` mutably.
+        // this program only `write_at` and `as_mut_slice` write the pages, through `&mut self`. `bytes` does not
+        // overlap the pages: a mutable slice of them would borrow `self` mutably.
         unsafe { copy::read(from, bytes) };
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Pages {
             pages.advise(libc::MADV_HUGEPAGE);
         }
         // On a kernel before 5.12, a child of fork(2) that shared the pages would make the parent write to a copy that
-        // the device does not use. The child has no use for them: it must not touch the device.
+        // the device does not use. A child has no use for the pages, because it must not touch the device.
         pages.advise(libc::MADV_DONTFORK);
         Ok(pages)
     }
@@ -73,7 +73,7 @@ impl Pages {
     /// Unmaps the pages before the first multiple of `align`, and those after the `len` bytes that start there.
     fn trim(self, align: usize, len: usize) -> Self {
         let before = self.first.as_ptr().align_offset(align);
-        // An aligned address has nothing before it; otherwise `new` has allocated enough for the part before it.
+        // If the address is aligned, no pages come before it; otherwise `new` has allocated enough for these pages too.
         let Some(behind) = self.mapped.checked_sub(len).and_then(|slack| slack.checked_sub(before)) else {
             return self;
         };

@@ -8,7 +8,7 @@ use crate::ibverbs::device_memory::DeviceMemory;
 use crate::ibverbs::dma_handle::DmaHandle;
 use crate::ibverbs::provider_buffer::ProviderBuffer;
 
-/// The registered range, as requests address it, and its access flags.
+/// The registered range as requests address it, and the access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     /// The address of the first byte in requests, if C provides it.

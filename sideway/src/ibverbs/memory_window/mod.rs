@@ -51,7 +51,7 @@ pub struct MemoryWindow {
     // First field, so dropped first: the domain must outlive it.
     handle: Handle<ibv_mw>,
     window_type: MemoryWindowType,
-    /// The key that it was allocated with: all its keys have the same index.
+    /// The first key of the window; all later keys have the same index.
     first_rkey: RemoteKey,
     pd: Arc<ProtectionDomain>,
 }

@@ -21,10 +21,10 @@ pub(crate) struct DomainHandle {
     parent: Option<Parent>,
 }
 
-/// Objects that must outlive a parent domain. If the domain cannot be freed, they are leaked with it, because the
-/// device may still write to the allocator's memory.
+/// Objects that must outlive a parent domain. They are leaked if the domain cannot be freed, because the device may
+/// still write to the allocator's memory.
 pub(crate) struct Parent {
-    /// The driver has its address.
+    /// The driver has the address of the context.
     _allocator: Option<AllocatorContext>,
     td: Option<Arc<ThreadDomainCore>>,
     pd: Arc<ProtectionDomain>,

@@ -275,9 +275,9 @@ impl QueuePairCore {
             attachment.detach(self.qp);
         }
         self.leave_groups();
-        // If destroying fails, the queue pair stays and points to the send context. The context is leaked with it, and
-        // so are the objects that must outlive it, including a parent domain to whose allocator's memory the device may
-        // still write.
+        // If destroying fails, the queue pair stays, and points to the send context. The context is leaked with the
+        // queue pair, and so are all objects that must outlive it: for example a parent domain, because the device may
+        // still write to the memory of its allocator.
         if let Err(error) = handle.close() {
             mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
             self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);

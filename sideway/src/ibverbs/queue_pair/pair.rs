@@ -79,8 +79,8 @@ impl<S: SendQueue> Pair<S> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if flows or asynchronous events reference the queue pair, or another pair has one of its queues; the
-    /// last of them destroys it. Otherwise the driver's errno, and the queue pair is leaked.
+    /// `EBUSY` if flows or asynchronous events reference the queue pair, or another pair has one of its queues;
+    /// dropping the last reference then destroys it. Otherwise the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         let core = Arc::clone(self.core());
@@ -129,12 +129,11 @@ impl<T: Service> From<ExtendedQueuePair<T>> for GenericQueuePair<T> {
     }
 }
 
-/// A reference to a queue pair, which can identify, query and modify it, but not post; only the owners of its queues
-/// post.
+/// A reference to a queue pair, for identifying, querying and modifying it; only the owners of its queues post.
 ///
-/// It keeps the queue pair's C object alive. While it exists, dropping the [`Pair`](super::Pair) or its queues does not
-/// destroy the queue pair, and posted requests stay outstanding; meanwhile [`Pair::close`](super::Pair::close) returns
-/// `EBUSY`. Dropping the last reference destroys the queue pair.
+/// While the reference exists, dropping the [`Pair`](super::Pair) or its queues does not destroy the queue pair, posted
+/// requests stay outstanding, and [`Pair::close`](super::Pair::close) returns `EBUSY`. Dropping the last reference
+/// destroys the queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairRef {
     queue_pair: Arc<QueuePairCore>,

@@ -168,8 +168,8 @@ pub unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
     unsafe { missing_operation::refuse(qp, reason) }
 }
 
-/// Checks that an object of the device `context` may be named in a request of `qp`; drivers do not check, and assume
-/// that it is their own.
+/// Checks that a request of `qp` may name an object of the device `context`; drivers assume without a check that the
+/// object is theirs.
 ///
 /// # Errors
 ///

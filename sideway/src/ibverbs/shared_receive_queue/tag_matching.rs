@@ -170,8 +170,8 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     /// - The completion of a message that matched the tag (`recv_wr_id`) has not been polled.
     /// - No operation posted earlier, and no other of this batch, deletes the tag.
     ///
-    /// If the tag's list entry is free or reused, a driver frees it twice. Later it assigns one entry to two tags and
-    /// reports one for the other, so a program would free the other's memory while the device still writes to it.
+    /// If the tag's list entry is free or reused, a driver frees the entry twice. Later the driver assigns one entry to
+    /// two tags and confuses their completions, so a program would free memory to which the device still writes.
     #[inline]
     pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {

@@ -163,7 +163,7 @@ impl RssQueuePairBuilder {
 }
 
 /// A queue pair without queues: flows direct packets to it, and it distributes them among the work queues of its table.
-/// It can be modified, queried and used in flow rules if its driver supports that.
+/// Some drivers allow modifying it, querying it, or using it in flow rules.
 #[derive(Debug)]
 pub struct RssQueuePair {
     core: Arc<QueuePairCore>,

@@ -14,7 +14,7 @@ use crate::ibverbs::device_context::DeviceContext;
 
 const VERB: &str = "ibv_create_rwq_ind_table";
 
-/// A table of work queues. It keeps its queues alive, and its queue pairs keep it alive.
+/// A table of work queues. The table keeps its queues alive, and queue pairs that use the table keep the table alive.
 #[doc(alias = "ibv_rwq_ind_table")]
 #[derive(Debug)]
 pub struct RwqIndirectionTable {

@@ -30,7 +30,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     /// on soft-RoCE, which sends it unchanged.
     ///
     /// Posting a handle of another device returns an error. Keep the handle until the completion: some devices
-    /// (soft-RoCE) resolve it only when they send, so dropping it earlier may fail the datagram.
+    /// (soft-RoCE) resolve the handle only when they send, so the datagram may fail if the handle was dropped.
     ///
     /// # References
     ///

@@ -44,7 +44,7 @@ pub(super) struct XrcPair {
 pub(super) type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
 
 impl Pairs {
-    /// Creates `count` queue pairs; returns them with their inline limit.
+    /// Creates `count` queue pairs. Also returns the limit of inline data.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,

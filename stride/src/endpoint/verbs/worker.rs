@@ -5,7 +5,8 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use crate::endpoint::numa;
 use crate::endpoint::port_info::PortInfo;
 
-/// Binds this new thread to its processor, or to those near the device, and gives it its own file descriptor table.
+/// Binds this new thread to its processor, or to the processors near the device, and gives the thread its own table of
+/// file descriptors.
 pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
     let own = facts.cpus.get(index % facts.cpus.len().max(1));
     let cpus = own.map_or(near, std::slice::from_ref);
@@ -13,7 +14,7 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
         // Ignores the error: binding succeeded when the side was opened.
         let _ = numa::run_on(cpus);
     }
-    // softrnic opens files when it posts, and all threads must share them.
+    // softrnic opens files while posting, and all threads must share these files.
     if !facts.is_soft() {
         own_descriptors();
     }

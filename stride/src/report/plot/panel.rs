@@ -49,7 +49,7 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
         panel.kinds.sort();
         panel.kinds.dedup();
         if panel.kinds.len() > 1 {
-            // If they differ, each curve is named with its own.
+            // If operations or transports differ, each curve's name contains its own.
             panel.curves.iter_mut().for_each(Curve::add_kind_to_name);
         }
     }

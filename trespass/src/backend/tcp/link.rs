@@ -197,7 +197,7 @@ impl Link {
         Ok(at.map(|at| self.exposed.swap_remove(at).1))
     }
 
-    /// Requests a buffer that the peer has exposed. Returns it if it has arrived already.
+    /// Requests a buffer that the peer has exposed. Returns the message if it has arrived already.
     pub(super) fn read(&mut self, from: Remote, token: u32, into: Buf) -> Result<Option<Buf>, Ended> {
         let other_length = || invalid("the length of a message is not the announced one");
         if from.address == PUSHED {

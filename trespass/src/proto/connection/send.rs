@@ -183,8 +183,8 @@ impl Connection {
         io::ErrorKind::WouldBlock.into()
     }
 
-    /// Sends a message that is too long for one SEND: the peer READs it, or it is sent in parts. Returns it if no
-    /// memory is left to announce it.
+    /// Sends a message that is too long for one SEND: the peer READs the message, or it is sent in parts. Returns the
+    /// message if no memory is left to announce it.
     fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
         let length = message.len();
         let Some(spare) = stock.take() else {

@@ -17,7 +17,7 @@ pub struct TornDown<B> {
     /// How the requests ended.
     pub drained: Drained,
     /// Whether the queue pair could be destroyed. If flows or asynchronous events reference it (`EBUSY`), dropping the
-    /// last of them destroys it; after any other error it is leaked. In either case it has no outstanding requests.
+    /// last reference destroys it; after any other error it is leaked. In either case no request is outstanding.
     pub destroyed: Result<(), VerbError>,
 }
 
@@ -25,8 +25,8 @@ impl<S: SendQueue> Pair<S> {
     /// [Drains](Pair::drain) the queue pair, destroys it, and returns `buffers`, the owner of its requests' memory. The
     /// buffers are not dropped while the device may use them.
     ///
-    /// The memory of receives in a shared receive queue is not included: other queue pairs also consume those receives,
-    /// and they end with the shared queue.
+    /// The memory of receives in a shared receive queue is not included: these receives end with the shared queue,
+    /// because other queue pairs also consume them.
     ///
     /// # Errors
     ///

@@ -123,8 +123,8 @@ macro_rules! seal {
 seal!(Send, SendImm, SendInv, SendTso<'_>, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
 seal!(LocalInvalidate, BindMemoryWindow<'_>);
 
-/// Checks that an object of the device `context` may be named in a request of `qp`: drivers assume that it is their
-/// own.
+/// Checks that a request of `qp` may name an object of the device `context`; drivers assume without a check that the
+/// object is theirs.
 ///
 /// # Safety
 ///

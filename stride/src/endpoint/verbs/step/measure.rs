@@ -15,7 +15,8 @@ use crate::run::{
 /// If no message arrives for this time after a side's own last message, the peer has ended as well, or its messages
 /// were lost.
 const QUIET: Duration = Duration::from_millis(500);
-/// Samples kept in memory if their number is unknown. When they are full, they are added to a histogram.
+/// Number of samples that are kept in memory if the number of messages is unknown. When the memory is full, the samples
+/// are added to a histogram.
 const SAMPLES: usize = 16 << 20;
 
 impl Step<'_> {

@@ -181,7 +181,7 @@ fn copy(pool: &Pool, bytes: &[u8]) -> io::Result<Buf> {
 /// # Safety
 ///
 /// The buffer stays allocated, and no reference to its bytes exists, until the request has completed or its queue pair
-/// was destroyed. The caller puts it into `posted`, which returns it only then.
+/// was destroyed. The caller puts the buffer into `posted`, which returns it only after that.
 #[inline]
 unsafe fn gather(request: impl SetScatterGatherEntry, buf: &Buf) -> io::Result<()> {
     let (Some(region), Ok(length)) = (buf.region(), u32::try_from(buf.len())) else {

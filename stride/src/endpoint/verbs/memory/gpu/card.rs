@@ -87,8 +87,8 @@ impl CardContext {
 impl Drop for CardContext {
     fn drop(&mut self) {
         let Card { driver, device } = self.card;
-        // SAFETY: the context was retained once. Everything created in it is destroyed, because it holds a reference to
-        // this.
+        // SAFETY: the context was retained once. Everything that was created in the context is destroyed, because it
+        // would hold a reference to this value.
         let code = unsafe { (driver.cuDevicePrimaryCtxRelease_v2)(device) };
         if let Err(failure) = driver.result("cuDevicePrimaryCtxRelease", code) {
             log::debug!("{failure}");
