@@ -35,6 +35,8 @@ pub enum Kind {
     Broken,
     /// A peer was silent for too long.
     TimedOut,
+    /// The peer's host no longer answers, so the connection ended.
+    Lost,
     /// A signal ended the transfer.
     Signal(u8),
 }
@@ -63,6 +65,11 @@ impl Error {
         self.kind
     }
 
+    /// Whether the connection was lost, so that the transfer can continue over another connection.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self.kind, Kind::Broken | Kind::Lost)
+    }
+
     /// Prefixes the text with the operation that failed.
     #[must_use]
     pub fn within(mut self, what: impl Display) -> Error {
@@ -76,7 +83,7 @@ impl Error {
             Kind::Usage => 1,
             Kind::File | Kind::Partial => 23,
             Kind::Vanished => 24,
-            Kind::TimedOut => 30,
+            Kind::TimedOut | Kind::Lost => 30,
             Kind::Signal(number) => 128_u8.saturating_add(number),
             Kind::WrongKey | Kind::NoRdma | Kind::Unreachable | Kind::Protocol | Kind::Broken => 12,
         }
@@ -105,7 +112,11 @@ impl std::error::Error for Error {}
 /// Converts the failure of a connection to a time-out or a loss.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
-        let kind = if error.kind() == io::ErrorKind::TimedOut { Kind::TimedOut } else { Kind::Broken };
+        let kind = match error.kind() {
+            io::ErrorKind::TimedOut if error.get_ref().is_none() => Kind::TimedOut,
+            io::ErrorKind::TimedOut => Kind::Lost,
+            _ => Kind::Broken,
+        };
         Error::new(kind, format!("the connection broke: {}", reason(&error)))
     }
 }
@@ -149,6 +160,7 @@ mod tests {
         assert_eq!(status(Kind::Protocol), (12, 12));
         assert_eq!(status(Kind::Broken), (12, 12));
         assert_eq!(status(Kind::TimedOut), (30, 30));
+        assert_eq!(status(Kind::Lost), (30, 30));
         assert_eq!(status(Kind::Signal(15)), (143, 143));
     }
 }

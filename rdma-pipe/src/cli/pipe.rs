@@ -4,16 +4,16 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
 use super::LinkArguments;
 use crate::error::{Error, Kind, Result};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
-use crate::link::{Patience, connect};
+use crate::link::{Link, Options, Patience, connect, reconnect};
 use crate::pipeline::{self, Next, Segment, parse, standard};
-use crate::proto::Purpose;
+use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
 use crate::stream::{self, Output};
 
@@ -105,13 +105,12 @@ impl PipeCommand {
             // the first segment reports this.
             let connecting = options.clone();
             thread::spawn(move || {
-                connect(&first.addresses, &first.key, Purpose::Send, Patience::Listening(CONNECT), &connecting)
-                    .and_then(|link| stream::send(link, &input, "the standard input"))
+                let (link, again) = open(&first, Purpose::Send, &connecting)?;
+                stream::send(link, again, &input, "the standard input")
             });
             let waiting: Vec<_> = segments.into_iter().map(|far| scope.spawn(|| finish(far))).collect();
             let received =
-                connect(&last.addresses, &last.key, Purpose::Receive, Patience::Listening(CONNECT), &options)
-                    .and_then(|link| stream::receive(link, output));
+                open(&last, Purpose::Receive, &options).and_then(|(link, again)| stream::receive(link, again, output));
             let statuses: Vec<(String, Result<u8>)> =
                 waiting.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (received, statuses)
@@ -132,6 +131,16 @@ impl PipeCommand {
         }
         Ok(0)
     }
+}
+
+/// Connects to a segment; also returns how to connect again.
+fn open<'p>(
+    peer: &'p Peer,
+    purpose: Purpose,
+    options: &'p Options,
+) -> Result<(Link, impl FnMut(Instant) -> Result<Link> + use<'p>)> {
+    let link = connect(&peer.addresses, &peer.key, purpose, Patience::Listening(CONNECT), options)?;
+    Ok((link, move |until| reconnect(&peer.addresses, &peer.key, purpose, until, options)))
 }
 
 /// Waits until a segment exits.

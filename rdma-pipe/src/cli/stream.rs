@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{KeyArgument, LinkArguments};
 use crate::error::{Error, Kind, Result, escape};
-use crate::link::{Listener, Patience, address, connect};
+use crate::link::{Listener, Patience, address, connect, reconnect};
 use crate::proto::Purpose;
 use crate::show::print_error;
 use crate::stream::{self, Output};
@@ -76,12 +76,13 @@ impl SendCommand {
             None => (standard(std::io::stdin(), "input")?, "the standard input".to_owned()),
         };
         refuse_directory(&input, &name)?;
-        let address = address(&self.host, self.port);
-        let link = connect(&[address], &key, Purpose::Send, Patience::Coming(PATIENCE), &self.link.options())?;
+        let (address, options) = ([address(&self.host, self.port)], self.link.options());
+        let link = connect(&address, &key, Purpose::Send, Patience::Coming(PATIENCE), &options)?;
         if self.link.verbose > 1 {
             print_error(&format!("rdsend: {}", link.stats()?));
         }
-        let summary = stream::send(link, &input, &name)?;
+        let summary =
+            stream::send(link, |until| reconnect(&address, &key, Purpose::Send, until, &options), &input, &name)?;
         if self.link.verbose > 0 {
             print_error(&summary.bandwidth());
         }
@@ -111,17 +112,18 @@ impl ReceiveCommand {
             None => Output::Fd(standard(std::io::stdout(), "output")?, "the standard output".to_owned()),
         };
         let (mut link, purpose) = listener.accept(&key, None)?;
-        drop(listener);
         if purpose != Purpose::Send {
             let error = Error::protocol("the peer does not send; start rdsend there");
             link.sender.abort(&error);
-            link.wait_for_close();
+            // The peer may end in any way.
+            _ = link.wait_for_close();
             return Err(error);
         }
         if self.link.verbose > 1 {
             print_error(&format!("rdrecv: {}", link.stats()?));
         }
-        let summary = stream::receive(link, output)?;
+        let again = |until| listener.accept_for(&key, Purpose::Send, until);
+        let summary = stream::receive(link, again, output)?;
         if self.link.verbose > 0 {
             print_error(&summary.bandwidth());
         }

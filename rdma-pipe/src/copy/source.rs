@@ -91,7 +91,7 @@ pub fn send(
                         return Ok(Outcome { carried, failures, ..outcome });
                     }
                     Err(Stopped { host, error }) => {
-                        let is_final = error.kind() != Kind::Broken || idle == IDLE;
+                        let is_final = !error.is_disconnect() || idle == IDLE;
                         (host, error, is_final)
                     }
                 }
@@ -179,7 +179,7 @@ fn session(
         match is_broken {
             // Aborts only if the copy cannot continue: after a broken connection or a lost host, another connection
             // follows. The receiving thread ends when the peer ends the connection.
-            Some(error) if error.kind() != Kind::Broken && !is_lost => sender.abort(&error),
+            Some(error) if !error.is_disconnect() && !is_lost => sender.abort(&error),
             Some(_) => sender.shut_down(),
             None => shared.break_if(sender.frame(&Frame::End(totals))),
         }
@@ -455,7 +455,8 @@ impl Shared<'_> {
                 Ok(_) => Err(Error::protocol("the receiver sent an unexpected frame")),
                 Err(error) => {
                     // The peer's report is more precise than the error that its disconnect causes.
-                    if !matches!(&state.broken, Some(first) if !matches!(first.kind(), Kind::Protocol | Kind::Broken)) {
+                    if !matches!(&state.broken, Some(first) if first.kind() != Kind::Protocol && !first.is_disconnect())
+                    {
                         state.broken = Some(error);
                     }
                     Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trespass::{Acceptor, Connection, Interest, Transport};
 
 use super::connect::any_address;
-use super::ends::{Link, Received};
+use super::ends::Link;
 use super::options::Options;
 use crate::channel::{Handshake, Message, Opener, Role, Sealer};
 use crate::error::{Error, Kind, Result, reason};
@@ -17,6 +17,8 @@ use crate::proto::{Frame, Purpose};
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after a wrong key, before the next key is checked. Limits guessing to three keys per second.
 const PENALTY: Duration = Duration::from_millis(333);
+/// Pause between two checks for a peer that another thread has accepted.
+const PARKED: Duration = Duration::from_millis(10);
 /// Maximum number of concurrent handshakes.
 const MOST: usize = 64;
 /// The close code for a peer that has a different key.
@@ -28,6 +30,8 @@ pub struct Listener {
     acceptor: Acceptor,
     /// Handshakes in progress, in the order of arrival.
     entering: Mutex<Vec<Entering>>,
+    /// Peers that connected while [`Listener::accept_for`] waited for peers of the other purpose.
+    parked: Mutex<Vec<(Link, Purpose)>>,
     options: Options,
 }
 
@@ -52,7 +56,7 @@ impl Listener {
             let text = format!("cannot listen at port {port}: {}; choose another port", reason(&error));
             Error::new(Kind::Usage, text)
         })?;
-        Ok(Listener { acceptor, entering: Mutex::default(), options: options.clone() })
+        Ok(Listener { acceptor, entering: Mutex::default(), parked: Mutex::default(), options: options.clone() })
     }
 
     /// The port.
@@ -67,7 +71,39 @@ impl Listener {
     ///
     /// [`Kind::TimedOut`] after the deadline.
     pub fn accept(&self, key: &[u8], deadline: Option<Instant>) -> Result<(Link, Purpose)> {
-        let mut entering = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
+        self.accept_with(&mut self.entering.lock().unwrap_or_else(PoisonError::into_inner), key, deadline)
+    }
+
+    /// Waits until the deadline for a peer of one purpose, while another thread may wait for peers of the other.
+    ///
+    /// # Errors
+    ///
+    /// See [`Listener::accept`].
+    pub fn accept_for(&self, key: &[u8], wanted: Purpose, deadline: Instant) -> Result<Link> {
+        loop {
+            let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = parked.iter().position(|(_, purpose)| *purpose == wanted) {
+                return Ok(parked.remove(at).0);
+            }
+            drop(parked);
+            match self.entering.try_lock() {
+                Ok(mut entering) => match self.accept_with(&mut entering, key, Some(deadline))? {
+                    (link, purpose) if purpose == wanted => return Ok(link),
+                    other => self.parked.lock().unwrap_or_else(PoisonError::into_inner).push(other),
+                },
+                // The other thread accepts.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(PARKED),
+                Err(_) => return Err(Error::new(Kind::TimedOut, "no peer connected in time")),
+            }
+        }
+    }
+
+    fn accept_with(
+        &self,
+        entering: &mut Vec<Entering>,
+        key: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(Link, Purpose)> {
         let mut paused = Instant::now();
         loop {
             let now = Instant::now();
@@ -162,7 +198,11 @@ impl Entering {
 
 impl Link {
     /// Receives until the peer closes the connection. Call it after sending the last frame.
-    pub fn wait_for_close(&mut self) {
-        while let Ok(Received::Frame(_)) = self.receiver.receive() {}
+    ///
+    /// # Errors
+    ///
+    /// The connection broke: the peer may not have received the last frame.
+    pub fn wait_for_close(&mut self) -> Result<()> {
+        self.receiver.wait_for_close()
     }
 }

@@ -66,6 +66,21 @@ pub fn connect(
     }
 }
 
+/// Connects again to a peer whose connection broke, until the deadline.
+///
+/// # Errors
+///
+/// See [`connect`]. A refused connection is final: the peer's process has ended.
+pub fn reconnect(
+    addresses: &[String],
+    key: &[u8],
+    purpose: Purpose,
+    until: Instant,
+    options: &Options,
+) -> Result<Link> {
+    connect(addresses, key, purpose, Patience::Listening(until.saturating_duration_since(Instant::now())), options)
+}
+
 fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &Options) -> Result<Link> {
     let (handshake, hello) = Handshake::start(Role::Client, key);
     connection.send(&hello)?;

@@ -331,6 +331,18 @@ impl Receiver {
             }
         }
     }
+
+    /// Receives until the peer closes the connection.
+    pub(super) fn wait_for_close(&mut self) -> Result<()> {
+        let timeout = self.shared.timeout;
+        loop {
+            match self.shared.connection.recv_until(Some(Instant::now() + timeout)) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(failed(&error, timeout)),
+            }
+        }
+    }
 }
 
 /// Compares a block with its hash.
@@ -346,14 +358,16 @@ pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
 }
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {
-    if error.kind() == io::ErrorKind::TimedOut {
+    // Only an error that ended the connection has a source; the deadline of a call has none.
+    if error.kind() == io::ErrorKind::TimedOut && error.get_ref().is_none() {
         let text = format!(
-            "the peer's host does not answer, or the peer was silent for {} s; check the network, or raise --timeout",
+            "the peer was silent for {} s; check that it is not stopped, or raise --timeout",
             timeout.as_secs()
         );
         return Error::new(Kind::TimedOut, text);
     }
     match error.kind() {
+        io::ErrorKind::TimedOut => Error::new(Kind::Lost, "the peer's host does not answer; check the network"),
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             Error::new(Kind::Broken, "the connection broke: the peer's process ended")
         }

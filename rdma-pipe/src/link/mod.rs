@@ -7,7 +7,7 @@ mod ends;
 mod options;
 
 pub use accept::Listener;
-pub use connect::{Patience, connect};
+pub use connect::{Patience, connect, reconnect};
 pub use ends::{Link, Payload, Received, Receiver, Sender};
 pub use options::{Fault, Options, address, memory_limit};
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::{Error, Kind, Result, reason};
-use crate::link::{Link, Listener, Options, Patience, connect};
+use crate::link::{Link, Listener, Options, Patience, connect, reconnect};
 use crate::proto::Purpose;
 use crate::stream::{self, Output};
 
@@ -57,13 +57,10 @@ pub fn run_segment(
     let listener = Listener::bind(None, port, options)?;
     listening(listener.port());
     let mut output = match &segment.next {
-        Next::Connect(peer) => Some(connect(
-            &peer.addresses,
-            &peer.key,
-            Purpose::Send,
-            Patience::Listening(Duration::from_secs(10)),
-            options,
-        )?),
+        Next::Connect(peer) => {
+            let patience = Patience::Listening(Duration::from_secs(10));
+            Some(connect(&peer.addresses, &peer.key, Purpose::Send, patience, options)?)
+        }
         Next::Accept => None,
     };
     let mut input = None;
@@ -75,32 +72,66 @@ pub fn run_segment(
             _ => return Err(Error::protocol("a second sender or a second receiver connected")),
         }
     }
-    drop(listener);
     let (Some(input), Some(output)) = (input, output) else { return Ok(1) };
-    run(segment, input, output)
+    let input = End { link: input, again: Box::new(|until| listener.accept_for(key, Purpose::Send, until)) };
+    let again: Again<'_> = match &segment.next {
+        Next::Connect(peer) => Box::new(|until| reconnect(&peer.addresses, &peer.key, Purpose::Send, until, options)),
+        Next::Accept => Box::new(|until| listener.accept_for(key, Purpose::Receive, until)),
+    };
+    run(segment, input, End { link: output, again })
 }
 
-fn run(segment: &Segment, input: Link, output: Link) -> Result<u8> {
+/// Returns the next connection after a connection broke, until a deadline.
+type Again<'e> = Box<dyn FnMut(Instant) -> Result<Link> + Send + 'e>;
+
+/// An end of a segment: its connection, and how to restore it.
+struct End<'e> {
+    link: Link,
+    again: Again<'e>,
+}
+
+impl End<'_> {
+    fn send(self, input: &OwnedFd, name: &str) -> Result<()> {
+        stream::send(self.link, self.again, input, name).map(drop)
+    }
+
+    fn receive(self, output: Output) -> Result<()> {
+        stream::receive(self.link, self.again, output).map(drop)
+    }
+
+    fn drain(self) -> Result<()> {
+        self.receive(Output::create(Path::new("/dev/null"))?)
+    }
+
+    /// Reports a failure to the peer before the link is dropped.
+    fn failed(&self, error: Error) -> Error {
+        self.link.sender.abort(&error);
+        self.link.sender.flush();
+        error
+    }
+}
+
+fn run(segment: &Segment, input: End<'_>, output: End<'_>) -> Result<u8> {
     match &segment.action {
         Action::Run(command) if segment.has_input => run_command(command, Some(input), output),
         Action::Run(command) => {
-            drain(input)?;
+            input.drain()?;
             run_command(command, None, output)
         }
         Action::Read(path) => {
-            drain(input)?;
-            let file = std::fs::File::open(path)
-                .map_err(|error| failed(&output, Error::file("read", path.as_ref(), &error)))?;
-            lenient(stream::send(output, &file.into(), path).map(drop))
+            input.drain()?;
+            let file =
+                std::fs::File::open(path).map_err(|error| output.failed(Error::file("read", path.as_ref(), &error)))?;
+            lenient(output.send(&file.into(), path))
         }
         Action::Write(path) => {
-            let to = Output::create(Path::new(path)).map_err(|error| failed(&input, error))?;
+            let to = Output::create(Path::new(path)).map_err(|error| input.failed(error))?;
             receive_or_drain(segment, input, to)?;
             send_nothing(output)
         }
         Action::Append(path) => {
             let file = OpenOptions::new().append(true).create(true).open(path);
-            let file = file.map_err(|error| failed(&input, Error::file("append to", path.as_ref(), &error)))?;
+            let file = file.map_err(|error| input.failed(Error::file("append to", path.as_ref(), &error)))?;
             receive_or_drain(segment, input, Output::Fd(file.into(), path.clone()))?;
             send_nothing(output)
         }
@@ -108,32 +139,21 @@ fn run(segment: &Segment, input: Link, output: Link) -> Result<u8> {
 }
 
 /// Receives the input into `output`. If the segment has no input, creates an empty file.
-fn receive_or_drain(segment: &Segment, input: Link, output: Output) -> Result<()> {
+fn receive_or_drain(segment: &Segment, input: End<'_>, output: Output) -> Result<()> {
     if segment.has_input {
-        return stream::receive(input, output).map(drop);
+        return input.receive(output);
     }
-    drain(input)?;
+    input.drain()?;
     output.keep()
 }
 
-fn drain(input: Link) -> Result<()> {
-    stream::receive(input, Output::create(Path::new("/dev/null"))?).map(drop)
-}
-
-fn send_nothing(output: Link) -> Result<u8> {
+fn send_nothing(output: End<'_>) -> Result<u8> {
     let empty =
         std::fs::File::open("/dev/null").map_err(|error| Error::file("open", Path::new("/dev/null"), &error))?;
-    lenient(stream::send(output, &empty.into(), "nothing").map(drop))
+    lenient(output.send(&empty.into(), "nothing"))
 }
 
-/// Reports a failure to a peer before the link is dropped.
-fn failed(link: &Link, error: Error) -> Error {
-    link.sender.abort(&error);
-    link.sender.flush();
-    error
-}
-
-fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
+fn run_command(text: &str, input: Option<End<'_>>, output: End<'_>) -> Result<u8> {
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     let mut command = Command::new(&shell);
     command.arg("-c").arg(text).process_group(0).stdout(Stdio::piped());
@@ -141,7 +161,7 @@ fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
     // If the command cannot be started, the peer that waits for its output is informed at once.
     let spawned = command.spawn().map_err(|error| {
         let text = format!("cannot run {}: {}", shell.to_string_lossy(), reason(&error));
-        failed(&output, Error::new(Kind::Usage, text))
+        output.failed(Error::new(Kind::Usage, text))
     });
     let mut child = spawned?;
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
@@ -151,11 +171,11 @@ fn run_command(text: &str, input: Option<Link>, output: Link) -> Result<u8> {
     let (received, sent, status) = thread::scope(|scope| {
         let receiving = input.zip(stdin).map(|(input, stdin)| {
             let output = Output::Fd(OwnedFd::from(stdin), "the command's input".to_owned());
-            scope.spawn(move || stream::receive(input, output).map(drop))
+            scope.spawn(move || input.receive(output))
         });
         let sending = stdout.map(|stdout| {
             let stdout = OwnedFd::from(stdout);
-            scope.spawn(move || stream::send(output, &stdout, "the command's output").map(drop))
+            scope.spawn(move || output.send(&stdout, "the command's output"))
         });
         let join = |thread: Option<thread::ScopedJoinHandle<'_, Result<()>>>| {
             thread.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| Err(Error::protocol("a thread panicked"))))

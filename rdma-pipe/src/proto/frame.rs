@@ -55,6 +55,15 @@ pub enum Frame {
     },
     /// Sink: a host of the chain is lost, so this connection ends.
     Lost(String, Failure),
+    /// Source of a stream, as the first frame.
+    StreamBegin {
+        /// The random number of the stream.
+        id: u128,
+        /// Whether an earlier connection has begun the stream.
+        again: bool,
+    },
+    /// Sink of a stream: the bytes before this offset have arrived. Answers `StreamBegin`, and follows later blocks.
+    StreamReceived(u64),
 }
 
 /// The purpose of a connection.
@@ -148,7 +157,7 @@ pub struct Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        let status = if error.kind() == Kind::Broken { 0 } else { error.copy_status() };
+        let status = if error.is_disconnect() { 0 } else { error.copy_status() };
         Failure { status, text: error.to_string() }
     }
 }
@@ -235,6 +244,8 @@ mod tests {
                 chain: vec![Peer { name: "h2:/w".to_owned(), addresses: vec!["h2:1".to_owned()], key: vec![1; 32] }],
             },
             Frame::Lost("h2:/w".to_owned(), failure),
+            Frame::StreamBegin { id: u128::MAX, again: true },
+            Frame::StreamReceived(1 << 40),
         ]
     }
 

@@ -5,7 +5,9 @@ mod frame;
 mod sim;
 mod sink;
 mod source;
+mod stream;
 
 pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Totals};
 pub use sink::Sink;
 pub use source::{Job, SMALL, Source};
+pub use stream::{Kept, Step, StreamSink, StreamSource};

@@ -8,6 +8,9 @@ pub use send::send;
 
 use std::time::Duration;
 
+/// Time limit for the next connection after a connection broke.
+pub const RECONNECT: Duration = Duration::from_secs(10);
+
 /// Totals of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {

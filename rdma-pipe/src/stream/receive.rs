@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::sync::mpsc::{self, SyncSender, TryRecvError, TrySendError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Summary;
+use super::{RECONNECT, Summary};
 use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
-use crate::proto::{Frame, Totals};
+use crate::proto::{Frame, StreamSink, Totals};
 use crate::tree::settle;
 
 /// Maximum number of received blocks that wait to be written.
@@ -151,103 +151,166 @@ impl Drop for NewFile {
     }
 }
 
-/// Receives a stream, and writes it. Returns when all of it is written and the peer has been informed.
+/// Receives a stream, and writes it. If the connection breaks, the stream continues over the next connection that
+/// `again` returns before its deadline. Returns when all of it is written and the peer has been informed.
 ///
 /// # Errors
 ///
-/// The output cannot be written, the stream is incomplete or altered, or the connection broke.
-pub fn receive(mut link: Link, output: Output) -> Result<Summary> {
+/// The output cannot be written, the stream is incomplete or altered, or the connection broke and was not restored.
+pub fn receive(mut link: Link, mut again: impl FnMut(Instant) -> Result<Link>, output: Output) -> Result<Summary> {
     // Ignores the error: the descriptor need not be a pipe.
     _ = rustix::pipe::fcntl_setpipe_size(output.fd(), PIPE);
     let started = Instant::now();
-    let output = Arc::new(output);
-    let received = receive_blocks(&mut link, &output);
-    // If the connection breaks while a write blocks, the writing thread still owns the output, until the process exits.
-    let done = received.and_then(|totals| match Arc::into_inner(output) {
-        Some(mut output) => output.finish().map(|()| (totals, output)),
-        None => Err(Error::protocol("the output is in use")),
-    });
-    match done {
-        Ok((totals, output)) => {
-            let summary = Summary { bytes: totals.bytes, time: started.elapsed() };
-            // A command may be waiting for the end of the output.
-            drop(output);
-            link.sender.frame(&Frame::StreamDone(totals))?;
-            link.wait_for_close();
-            Ok(summary)
-        }
-        Err(error) => {
-            link.sender.abort(&error);
-            link.sender.flush();
-            Err(error)
-        }
-    }
-}
-
-/// Receives all blocks while another thread writes them.
-fn receive_blocks(link: &mut Link, output: &Arc<Output>) -> Result<Totals> {
-    let (blocks, arrived) = mpsc::sync_channel(AHEAD);
-    let (finished, result) = mpsc::channel();
-    let (output, receiving) = (Arc::clone(output), thread::current());
-    let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
-        let written = write_all(output.fd(), &output.name(), arrived, &receiving);
-        drop(output);
-        // Fails if the connection broke, and then nothing waits for the result.
-        _ = finished.send(written);
-        receiving.unpark();
-    });
-    started.map_err(|error| Error::new(Kind::File, format!("cannot start a thread: {error}")))?;
-    let announced = pass_blocks(link, &blocks);
-    drop(blocks);
-    let announced = match announced {
-        Ok(announced) => announced,
-        // If the writing thread failed, its error is the cause. This thread waits only briefly for it, because the
-        // writing thread may be blocked.
-        Err(error) => return Err(result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
-    };
-    let mut written = None;
-    wait_for(link, || {
-        written = match result.try_recv() {
-            Ok(written) => Some(written),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(Error::protocol("the writing thread panicked"))),
-        };
-        written.is_some()
-    })?;
-    let written = written.unwrap_or_else(|| Err(Error::protocol("the stream was not completely written")))?;
-    match announced {
-        Some(announced) if announced == written => Ok(written),
-        Some(announced) => {
-            let text = format!("{} of {} bytes arrived; send it again", written.bytes, announced.bytes);
-            Err(Error::protocol(text))
-        }
-        None => Err(Error::protocol("the stream was not completely written")),
-    }
-}
-
-/// Passes blocks to the writing thread. Returns the totals that the peer announced; `None` if the writing thread has
-/// failed.
-fn pass_blocks(link: &mut Link, blocks: &SyncSender<(Block, Payload)>) -> Result<Option<Totals>> {
+    let mut receiving = Receiving::start(output)?;
+    let mut begun = receiving.begin(&mut link);
     loop {
-        match link.receiver.receive()? {
-            Received::Block(block, buffer) => {
-                let (mut waiting, mut is_closed) = (Some((block, buffer)), false);
-                wait_for(link, || {
-                    match waiting.take().map(|block| blocks.try_send(block)) {
-                        Some(Err(TrySendError::Full(block))) => waiting = Some(block),
-                        Some(Err(TrySendError::Disconnected(_))) => is_closed = true,
-                        Some(Ok(())) | None => {}
-                    }
-                    waiting.is_none()
-                })?;
-                if is_closed {
-                    return Ok(None);
-                }
+        let broken = match begun.and_then(|()| receiving.run(&mut link)) {
+            Ok(totals) => return Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
+            Err(error) if error.is_disconnect() => error,
+            Err(error) => return Err(failed(&link, error)),
+        };
+        drop(link);
+        log::info!("{broken}; waiting for another connection");
+        let until = Instant::now() + RECONNECT;
+        (link, begun) = loop {
+            let mut next = match (again(until), &receiving.done) {
+                (Ok(next), _) => next,
+                // Everything is written; only the sender does not know this.
+                (Err(_), Some(totals)) => return Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
+                (Err(_), None) => return Err(broken),
+            };
+            match receiving.begin(&mut next) {
+                // Another sender must not end this stream.
+                Err(error) if !error.is_disconnect() => log::warn!("rejected a sender: {}", failed(&next, error)),
+                begun => break (next, begun),
             }
-            Received::Frame(Frame::StreamEnd(totals)) => return Ok(Some(totals)),
-            Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
+        };
+    }
+}
+
+/// Reports a failure to the peer.
+fn failed(link: &Link, error: Error) -> Error {
+    link.sender.abort(&error);
+    link.sender.flush();
+    error
+}
+
+/// A stream that is being received, over one connection after another.
+struct Receiving {
+    sink: StreamSink,
+    /// The output, until it is closed.
+    output: Option<Arc<Output>>,
+    /// Passes blocks to the writing thread, until the end of the stream.
+    blocks: Option<SyncSender<(Block, Payload)>>,
+    /// The result of the writing thread.
+    result: mpsc::Receiver<Result<()>>,
+    /// The totals, once everything is written.
+    done: Option<Totals>,
+}
+
+impl Receiving {
+    /// Starts the writing thread.
+    fn start(output: Output) -> Result<Receiving> {
+        let (blocks, arrived) = mpsc::sync_channel(AHEAD);
+        let (finished, result) = mpsc::channel();
+        let output = Arc::new(output);
+        let (writing, receiving) = (Arc::clone(&output), thread::current());
+        let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
+            let written = write_all(writing.fd(), &writing.name(), arrived, &receiving);
+            drop(writing);
+            // Fails if the connection broke: then nothing waits for the result.
+            _ = finished.send(written);
+            receiving.unpark();
+        });
+        started.map_err(|error| Error::new(Kind::File, format!("cannot start a thread: {error}")))?;
+        Ok(Receiving { sink: StreamSink::new(), output: Some(output), blocks: Some(blocks), result, done: None })
+    }
+
+    /// Begins a connection.
+    fn begin(&mut self, link: &mut Link) -> Result<()> {
+        self.sink.connected();
+        let answer = self.sink.begin(&link.frame()?)?;
+        link.sender.frame(&answer)
+    }
+
+    /// Receives over a connection, up to the end of the stream.
+    fn run(&mut self, link: &mut Link) -> Result<Totals> {
+        let totals = match self.receive_blocks(link) {
+            Ok(totals) => totals,
+            Err(error) if error.is_disconnect() => return Err(error),
+            // The error of the writing thread is the cause if there is one. This waits only briefly, because that
+            // thread may be blocked in a write.
+            Err(error) => return Err(self.result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
+        };
+        self.blocks = None;
+        if self.done.is_none() {
+            self.finish(link)?;
+            self.done = Some(totals);
+        }
+        link.sender.frame(&Frame::StreamDone(totals))?;
+        match link.wait_for_close() {
+            // The sender may not have received the last frame.
+            Err(error) if error.is_disconnect() => Err(error),
+            _ => Ok(totals),
         }
     }
+
+    /// Passes blocks to the writing thread. Returns the totals at the end of the stream.
+    fn receive_blocks(&mut self, link: &mut Link) -> Result<Totals> {
+        loop {
+            match link.receiver.receive()? {
+                Received::Block(block, payload) => {
+                    if block.kind != BlockKind::Data || block.file != 0 {
+                        return Err(Error::protocol("the sender sent an unexpected block"));
+                    }
+                    self.sink.check(block.offset)?;
+                    let length = payload.len();
+                    let (mut waiting, mut is_closed) = (Some((block, payload)), self.blocks.is_none());
+                    let blocks = self.blocks.as_ref();
+                    wait_for(link, || {
+                        match waiting.take().zip(blocks).map(|(block, blocks)| blocks.try_send(block)) {
+                            Some(Err(TrySendError::Full(block))) => waiting = Some(block),
+                            Some(Err(TrySendError::Disconnected(_))) => is_closed = true,
+                            Some(Ok(())) | None => {}
+                        }
+                        waiting.is_none()
+                    })?;
+                    if is_closed {
+                        return Err(incomplete());
+                    }
+                    // A block that was not passed on when the connection broke is sent again.
+                    if let Some(acknowledgement) = self.sink.block(length) {
+                        link.sender.frame(&acknowledgement)?;
+                    }
+                }
+                Received::Frame(Frame::StreamEnd(totals)) => return self.sink.end(&totals),
+                Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
+            }
+        }
+    }
+
+    /// Waits until everything is written, and closes the output.
+    fn finish(&mut self, link: &Link) -> Result<()> {
+        let mut written = None;
+        wait_for(link, || {
+            written = match self.result.try_recv() {
+                Ok(written) => Some(written),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Err(Error::protocol("the writing thread panicked"))),
+            };
+            written.is_some()
+        })?;
+        written.unwrap_or_else(|| Err(incomplete()))?;
+        // Closes the output, because a command may be waiting for its end.
+        match self.output.take().and_then(Arc::into_inner) {
+            Some(mut output) => output.finish(),
+            None => Err(Error::protocol("the output is in use")),
+        }
+    }
+}
+
+fn incomplete() -> Error {
+    Error::protocol("the stream was not completely written")
 }
 
 /// Waits for the writing thread. A ping fails if the connection breaks in the meantime.
@@ -266,25 +329,19 @@ fn wait_for(link: &Link, mut is_done: impl FnMut() -> bool) -> Result<()> {
 fn write_all(
     output: BorrowedFd<'_>,
     name: &str,
-    blocks: Receiver<(Block, Payload)>,
+    blocks: mpsc::Receiver<(Block, Payload)>,
     receiving: &Thread,
-) -> Result<Totals> {
-    let mut totals = Totals { files: 1, ..Totals::default() };
+) -> Result<()> {
     for (block, payload) in blocks {
         receiving.unpark();
-        if block.kind != BlockKind::Data || block.file != 0 || block.offset != totals.bytes {
-            return Err(Error::protocol(format!("a block is missing before offset {}", block.offset)));
-        }
         verify(&block, &payload)?;
         write(output, &payload).map_err(|error| {
             // The exit status of a process that writes to a pipe without a reader.
             let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
             Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;
-        totals.bytes += payload.len() as u64;
-        totals.entries += 1;
     }
-    Ok(totals)
+    Ok(())
 }
 
 fn write(output: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {

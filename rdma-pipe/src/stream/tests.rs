@@ -10,7 +10,7 @@ use trespass::Transport;
 
 use super::*;
 use crate::error::{Kind, Result};
-use crate::link::{Fault, Listener, Options, Patience, connect};
+use crate::link::{Fault, Listener, Options, Patience, connect, reconnect};
 use crate::proto::Purpose;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,15 +27,16 @@ fn transfer(bytes: &[u8], options: &Options) -> (Result<Summary>, Result<Summary
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, options).unwrap();
-    let address = format!("127.0.0.1:{}", listener.port());
+    let address = [format!("127.0.0.1:{}", listener.port())];
     let (sent, received) = thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let link = connect(&[address], b"key", Purpose::Send, Patience::Coming(PATIENCE), options)?;
-            send(link, &temporary(bytes), "input")
+            let link = connect(&address, b"key", Purpose::Send, Patience::Coming(PATIENCE), options)?;
+            send(link, |until| reconnect(&address, b"key", Purpose::Send, until, options), &temporary(bytes), "input")
         });
         let received = listener.accept(b"key", None).and_then(|(link, purpose)| {
             assert_eq!(purpose, Purpose::Send);
-            receive(link, Output::create(&path)?)
+            let again = |until| listener.accept_for(b"key", Purpose::Send, until);
+            receive(link, again, Output::create(&path)?)
         });
         (sending.join().unwrap(), received)
     });

@@ -1,14 +1,10 @@
 //! Tests copies to several destinations, and connections that break.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::net::Shutdown;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal};
+use rustix::process::{Pid, Signal};
 
-use crate::common::{Place, Ran, bytes};
+use crate::common::{Place, Ran, break_connections, bytes};
 
 const LARGE: usize = 16_000_000;
 
@@ -105,33 +101,6 @@ fn host_that_does_not_start_is_named_and_the_others_are_complete() {
     place.run("rdcp", ["-r", "tree", "h1:/nonexistent/a/", "h2:/nonexistent/b/"]).expect(23);
 }
 
-/// Shuts down the TCP connections of a process, to simulate a broken network.
-fn break_connections(child: &Child) -> usize {
-    let pid = Pid::from_child(child);
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap() + &std::fs::read_to_string("/proc/net/tcp6").unwrap();
-    // State 01 means established; the tenth column is the socket's inode.
-    let established: Vec<&str> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|columns| columns.get(3) == Some(&"01"))
-        .filter_map(|columns| columns.get(9).copied())
-        .collect();
-    let folder = format!("/proc/{}/fd", child.id());
-    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
-    let mut broken = 0;
-    for entry in std::fs::read_dir(Path::new(&folder)).unwrap().flatten() {
-        let target = std::fs::read_link(entry.path()).unwrap_or_default().to_string_lossy().into_owned();
-        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
-        if inode.is_some_and(|inode| established.contains(&inode)) {
-            let number = entry.file_name().to_str().unwrap().parse().unwrap();
-            let socket: OwnedFd = rustix::process::pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).unwrap();
-            rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
-            broken += 1;
-        }
-    }
-    broken
-}
-
 #[test]
 fn copy_continues_over_another_connection() {
     for pulls in [false, true] {
@@ -149,7 +118,7 @@ fn copy_continues_over_another_connection() {
         let mut command = place.command("rdcp", arguments).spawn().unwrap();
         for megabytes in [2, 6, 10] {
             wait_for(|| has_begun(&place, "copy/tree", megabytes));
-            assert_ne!(break_connections(&command), 0);
+            assert_ne!(break_connections(Pid::from_child(&command)), 0);
         }
         let ran = Ran::from(&mut command, b"").expect(0);
         assert_same(&place, "copy/tree");

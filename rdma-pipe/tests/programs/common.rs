@@ -1,11 +1,13 @@
 //! Helpers of the tests.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -130,7 +132,7 @@ impl Ran {
                     _ = stdin.write_all(input);
                 }
             });
-            let read = |from: &mut dyn std::io::Read| {
+            let read = |from: &mut dyn Read| {
                 let mut bytes = Vec::new();
                 from.read_to_end(&mut bytes).unwrap();
                 String::from_utf8_lossy(&bytes).into_owned()
@@ -173,10 +175,75 @@ pub(crate) fn port() -> u16 {
     let base = 20_000 + (std::process::id() as usize * 16) % 12_000;
     loop {
         let port = (base + NEXT.fetch_add(1, Ordering::Relaxed)) as u16;
-        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
             return port;
         }
     }
+}
+
+/// Forwards TCP connections to a port of this host. Each of the first connections is cut after the given number of
+/// bytes in both directions together. Returns the port, and the number of connections that were cut.
+pub(crate) fn proxy(to: u16, cuts: Vec<u64>) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let cut = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&cut);
+    std::thread::spawn(move || {
+        let mut cuts = cuts.into_iter();
+        for client in listener.incoming().flatten() {
+            // The server may not be listening yet: the client then connects again.
+            let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+            let left = Arc::new(AtomicI64::new(cuts.next().map_or(i64::MAX, |cut| cut as i64)));
+            for (mut from, mut to) in [(&client, &server), (&server, &client)]
+                .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
+            {
+                let (left, counted) = (Arc::clone(&left), Arc::clone(&counted));
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 8192];
+                    while let Ok(count @ 1..) = from.read(&mut bytes) {
+                        let before = left.fetch_sub(count as i64, Ordering::SeqCst);
+                        if before <= count as i64 {
+                            counted.fetch_add(usize::from(before > 0), Ordering::SeqCst);
+                            _ = from.shutdown(Shutdown::Both);
+                            break;
+                        }
+                        if to.write_all(&bytes[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    _ = to.shutdown(if left.load(Ordering::SeqCst) > 0 { Shutdown::Write } else { Shutdown::Both });
+                });
+            }
+        }
+    });
+    (port, cut)
+}
+
+/// Shuts down the TCP connections of a process, to simulate a broken network.
+pub(crate) fn break_connections(pid: Pid) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap() + &std::fs::read_to_string("/proc/net/tcp6").unwrap();
+    // State 01 means established; the tenth column is the socket's inode.
+    let established: Vec<&str> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|columns| columns.get(3) == Some(&"01"))
+        .filter_map(|columns| columns.get(9).copied())
+        .collect();
+    let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let mut broken = 0;
+    for entry in std::fs::read_dir(Path::new(&folder)).unwrap().flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default().to_string_lossy().into_owned();
+        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        if inode.is_some_and(|inode| established.contains(&inode)) {
+            let number = entry.file_name().to_str().unwrap().parse().unwrap();
+            let socket =
+                rustix::process::pidfd_getfd(&process, number, rustix::process::PidfdGetfdFlags::empty()).unwrap();
+            rustix::net::shutdown(&socket, rustix::net::Shutdown::Both).unwrap();
+            broken += 1;
+        }
+    }
+    broken
 }
 
 /// Bytes whose values depend on their positions.

@@ -1,9 +1,12 @@
 //! `rdpipe`.
 
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, bytes};
+use rustix::process::Pid;
+
+use crate::common::{Place, break_connections, bytes};
 
 #[test]
 fn command_of_a_host_gets_the_input() {
@@ -90,4 +93,32 @@ fn large_input_arrives_whole() {
     place.write("data", &data);
     place.run("rdpipe", ["a:< data", "b:cat", "c:> copy"]).expect(0);
     assert!(place.read("copy") == data);
+}
+
+#[test]
+fn pipeline_continues_over_other_connections() {
+    let place = Place::with_tcp();
+    let data = bytes(12_000_000);
+    let mut starter = place.command("rdpipe", ["a:cat", "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (starter.stdin.take().unwrap(), starter.stdout.take().unwrap());
+    let arrived = std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            output.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        for (number, part) in data.chunks(1_000_000).enumerate() {
+            input.write_all(part).unwrap();
+            let process = match number % 3 {
+                0 => Some(Pid::from_child(&starter)),
+                1 => place.far_side("a"),
+                _ => place.far_side("b"),
+            };
+            break_connections(process.unwrap());
+        }
+        drop(input);
+        reading.join().unwrap()
+    });
+    assert!(starter.wait().unwrap().success());
+    assert!(arrived == data, "{} bytes", arrived.len());
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::common::{Place, Ran, bytes, port};
+use crate::common::{Place, Ran, bytes, port, proxy};
 
 /// Runs both sides of a stream.
 fn transfer(place: &Place, input: &[u8], more: &[&str]) -> (Ran, Ran) {
@@ -134,5 +134,31 @@ fn pages_and_completions_come_from_the_command_line() {
         for shell in ["bash", "zsh", "fish"] {
             assert!(place.run(program, ["--generate", shell]).expect(0).out.contains(program));
         }
+    }
+}
+
+/// Cuts the connection at several moments, from a pipe to a pipe and from a file to a file.
+#[test]
+fn stream_continues_over_another_connection() {
+    let place = Place::with_tcp();
+    let data = bytes(20_000_000);
+    place.write("in", &data);
+    for (seed, is_file) in [(1_u64, false), (2, true), (3, false), (4, true)] {
+        let to = port();
+        // The first cut is within the handshake, the last within the answer to the end of the stream.
+        let cuts =
+            vec![200 * seed, 1_000_000 * seed + 77, 3_000_000, 1000 * seed, 9_000_000, 4_000_000 * seed % 7_000_000];
+        let (port, cut) = proxy(to, cuts);
+        let (to, port) = (to.to_string(), port.to_string());
+        let out = std::fs::File::create(place.path("out")).unwrap();
+        let receiving = if is_file { vec![to.as_str(), "key", "out"] } else { vec![to.as_str(), "key"] };
+        let mut receiver = place.command("rdrecv", receiving).stdout(out).spawn().unwrap();
+        let sending = ["-vv", "127.0.0.1", &port, "key", "in"];
+        let input = if is_file { &[] } else { data.as_slice() };
+        let sent = place.run_with(input, "rdsend", &sending[..if is_file { 5 } else { 4 }]).expect(0);
+        assert!(receiver.wait().unwrap().success());
+        assert!(place.read("out") == data);
+        assert!(cut.load(std::sync::atomic::Ordering::SeqCst) >= 4, "{}", sent.err);
+        assert!(sent.err.contains("connecting again"), "{}", sent.err);
     }
 }

@@ -43,24 +43,31 @@ pub fn receive(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = (now.as_secs() as i64, now.subsec_nanos().into());
     let mut link = connect()?;
+    // The result of a complete copy whose report the source may not have received.
+    let mut done = None;
     loop {
-        let failed = match session(link, (target, expected), (options, begun), links, progress) {
-            Err(error) if error.kind() == Kind::Broken && matches!(target, Target::Inside(..)) => error,
-            done => return done,
+        let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut done) {
+            Err(error) if error.is_disconnect() && matches!(target, Target::Inside(..)) => error,
+            Err(error) => return done.ok_or(error),
+            Ok(outcome) => return Ok(outcome),
         };
         log::info!("{failed}; waiting for another connection");
-        link = connect().map_err(|_| failed)?;
+        link = match (connect(), done.take()) {
+            (Ok(link), _) => link,
+            (Err(_), Some(outcome)) => return Ok(outcome),
+            (Err(_), None) => return Err(failed),
+        };
         progress.restart();
     }
 }
 
-/// Receives over one connection.
+/// Receives over one connection. Sets `done` as soon as the copy is complete.
 fn session(
     mut link: Link,
     (target, expected): (&Target, Option<&[Vec<u8>]>),
     (options, begun): (&CopyOptions, (i64, i64)),
-    links: &Options,
-    progress: &Progress,
+    (links, progress): (&Options, &Progress),
+    done: &mut Option<Outcome>,
 ) -> Result<Outcome> {
     let (options, next) = match link.frame()? {
         Frame::Begin { again, chain } => {
@@ -136,13 +143,15 @@ fn session(
         Ok(mut totals) => {
             let failures = std::mem::take(&mut *writers.failures.lock().unwrap_or_else(PoisonError::into_inner));
             totals.failed += failures.len() as u64;
+            let outcome = Outcome { totals, carried: totals.bytes, failures };
+            *done = Some(outcome.clone());
             link.sender.frame(&Frame::Report(totals))?;
-            link.wait_for_close();
-            Ok(Outcome { totals, carried: totals.bytes, failures })
+            link.wait_for_close()?;
+            Ok(outcome)
         }
         Err(error) => {
             // If the connection broke, the source connects again.
-            if error.kind() != Kind::Broken {
+            if !error.is_disconnect() {
                 link.sender.abort(&error);
                 link.sender.flush();
             }
