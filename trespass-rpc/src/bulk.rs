@@ -217,7 +217,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The bytes are not within the target; the caller has cancelled the call, or the connection ended.
+    /// The bytes are not within the target, the caller has cancelled the call, or the connection has ended.
     pub async fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         check(at, bytes.len(), self.len())?;
         match &self.0 {

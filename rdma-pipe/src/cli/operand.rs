@@ -13,8 +13,8 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Parses `path` or `[user@]host:path`. A colon after a slash belongs to a local path. IPv6 addresses require
-    /// brackets.
+    /// Parses `path` or `[user@]host:path`. If a slash comes before the colon, the path is local. IPv6 addresses
+    /// require brackets.
     pub fn parse(text: &OsStr) -> Operand {
         let bytes = text.as_bytes();
         let local = || Operand { host: None, path: bytes.to_vec() };

@@ -40,7 +40,7 @@ pub(super) struct Console {
     /// The environment, once known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
-    /// Complete sizes without a row.
+    /// Sizes that were completed without a row.
     pub(super) unmeasured: Vec<u64>,
     /// Sizes of which nothing arrived on some paths, or on all paths if the step was cut short; each has a warning.
     pub(super) silent: Vec<(u64, String)>,

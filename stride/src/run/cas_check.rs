@@ -120,7 +120,7 @@ pub(crate) fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usiz
     Ok(())
 }
 
-/// Checks the value returned by the last swap at each slot, of `total` swaps in turn.
+/// Checks the value that the last swap at each slot returned, after `total` swaps at the slots in turn.
 ///
 /// # Errors
 ///

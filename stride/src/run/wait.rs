@@ -18,7 +18,7 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct CompletionEvents {
     channel: Arc<CompletionChannel>,
-    /// For each queue: an event is requested and has not arrived. Stays set from one step to the next.
+    /// For each queue, whether an event is requested and has not arrived. Stays set from one step to the next.
     is_requested: [AtomicBool; 2],
 }
 

@@ -113,7 +113,7 @@ fn timed_test_lasts_its_time() {
         match &figures {
             Figures::Bandwidth(bandwidth) => {
                 assert!(bandwidth.messages > 0 && bandwidth.seconds >= time.as_secs_f64(), "{what}: {bandwidth:?}");
-                // Messages of all intervals are messages of the window.
+                // The intervals are parts of the window, so they have no more messages than the window.
                 let in_intervals = bandwidth.intervals.iter().sum::<u64>();
                 assert!(in_intervals <= bandwidth.messages, "{what}: {bandwidth:?}");
             }

@@ -6,7 +6,7 @@
 //!
 //! # Ownership of memory
 //!
-//! - A [`Buf`] has one owner. Passing it by value transfers the memory.
+//! - A [`Buf`] has one owner. Passing a `Buf` by value transfers its memory.
 //! - `post_receives` transfers buffers to the shared receive queue. A received message transfers its buffer to
 //!   [`Events::received`]; the other buffers return when the backend is dropped.
 //! - `post` transfers a request's buffer to the backend. The backend returns the buffer when the request completes or

@@ -1,5 +1,5 @@
-//! The two keys of a memory region, as separate types: a device rejects one used instead of the other with a protection
-//! error.
+//! The two keys of a memory region. They have separate types, because a device reports a protection error if one is
+//! used in place of the other.
 
 use std::fmt;
 

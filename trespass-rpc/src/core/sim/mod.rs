@@ -56,7 +56,7 @@ struct Node {
 struct World {
     nodes: [Node; 2],
     now: u64,
-    /// The number of calls made, and the requests that arrived. No request may arrive twice.
+    /// The number of calls made, and the set of requests that arrived, none of which may arrive twice.
     made: u64,
     arrived: HashMap<(usize, u32), ()>,
 }

@@ -111,7 +111,7 @@ impl Driver {
         })
     }
 
-    /// Returns the descriptor that becomes readable when the worker has work, after it was armed.
+    /// Returns the descriptor that, once armed, becomes readable when the worker has work.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.worker.fd()
     }

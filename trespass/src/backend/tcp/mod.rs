@@ -55,7 +55,7 @@ pub(crate) struct Tcp {
     /// Links that have ended and SENDs that have completed since the last poll.
     ended: Vec<(LinkId, Ended)>,
     sent: Vec<(LinkId, u32)>,
-    /// READs of messages that had arrived before, with their tokens.
+    /// READs that completed at once, because their messages had already arrived; with their tokens.
     read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,

@@ -66,8 +66,8 @@ pub(super) fn acknowledgements(socket: &TcpStream) -> Acknowledgements {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
     let (idle, interval, count) = KEEPALIVE;
-    // Unanswered retransmissions, or probes of a full window. Without either, bytes may only be waiting for the peer's
-    // window.
+    // Retransmissions or probes of a full window are unanswered. Otherwise, bytes may merely wait for space in the
+    // peer's window.
     let is_asking = info.tcpi_retransmits != 0 || info.tcpi_probes != 0;
     let silence = Duration::from_millis(u64::from(info.tcpi_last_ack_recv));
     Acknowledgements {

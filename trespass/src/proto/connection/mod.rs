@@ -109,8 +109,8 @@ struct Outgoing {
     is_open: bool,
     /// Maximum length of a message that may be sent inline, without a buffer.
     short: usize,
-    /// Whether messages may be added to the last entry of `requests`: it is a SEND, and did not use the reserved
-    /// credits.
+    /// Whether messages may be added to the last entry of `requests`, because it is a SEND that did not use the
+    /// reserved credits.
     joinable: bool,
     /// Whether a RETURN was sent that the peer has not confirmed.
     returning: bool,

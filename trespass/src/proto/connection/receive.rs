@@ -34,8 +34,8 @@ impl Connection {
             }));
         };
         let ordered = self.scan(&message, stock);
-        // Applies the credits last. After a RETURN, credits are ignored until RETURNED arrives; one of these frames may
-        // be the RETURNED.
+        // Applies the credits last: after a RETURN, credits are ignored until RETURNED arrives, and RETURNED may be one
+        // of the frames above.
         self.take_credits(frame.credits);
         if matches!(ordered, Ok(true)) && !self.incoming.discard {
             self.incoming.inbox.push(message);

@@ -65,7 +65,8 @@ impl Connection {
         if message.len() > out.short || !is_first || !out.is_open || self.credits() <= RESERVE {
             return false;
         }
-        // Only posted receives may be announced as credits, so the limit does not rise while some are not posted yet.
+        // Only posted receives may be announced as credits, so the limit does not rise while some receives are not
+        // posted yet.
         let credits = if stock.receives.is_empty() { self.incoming.target() } else { self.incoming.announced };
         let length = message.len() as u32;
         let frame = Frame { flags: LAST, a: length, length, credits, ..Frame::new(Kind::DATA) };

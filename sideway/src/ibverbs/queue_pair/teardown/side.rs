@@ -61,9 +61,10 @@ impl End {
     fn posted(&mut self, posted: Result<(), PostError>) -> Result<(), PostError> {
         match posted {
             Ok(()) => *self = Self::Posted,
-            // Completions free entries; until then, an attempt to post is harmless. This includes mlx5, which
-            // overwrites the previous request's data on overflow (`manual::quirks`): in the Error state requests are
-            // flushed and not executed, and the number for the completion is stored elsewhere and stays.
+            // The queue is full. Posting is attempted again after completions have freed entries. An attempt on a full
+            // queue is harmless even with mlx5, which overwrites the data of the previous request (`manual::quirks`):
+            // in the Error state requests are flushed and not executed, and the number for the completion is stored
+            // elsewhere.
             Err(error) if error.kind() == PostErrorKind::NotEnoughResources => {}
             Err(error) => return Err(error),
         }

@@ -85,7 +85,7 @@ open_enum! {
     /// `enum ibv_selectivity_level`: the data that a flush covers.
     #[doc(alias = "ibv_selectivity_level")]
     pub enum FlushLevel {
-        /// The given range.
+        /// Only the range that the request names.
         Range = sys::IBV_FLUSH_RANGE,
         /// The whole region of the key; the range is ignored.
         MemoryRegion = sys::IBV_FLUSH_MR,

@@ -270,7 +270,7 @@ impl Link {
     }
 
     /// Completes the requests up to `number`. All of them succeeded, except the last one if `is_well` is false. Returns
-    /// how many completion queue entries they free; 0 if no request has this number.
+    /// the number of completion queue entries that these requests free; 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
@@ -395,7 +395,7 @@ impl Link {
     }
 }
 
-/// Maximum number of links of a backend: a request's number has 24 bits for their index.
+/// Maximum number of links of a backend: a request's number has 24 bits for the index of the link.
 pub(super) const LINKS: u32 = 1 << 24;
 
 /// Composes the number of a link's first request: seven bits of the link's generation, the link's index, and 32 bits

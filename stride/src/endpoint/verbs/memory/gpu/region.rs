@@ -17,7 +17,7 @@ use crate::plan::GpuRegistration;
 pub(super) enum Way {
     /// As a DMA buffer, which any NIC driver supports.
     DmaBuf,
-    /// By address: NVIDIA's kernel module provides it to NIC drivers; softrnic copies through the CUDA driver.
+    /// By address: NVIDIA's kernel module gives NIC drivers access; softrnic copies through the CUDA driver.
     Address,
 }
 
