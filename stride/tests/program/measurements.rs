@@ -137,6 +137,22 @@ fn server_rejects_missing_devices_at_start() {
 }
 
 #[test]
+fn server_may_name_an_iwarp_device() {
+    let port = port();
+    let on_softiw0 = |words: &str| {
+        let mut command = program(&format!("{words} -d softiw0 -p {port}"));
+        command.env("SOFTRNIC_DEVICES", "softiw0");
+        command
+    };
+    let _server = Server(on_softiw0("").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let client = |words| on_softiw0(&format!("write bw {words} -n 100 --wait-server 20 127.0.0.1")).output().unwrap();
+    let (out, _) = ends(&client("-R"), 0);
+    assert!(out.contains("server: softiw0 port 1"), "{out}");
+    let (_, err) = ends(&client(""), 1);
+    assert!(err.contains("only librdmacm connects; add -R"), "{err}");
+}
+
+#[test]
 fn reversed_test_sends_from_the_server() {
     let port = port();
     let _server = Server::start(&format!("-d soft0 --port {port}"));

@@ -50,7 +50,6 @@ pub(super) fn open_one(
     let list = list()?;
     if let Some(name) = &place.device {
         let context = list.find(name)?.open()?;
-        connects(&context.name(), context.transport_type())?;
         let port = place.port.unwrap_or(1);
         let ports = ports_of_device(&context)?;
         if port > ports.max(1) {

@@ -9,17 +9,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::Mtu;
 
 use super::arrival;
 use super::connect::{Manager, Manual, Shared};
-use super::contents;
 use super::port_context::{self, PortContext};
 use super::ports;
 use super::step::{self, Outcome};
 use super::sum::sum;
 use super::worker_resources::{self, WorkerResources};
 use super::worker_wait::{WorkerCount, WorkerWait};
+use super::{contents, device};
 use super::{vendor, worker};
 use crate::endpoint::counters::Counters;
 use crate::endpoint::numa;
@@ -70,7 +71,9 @@ impl VerbsEndpoint {
             manager = Some(found);
             vec![(context, port)]
         } else {
-            ports::open(&places, role, |context| vendor::has(context, plan.attributes.transport))?
+            let found = ports::open(&places, role, |context| vendor::has(context, plan.attributes.transport))?;
+            found.iter().try_for_each(|(context, _)| device::connects(&context.name(), context.transport_type()))?;
+            found
         };
         let (mut ports, mut all) = (Vec::new(), Vec::new());
         for ((context, port), place) in found.iter().zip(&places) {
