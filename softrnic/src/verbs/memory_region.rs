@@ -17,7 +17,7 @@ use crate::mem::{Access, Backing, Change, Mapping, Memory, Region, page_size};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::sys::usage::Use;
-use crate::wire::bytes::{Fault, cuda};
+use crate::wire::bytes::Fault;
 
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
@@ -166,6 +166,8 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
 fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: Access) -> Result<Mapping, Errno> {
     /// `DMA_BUF_MAGIC` of linux/magic.h
     const DMA_BUF: u64 = 0x444d_4142;
+    /// An error code of the kernel alone, which NVIDIA's driver returns for the memory of a GPU.
+    const ENOTSUPP: c_int = 524;
     const ALLOWED: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
@@ -184,14 +186,9 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     if status.f_type as u64 != DMA_BUF {
         return Err(Errno::INVALID);
     }
-    Mapping::new(descriptor, offset, length, access).inspect_err(|errno| {
-        if cuda::is_loaded() {
-            log::warn!(
-                "cannot register a DMA buffer: it cannot be mapped (errno {}); register GPU memory by its address with \
-                 ibv_reg_mr",
-                errno.0
-            );
-        }
+    Mapping::new(descriptor, offset, length, access).map_err(|errno| {
+        log::debug!("cannot map a DMA buffer: errno {}; register memory of a GPU by its address", errno.0);
+        if errno.0 == ENOTSUPP { Errno::NOT_SUPPORTED } else { errno }
     })
 }
 

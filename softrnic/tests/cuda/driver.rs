@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -155,6 +156,17 @@ impl Cuda {
         done!(self, "cuMemMap", address => u64, length => usize, 0 => usize, handle => u64, 0 => u64);
         done!(self, "cuMemSetAccess", address => u64, length => usize, access.as_ptr() => *const i32, 1 => usize);
         (address, length)
+    }
+
+    /// A DMA buffer of an allocation; `None` if the driver exports none.
+    pub(crate) fn export(&self, address: u64, length: usize) -> Option<OwnedFd> {
+        /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`
+        const DMA_BUF: c_int = 1;
+        let mut fd = -1;
+        let code = call!(self, "cuMemGetHandleForAddressRange",
+            &raw mut fd => *mut c_int, address => u64, length => usize, DMA_BUF => c_int, 0 => u64);
+        // SAFETY: the driver has just created the descriptor for its caller.
+        (code == 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     pub(crate) fn set(&self, address: u64, bytes: &[u8]) {

@@ -6,6 +6,7 @@ mod common;
 mod driver;
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::{io, ptr};
 
 use common::{ACCESS, Setup, Side, close, open, pair};
@@ -146,6 +147,23 @@ fn region_beyond_its_allocation_is_refused() {
     assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
     assert!(register(&sides[0], memory + 4096, 4 << 20).is_null());
     Region::new(&sides[0], memory + (4 << 20) - 1, 1).end();
+    cuda.free(memory);
+    close(sides);
+}
+
+#[test]
+fn dma_buffer_of_a_gpu_is_unsupported() {
+    const LENGTH: usize = 2 << 20;
+    let Some(cuda) = Cuda::open() else { return };
+    let sides = pair(open(c"soft0"), Setup::default());
+    let memory = cuda.allocate(LENGTH);
+    if let Some(fd) = cuda.export(memory, LENGTH) {
+        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+        // SAFETY: the domain is alive.
+        let mr = unsafe { ibv_reg_dmabuf_mr(sides[0].pd, 0, LENGTH, memory, fd.as_raw_fd(), access) };
+        assert!(mr.is_null());
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::EOPNOTSUPP));
+    }
     cuda.free(memory);
     close(sides);
 }

@@ -54,7 +54,7 @@ fn every_operation_works_with_gpu_memory_on_either_side() {
             let words = format!("{words} -d soft0 --loopback --validate {places}");
             let (output, out, err) = run(&words);
             assert!(output.status.success(), "{words}: {out}\n{err}");
-            assert!(out.contains("as peer memory"), "{words}: {out}");
+            assert!(out.contains("(peer memory)"), "{words}: {out}");
         }
     }
 }
@@ -64,7 +64,7 @@ fn requested_registration_method_is_used() {
     let Some(_) = found() else { return };
     let words = "write bw -d soft0 -n 100 --loopback --use-cuda 0 --remote-use-cuda 0 --gpu-registration address";
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration address"));
-    assert!(output.status.success() && out.contains("as peer memory"), "{out}\n{err}");
+    assert!(output.status.success() && out.contains("(peer memory)"), "{out}\n{err}");
     // softrnic does not support DMA buffers.
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
@@ -77,7 +77,7 @@ fn unsupported_gpu_use_is_an_error() {
     for (words, sentence) in [
         (format!("write bw --use-cuda {}", gpus.len()), "no such GPU"),
         ("write lat --use-cuda 0 --latency oneway".to_owned(), "polls memory"),
-        ("write bw --use-cuda 0 -s 1G -q 4096".to_owned(), "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("write bw --use-cuda 0 --remote-use-cuda 0 -s 1G -q 4096".to_owned(), "CUDA_ERROR_OUT_OF_MEMORY"),
     ] {
         let (output, out, err) = run(&format!("{words} -d soft0 -n 10 --loopback"));
         assert!(!output.status.success() && err.contains(sentence), "{words}: {out}\n{err}");

@@ -247,11 +247,15 @@ fn gpu(context: &Context<'_>) -> Result<Finished> {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
     let mut finished = Finished::default();
-    for (package, test, filter, required) in
-        [("softrnic", "cuda", "", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "program", "cuda::", "STRIDE_TEST_CUDA")]
-    {
+    for (package, test, filter, devices) in [
+        ("softrnic", "cuda", "", "soft0"),
+        ("trespass-rpc", "cuda", "", "soft0"),
+        ("trespass-rpc", "cuda", "", "softiw0"),
+        ("stride-perf", "program", "cuda::", "soft0"),
+    ] {
         let mut command = repo::cargo(context.root);
-        command.args(["test", "--package", package, "--test", test, filter]).env(required, "1");
+        command.args(["test", "--package", package, "--test", test, filter]).env("SOFTRNIC_DEVICES", devices);
+        command.env("SOFTRNIC_TEST_CUDA", "1").env("STRIDE_TEST_CUDA", "1");
         finished.add(&format!("cargo test --package {package}"), stream(command)?);
     }
     Ok(finished.or_nothing_ran())

@@ -139,11 +139,6 @@ pub(super) fn result(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure(code)) }
 }
 
-/// Whether the process has loaded libcuda.
-pub(crate) fn is_loaded() -> bool {
-    of_process().is_some()
-}
-
 /// The driver that the process has loaded, if any; the process may load it later.
 pub(super) fn of_process() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();

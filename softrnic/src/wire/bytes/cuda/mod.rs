@@ -24,7 +24,6 @@ mod driver;
 mod fake;
 mod moves;
 
-pub(crate) use self::driver::is_loaded;
 #[cfg(test)]
 pub(crate) use self::fake::Fake;
 pub(crate) use self::moves::End;
