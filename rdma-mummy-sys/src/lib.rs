@@ -60,8 +60,8 @@
 //! # Safety
 //!
 //! This crate adds no safe interface: duties that C leaves to the caller, such as object lifetimes, concurrent use, and
-//! memory that a device writes, remain with the caller. It adds what C lacks. No value from a library becomes a Rust
-//! enum. A null object is rejected, not dereferenced. A missing library or function makes one verb fail, not the
+//! memory that a device writes, remain with the caller. The crate adds some protection. No value from a library becomes
+//! a Rust enum. A null object is rejected, not dereferenced. A missing library or function makes one verb fail, not the
 //! process. Failures that C reports never panic here.
 
 pub mod bindings;

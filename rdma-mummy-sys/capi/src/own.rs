@@ -36,7 +36,7 @@ unsafe extern "C" fn rdma_mummy_describe(text: *mut c_char, size: usize) -> usiz
         library(rdmacm::library()),
         soft::state()
     );
-    // Like snprintf: the part that fits, then a zero.
+    // As in snprintf, writes the part that fits, then a zero byte.
     if size > 0 && !text.is_null() {
         let length = all.len().min(size - 1);
         // SAFETY: `length` bytes are in the string, and one more than that can be written by contract; the string does

@@ -18,7 +18,7 @@ mod present {
     const VARIABLE: &str = "RDMA_MUMMY_SOFTRNIC";
 
     static LOOKED: Once = Once::new();
-    /// The result of registering it, once requested.
+    /// The result of registering softrnic, once requested.
     static RESULT: Mutex<Option<Result<(), RegisterError>>> = Mutex::new(None);
 
     /// Registers softrnic at the first call if the environment requests it. This starts no thread and opens no file, so
@@ -69,7 +69,7 @@ mod present {
         })
     }
 
-    /// Describes whether its devices are registered, or the remedy.
+    /// Describes whether softrnic's devices are registered, and if not, the remedy.
     pub(crate) fn state() -> String {
         match &*RESULT.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Ok(())) => String::from("its devices are registered"),
@@ -94,7 +94,7 @@ mod absent {
         Err(libc::EOPNOTSUPP)
     }
 
-    /// Describes its absence.
+    /// States that this build has no softrnic.
     pub(crate) fn state() -> &'static str {
         "not in this library, which was built without it"
     }

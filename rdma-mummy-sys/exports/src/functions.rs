@@ -51,7 +51,7 @@ macro_rules! export {
     (@one $ready:path, $name:ident ($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // Some are safe in Rust; here all have C's type.
+            // Some functions are safe in Rust. This constant gives each of them the type that it has in C.
             const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
             $ready();
             // SAFETY: the caller upholds the contract of the C function, which is that of this one.

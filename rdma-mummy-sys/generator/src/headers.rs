@@ -200,7 +200,7 @@ impl Output {
             builder = builder.blocklist_file(pattern);
         }
         builder = builder.parse_callbacks(Box::new(ElsewhereIsPlain));
-        // Packed and aligned at once, which `repr` cannot express: written by hand.
+        // This type is both packed and aligned, which `repr` cannot express, so it is written by hand.
         builder = builder.blocklist_type("mlx5_wqe_ctrl_seg");
         for pattern in FROM_LIBC {
             builder = builder.blocklist_type(pattern);

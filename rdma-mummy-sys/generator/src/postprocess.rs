@@ -1,4 +1,4 @@
-//! Changes to bindgen's output that it has no option for.
+//! Changes to bindgen's output for which bindgen has no option.
 
 /// Restricts the layout assertions to the targets for which they were computed: sizes of `pthread_mutex_t` and of
 /// `long` differ elsewhere.

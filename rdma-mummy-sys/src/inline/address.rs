@@ -58,7 +58,7 @@ pub const fn ibv_flow_label_to_udp_sport(fl: u32) -> u16 {
 #[inline]
 #[must_use]
 pub unsafe fn ib_addr_any(a: *const ib_addr) -> c_int {
-    // SAFETY: the same contract.
+    // SAFETY: the caller upholds the same contract.
     let [w1, w2, w3, w4] = unsafe { words(a) };
     (w1 | w2 | w3 | w4 == 0) as c_int
 }
@@ -71,7 +71,7 @@ pub unsafe fn ib_addr_any(a: *const ib_addr) -> c_int {
 #[inline]
 #[must_use]
 pub unsafe fn ib_addr_loopback(a: *const ib_addr) -> c_int {
-    // SAFETY: the same contract.
+    // SAFETY: the caller upholds the same contract.
     let [w1, w2, w3, w4] = unsafe { words(a) };
     (w1 | w2 | w3 | (w4 ^ 1u32.to_be()) == 0) as c_int
 }

@@ -12,7 +12,7 @@ use crate::bindings::verbs::*;
 /// The value of `ibv_context::abi_compat` if the context is the tail of a [`verbs_context`].
 const EXTENDED: usize = usize::MAX;
 
-/// Returns the extended table whose tail is `context`, or null if it has none.
+/// Returns the extended table that ends with `context`, or null if there is none.
 ///
 /// # Safety
 ///
@@ -102,6 +102,6 @@ pub unsafe fn ___ibv_query_port(context: *mut ibv_context, port_num: u8, port_at
 /// `context` is live and `port_attr` can be written.
 #[inline]
 pub unsafe fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: the same contract.
+    // SAFETY: the caller upholds the same contract.
     unsafe { ___ibv_query_port(context, port_num, port_attr) }
 }

@@ -10,8 +10,8 @@ use crate::bindings::verbs::*;
 /// Access flags that a device may ignore: only the library's newer function accepts them.
 const OPTIONAL: c_uint = ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
 
-/// The expansion of `ibv_reg_mr` in C. `is_access_const` states that the compiler knew `access`; without an optional
-/// flag, the library's older function is then called. See `ibv_reg_mr(3)`.
+/// The expansion of `ibv_reg_mr` in C. `is_access_const` states that `access` is a compile-time constant; if it has no
+/// optional flag, the library's older function is then called. See `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
@@ -43,12 +43,12 @@ pub unsafe fn __ibv_reg_mr(
 /// unchanged if `access` lets the device write.
 #[inline]
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-    // SAFETY: the same contract.
+    // SAFETY: the caller upholds the same contract.
     unsafe { __ibv_reg_mr(pd, addr, length, access as c_uint, 0) }
 }
 
-/// The expansion of `ibv_reg_mr_iova` in C. `is_access_const` states that the compiler knew `access`; without an
-/// optional flag, the library's older function is then called. See `ibv_reg_mr(3)`.
+/// The expansion of `ibv_reg_mr_iova` in C. `is_access_const` states that `access` is a compile-time constant; if it
+/// has no optional flag, the library's older function is then called. See `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
@@ -86,7 +86,7 @@ pub unsafe fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the same contract.
+    // SAFETY: the caller upholds the same contract.
     unsafe { __ibv_reg_mr_iova(pd, addr, length, iova, access as c_uint, 0) }
 }
 

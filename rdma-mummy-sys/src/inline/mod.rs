@@ -1,8 +1,9 @@
 //! The headers' `static inline` functions, which no library exports.
 //!
 //! Data path functions call through pointers in the object, so run-time loading costs them nothing. Control functions
-//! use the extended table before `ibv_context` ([`verbs_get_ctx`]), or the library if the header does so. A file has
-//! the functions of one noun in the header's order; names, arguments, return values and `errno` are those of C:
+//! use the extended table before `ibv_context` ([`verbs_get_ctx`]), or the library if the header does so. Each file has
+//! the functions for one kind of object, in the header's order. Names, arguments, return values and `errno` are those
+//! of C:
 //!
 //! | file | header | contents |
 //! |---|---|---|
@@ -18,8 +19,8 @@
 //! | [`mlx5dv`], [`efadv`] | mlx5dv.h, efadv.h | the inline functions of two vendors |
 //!
 //! If the header wraps a library function in a macro of the same name (`ibv_query_port`, `ibv_reg_mr`,
-//! `ibv_reg_mr_iova`), the function here is the macro. `__ibv_get_device_list` is missing: only static linking uses it,
-//! to name the providers by `ibv_static_providers`.
+//! `ibv_reg_mr_iova`), the function here does what the macro does. `__ibv_get_device_list` is missing: only static
+//! linking uses it, to name the providers by `ibv_static_providers`.
 //!
 //! # Safety
 //!

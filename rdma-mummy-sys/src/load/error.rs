@@ -22,7 +22,8 @@ pub enum LoadError {
         /// Each path tried, in order, with the loader's message.
         attempts: Vec<Attempt>,
     },
-    /// The loaded library lacks the function: it is older, or a table made by the program without it.
+    /// The loaded library lacks the function: the library is older, or is a table that the program made without this
+    /// function.
     #[error(
         "{} ({}) has no function {symbol}: the library is too old; upgrade rdma-core, or set the environment \
         variable {} to the path of a newer library",

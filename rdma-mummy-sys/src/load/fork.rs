@@ -37,7 +37,7 @@ pub unsafe extern "C" fn ibv_fork_init() -> c_int {
 ///
 /// # Safety
 ///
-/// None beyond the contract in C.
+/// As in C: this function has no other requirements.
 pub unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     match tables().find_map(|table| table.ibv_is_fork_initialized) {
         // SAFETY: the function takes no arguments.

@@ -2,8 +2,8 @@
 //!
 //! The child has one thread. Locks that other threads of the parent held stay locked in it forever. So a thread that
 //! uses a lock of this crate or of the system's library calls [`hold`], and threads that fork wait for it. Loading a
-//! library and listing devices, which locks libibverbs, do so. A thread that forks also takes the lock of the
-//! `objects`.
+//! library calls it, and so does listing devices, which takes a lock of libibverbs. A thread that forks also takes the
+//! lock of the `objects`.
 //!
 //! Descriptors that a child must close are opened and closed under the lock, and devices are registered under it. The
 //! data path does not use it, except that the first message to another process opens a socket. Other calls of the
@@ -21,7 +21,7 @@ static TAKEN: Taken = Taken(UnsafeCell::new(None));
 
 struct Taken(UnsafeCell<Option<Both>>);
 
-/// The locks, in drop order, which does not matter; the fork lock is taken first.
+/// The two locks. The fork lock is taken first; the order in which they are dropped does not matter.
 type Both = (RwLockWriteGuard<'static, Objects>, RwLockWriteGuard<'static, ()>);
 
 // SAFETY: only the thread that write-locked `GATE` uses it.
@@ -29,13 +29,13 @@ unsafe impl Sync for Taken {}
 
 thread_local! {
     /// The number of holds of this thread. A thread that forks has one, so that other fork handlers may call functions
-    /// that hold.
+    /// that call [`hold`].
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Whether this thread has write-locked `GATE`.
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it exists, no other thread forks.
+/// While a `Hold` exists, no other thread forks.
 #[derive(Debug)]
 pub struct Hold(#[expect(dead_code, reason = "it is held only to be dropped")] Option<RwLockReadGuard<'static, ()>>);
 
@@ -94,43 +94,44 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "makes processes")]
+    #[cfg_attr(miri, ignore = "creates processes")]
     fn fork_waits_for_other_holders_but_not_own() {
         let is_out = AtomicBool::new(false);
         thread::scope(|scope| {
             let outer = hold();
             let forks = scope.spawn(|| {
                 let status = fork_and_wait();
-                assert!(is_out.load(Ordering::SeqCst), "it forked while another thread held the lock");
+                assert!(is_out.load(Ordering::SeqCst), "the thread forked while another thread held the lock");
                 status
             });
-            // Also while that thread already waits.
+            // This thread can call `hold` again while the other thread waits to fork.
             thread::sleep(Duration::from_millis(50));
             let inner = hold();
             drop(inner);
             assert_eq!(fork_and_wait(), 0);
             is_out.store(true, Ordering::SeqCst);
             drop(outer);
-            assert_eq!(forks.join().expect("it does not panic"), 0);
+            assert_eq!(forks.join().expect("the thread does not panic"), 0);
         });
         assert_eq!(DEPTH.get(), 0);
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "makes processes")]
+    #[cfg_attr(miri, ignore = "creates processes")]
     fn other_fork_handlers_may_hold() {
         extern "C" fn passes() {
             drop(hold());
         }
-        // Handlers before a fork run in reverse order: this one runs after the lock's if the lock was there first.
-        // SAFETY: the handlers only hold the lock, and stay valid until the process exits.
+        // Before a fork, handlers run in reverse order of their registration. So this handler runs after the lock's,
+        // unless another test has registered the lock's handler already. SAFETY: the handlers only hold the lock, and
+        // stay valid until the process exits.
         unsafe { libc::pthread_atfork(Some(passes), Some(passes), Some(passes)) };
         watch();
         assert_eq!(fork_and_wait(), 0);
         assert_eq!(DEPTH.get(), 0);
     }
 
-    /// Forks; the child holds the lock too.
+    /// Forks. The child takes the lock too.
     fn fork_and_wait() -> i32 {
         // SAFETY: the child takes a lock that is free for it, and exits.
         unsafe {

@@ -114,7 +114,7 @@ impl<T: Table> Library<T> {
         Library { table, requested: None, path: None }
     }
 
-    /// Creates this the system's library for the whole process, in place of the default one.
+    /// Makes this the system's library for the whole process, in place of the default one.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The provider of objects that have no device.
 //!
-//! Connection manager objects have no device until they are bound to one; buffers never have one. So this map holds the
+//! Objects of the connection manager have no device until they are bound; buffers never have one. So this map holds the
 //! channels, identifiers, events, address lists and buffers created by providers in this process, by address, until
 //! they are destroyed. Objects not in the map belong to the system. A process without such objects pays one atomic
 //! load.

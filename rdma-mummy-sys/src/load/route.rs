@@ -109,7 +109,7 @@ pub(crate) fn find<T: Table, F>(owner: Owner, pick: impl FnOnce(&'static T) -> O
     pick(table(owner)?).ok_or(libc::EOPNOTSUPP)
 }
 
-/// Not inlined: each verb would have a copy of the loading code.
+/// Not inlined, because otherwise each verb would contain a copy of the loading code.
 #[inline(never)]
 fn table<T: Table>(owner: Owner) -> Result<&'static T, c_int> {
     let table = match owner {

@@ -48,8 +48,8 @@ impl<T> Lists<T> {
     }
 
     /// Joins the lists of `sources`, stores the number of elements in `count` unless it is null, and returns the array.
-    /// A source that fails is skipped. If all fail, returns null with the errno of the first failure. `failed_before`
-    /// is the errno of a source that could not be called.
+    /// Skips a source that fails. If all fail, returns null with the errno of the first failure. `failed_before` is the
+    /// errno of a source that could not be called.
     ///
     /// # Safety
     ///

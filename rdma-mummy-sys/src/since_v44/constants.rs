@@ -5,7 +5,7 @@ use crate::bindings::verbs::*;
 
 /// Flush: rdma-core 45.
 impl ibv_wr_opcode {
-    /// Creates remote writes globally visible, or persistent.
+    /// Makes remote writes globally visible, or persistent.
     pub const IBV_WR_FLUSH: ibv_wr_opcode = ibv_wr_opcode(14);
 }
 

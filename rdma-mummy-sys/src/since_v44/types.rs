@@ -10,7 +10,7 @@ use crate::bindings::verbs::ibv_context;
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_dmah {
-    /// The context it belongs to.
+    /// The context that the object belongs to.
     pub context: *mut ibv_context,
     /// The library's struct has further fields.
     _private: (PhantomData<*mut u8>, PhantomPinned),
@@ -86,9 +86,9 @@ pub struct ibv_buf {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ibv_comp_cntr {
-    /// The context it belongs to.
+    /// The context that the object belongs to.
     pub context: *mut ibv_context,
-    /// Its number in the kernel.
+    /// The counter's number in the kernel.
     pub handle: u32,
 }
 

@@ -40,7 +40,7 @@ unsafe extern "C" fn create_event_channel() -> *mut sys::rdma_event_channel {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes processes")]
+#[cfg_attr(miri, ignore = "creates processes")]
 fn fork_waits_for_the_list_that_selects_the_connection_provider() {
     if !alone("loading_and_forks::fork_waits_for_the_list_that_selects_the_connection_provider", &[]) {
         return;

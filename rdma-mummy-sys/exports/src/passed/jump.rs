@@ -1,4 +1,4 @@
-//! Forwarding a call with all its arguments, whose types are unknown: a few instructions per processor.
+//! Forwarding a call with all its arguments, whose types are unknown, in a few instructions of each processor.
 //!
 //! The entry of a name loads its index into a register that no argument uses. The common code saves all argument
 //! registers, looks up the target, restores them, and jumps there.

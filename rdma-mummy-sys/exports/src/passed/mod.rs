@@ -42,7 +42,8 @@ fn system(name: &CStr) -> Option<usize> {
     [verbs, cm].into_iter().flatten().find_map(|handle| {
         // SAFETY: the library of the handle is never closed, and the name is a C string.
         let found = unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) } as usize;
-        // A library replaced by this object also finds its own names here, but not through its own handle.
+        // If this object replaces the library, a lookup through the library's handle still finds the library's
+        // function.
         (found != 0).then_some(found)
     })
 }
@@ -90,7 +91,7 @@ extern "C" fn null() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// Whether drivers may let the objects of a removed device be destroyed; as in libibverbs, drivers write it.
+/// Whether the objects of a removed device may be destroyed. As in libibverbs, drivers write this variable.
 #[cfg(feature = "drivers")]
 #[unsafe(no_mangle)]
 static mut verbs_allow_disassociate_destroy: bool = false;

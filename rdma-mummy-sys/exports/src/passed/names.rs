@@ -12,7 +12,7 @@ pub(crate) enum Otherwise {
     /// Null, and sets errno.
     #[cfg(feature = "drivers")]
     Null,
-    /// Calls `poll`: descriptors that are not rsockets are ordinary ones.
+    /// Calls `poll`, because descriptors that are not rsockets are ordinary ones.
     Poll,
     /// Calls `select`.
     Select,

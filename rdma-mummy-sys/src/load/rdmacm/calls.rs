@@ -18,7 +18,7 @@ use crate::load::route::{Owner, Routed, find};
 ///
 /// # Safety
 ///
-/// None beyond the contract in C.
+/// As in C: this function has no other requirements.
 pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let made = chosen().and_then(|owner| {
         let create = find::<RdmacmTable, _>(owner, |table| table.rdma_create_event_channel)?;
@@ -295,8 +295,8 @@ unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
     remember(event, owner);
     // SAFETY: the event is live, and so is its identifier.
     unsafe {
-        // Only this event has an identifier that the program has not seen. Another thread may be destroying any other,
-        // which is then already removed.
+        // Only a connect request has an identifier that the program has not seen. Adding any other would be wrong:
+        // another thread may be destroying that identifier, and have removed it from the map.
         if (*event).event == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
             remember((*event).id, owner);
         }

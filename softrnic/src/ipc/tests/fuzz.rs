@@ -190,7 +190,7 @@ impl Drop for Peer {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes processes")]
+#[cfg_attr(miri, ignore = "creates processes")]
 fn malicious_peer_harms_no_other_process() {
     match env::var(TASK).ok().as_deref() {
         None => {

@@ -76,7 +76,7 @@ fn echo() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes processes")]
+#[cfg_attr(miri, ignore = "creates processes")]
 fn other_process_echoes_until_killed() {
     let mut child = start("echo", "echo");
     let block = block_of(&mut child);
@@ -121,7 +121,7 @@ fn switches() -> u64 {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes processes")]
+#[cfg_attr(miri, ignore = "creates processes")]
 fn idle_thread_sleeps() {
     // Without threads of other tests.
     if task().is_none() {
@@ -150,7 +150,7 @@ fn idle_thread_sleeps() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes processes")]
+#[cfg_attr(miri, ignore = "creates processes")]
 fn child_starts_over_and_keeps_no_descriptor() {
     // Without threads of other tests, which might hold locks that the child needs.
     if task().is_none() {
