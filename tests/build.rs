@@ -66,7 +66,7 @@ fn opens_aggregate(line: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// A member that C can name: not a placeholder for contents that C hides.
+/// A member that C can name; placeholders for contents that C hides are left out.
 fn member(line: &str) -> Option<(String, String)> {
     let (name, kind) = line.strip_prefix("    pub ")?.split_once(": ")?;
     (name != "_address").then(|| (name.to_owned(), kind.trim_end_matches(',').to_owned()))

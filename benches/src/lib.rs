@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 pub mod measure;
 
-/// The exit status of a program with this result; prints the error with its causes.
+/// Prints an error with its causes, and returns the exit status for this result.
 #[must_use]
 pub fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A failure to print it has no remedy.
+            // If printing fails, no way to report remains.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

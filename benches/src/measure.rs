@@ -13,7 +13,7 @@ pub fn each(count: usize, mut call: impl FnMut()) -> f64 {
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// As [`each`], with calls on the elements of `on` in turn.
+/// As [`each`], but calls with the elements of `on` in turn.
 pub fn over<T>(count: usize, on: &mut [T], mut call: impl FnMut(&mut T)) -> f64 {
     let started = Instant::now();
     let len = on.len();
@@ -33,7 +33,7 @@ pub fn median(rounds: usize, mut measure: impl FnMut() -> Result<f64>) -> Result
     Ok(middle((0..rounds).map(|_| measure()).collect::<Result<_>>()?))
 }
 
-/// The median of the ratio of the second's rate to the first's; each round measures both.
+/// The median ratio of the second measurement's rate to the first's; each round measures both.
 ///
 /// # Errors
 ///

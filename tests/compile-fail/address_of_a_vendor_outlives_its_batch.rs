@@ -10,7 +10,7 @@ enum Name {}
 fn post(qp: &mut impl QueuePair<Service = Vendor<Name>>) {
     let mut guard = qp.start_post_send();
     {
-        let place = String::from("gone before the post");
+        let place = String::from("dropped before the post");
         let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
         let _ = unsafe { request.setup_vendor_address(|_| drop(&place)) };
     }

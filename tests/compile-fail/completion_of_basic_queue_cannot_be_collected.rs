@@ -1,4 +1,4 @@
-//! The rule applies to basic queues too, so that a program works with both kinds.
+//! Basic queues have the same rule as extended ones, so that a program works with both kinds.
 
 use sideway::ibverbs::completion::BasicCompletionQueue;
 

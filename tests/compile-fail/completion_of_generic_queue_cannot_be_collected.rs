@@ -1,4 +1,4 @@
-//! The rule applies to generic queues too.
+//! Generic queues have the same rule as extended ones: two completions cannot be held at once.
 
 use sideway::ibverbs::completion::GenericCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! A driver does not check that a tag is in its list: the caller promises it.
+//! A driver does not check that a tag is in its list, so the caller must guarantee it.
 
 use sideway::ibverbs::shared_receive_queue::{PostTagOperationsGuard, Tag, TagMatchingOperationFlags};
 

@@ -1,4 +1,4 @@
-//! The form of a request depends on the service: code for every queue pair names the service.
+//! The form of a request depends on the service, so generic code must name the service.
 
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,5 @@
-//! An import returns the keys of memory that another process registered: the caller promises that it may use them.
+//! An import returns the keys of memory that another process registered. The caller must guarantee that it may use
+//! them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The device accesses the memory after the call has returned: the caller promises that it may.
+//! The device accesses the memory after the call has returned. The caller must guarantee that the device may do so.
 
 use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;

@@ -1,4 +1,4 @@
-//! The device writes the memory after the call has returned: the caller promises that it may.
+//! The device writes the memory after the call has returned. The caller must guarantee that the device may do so.
 
 use sideway::ibverbs::queue_pair::PostRecvGuard;
 

@@ -1,4 +1,4 @@
-//! An iterator cannot lend its items: all would be the same cursor.
+//! An iterator cannot lend its items: all items would be the same cursor.
 
 use sideway::ibverbs::completion::ExtendedPoller;
 

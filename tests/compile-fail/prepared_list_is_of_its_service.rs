@@ -1,4 +1,4 @@
-//! A list of one service is not posted to a queue of another.
+//! A list for one service cannot be posted to a queue of another.
 
 use sideway::ibverbs::queue_pair::{BasicSendQueue, Connected, Datagram, PreparedSends};
 

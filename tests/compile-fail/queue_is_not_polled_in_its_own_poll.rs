@@ -1,4 +1,4 @@
-//! A closure cannot poll the queue whose completions it gets.
+//! A closure cannot poll the queue whose completions it receives.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

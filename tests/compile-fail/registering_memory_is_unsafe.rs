@@ -1,4 +1,4 @@
-//! The device and peers access the memory: the caller promises that they may.
+//! The device and peers access the memory. The caller must guarantee that they may do so.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The queue is used until the poll ends.
+//! A poll uses its single-threaded queue until it ends.
 
 use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 

@@ -1,4 +1,4 @@
-//! Destroying it accesses its completion queue, which has no lock.
+//! Destroying a queue pair accesses its completion queue, which has no lock.
 
 use sideway::ibverbs::queue_pair::ExtendedQueuePair;
 use sideway::ibverbs::single_threaded::SingleThreadedQueuePair;

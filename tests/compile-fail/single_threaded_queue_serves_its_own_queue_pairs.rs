@@ -1,4 +1,4 @@
-//! Another queue pair could be destroyed on another thread.
+//! A queue pair of another kind could be destroyed on another thread, which accesses the queue.
 
 use sideway::ibverbs::queue_pair::QueuePairBuilder;
 use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;

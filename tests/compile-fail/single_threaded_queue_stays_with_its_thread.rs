@@ -1,4 +1,4 @@
-//! Its driver takes no lock.
+//! The driver takes no lock for a single-threaded queue.
 
 use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 

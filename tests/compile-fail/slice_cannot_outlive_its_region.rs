@@ -1,4 +1,4 @@
-//! The memory of an owned region is freed with it.
+//! The memory of an owned region is freed with the region.
 
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 

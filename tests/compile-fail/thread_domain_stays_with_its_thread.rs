@@ -1,4 +1,4 @@
-//! A domain created from it on another thread would share its doorbell.
+//! A domain created from a thread domain on another thread would share its doorbell.
 
 use sideway::ibverbs::thread_domain::ThreadDomain;
 

@@ -1,4 +1,4 @@
-//! One batch at a time: the driver writes both to the same place.
+//! A queue pair has one batch at a time, because the driver would write two batches to the same place.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, QueuePair};
 

@@ -1,4 +1,4 @@
-//! Drivers hold a lock, or none at all, while a queue is polled: one poll at a time.
+//! While a queue is polled, drivers hold its lock or use none, so a queue has one poll at a time.
 
 use sideway::ibverbs::completion::ExtendedCompletionQueue;
 

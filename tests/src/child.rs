@@ -16,11 +16,12 @@ pub const EXAMPLES_DIR: &str = "SIDEWAY_EXAMPLES_DIR";
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One of this project's examples. If the tests run on a device of the system, it lists no others, like a C program.
+/// One of this project's examples. If the tests run on a device of the system, the example lists only such devices,
+/// like a C program.
 ///
 /// # Panics
 ///
-/// The folder is not named, or it has no such program.
+/// The folder is unknown, or does not contain the program.
 #[track_caller]
 pub fn example(name: &str) -> Command {
     let folder = match env::var_os(EXAMPLES_DIR) {
@@ -37,8 +38,8 @@ pub fn example(name: &str) -> Command {
     command
 }
 
-/// The examples of this build, next to the tests. `cargo test` builds those with tests of their own only together with
-/// these; each test program updates them once.
+/// The examples of this build, next to the tests. Not every `cargo test` builds them, so each test program does so
+/// once.
 #[track_caller]
 fn beside_tests() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -101,18 +102,18 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// It ends before, or the deadline passes.
+    /// The program exits first, or the deadline passes.
     #[track_caller]
     pub fn wait_for_port(&mut self, port: u16) {
         let process = self.child.id();
         self.wait_until("listen", |_| is_listened_at(process, port));
     }
 
-    /// Waits until it does `what`, or has done it.
+    /// Waits until the program has done `what`.
     ///
     /// # Panics
     ///
-    /// It ends before, or the deadline passes.
+    /// The program exits first, or the deadline passes.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut is_done: impl FnMut(&Self) -> bool) {
         while !is_done(self) {
@@ -133,12 +134,12 @@ impl Program {
         self.wait_until("listen", |_| is_listened_at_by_cm(port));
     }
 
-    /// Its output so far.
+    /// The program's output so far.
     pub fn said(&self) -> String {
         fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Waits for its end; `None` if the deadline passed and it was killed.
+    /// Waits until the program exits; `None` if the deadline passed and the program was killed.
     pub fn wait(&mut self) -> Option<Ended> {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -152,7 +153,7 @@ impl Program {
         }
     }
 
-    /// Stops it with SIGSTOP.
+    /// Stops the program with SIGSTOP.
     ///
     /// # Panics
     ///
@@ -165,14 +166,14 @@ impl Program {
         assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0, "{} cannot be stopped", self.name);
     }
 
-    /// Kills it.
+    /// Kills the program.
     pub fn kill(&mut self) {
-        // Either fails only if it has ended already.
+        // Each call fails only if the program has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Terminates it with SIGTERM.
+    /// Terminates the program with SIGTERM.
     ///
     /// # Panics
     ///
@@ -249,7 +250,7 @@ fn is_listened_at_by_cm(port: u16) -> bool {
     if is_listened_at_by_soft_cm(port) {
         return true;
     }
-    // Without this program there is no kernel device either.
+    // If `rdma` is not installed, no kernel device is used.
     let Ok(output) = Command::new("rdma").args(["resource", "show", "cm_id"]).output() else { return false };
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     table.lines().any(|line| {
@@ -296,7 +297,7 @@ fn is_listened_at(process: u32, port: u16) -> bool {
 pub fn under_valgrind(marker: &str, filter: &[&str]) -> Command {
     let this = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let mut command = Command::new("valgrind");
-    // valgrind does not have the layout of the drivers' system calls, so initialised bytes are not checked here.
+    // valgrind does not support the drivers' system calls, so it cannot check for uninitialised bytes.
     command
         .args([
             "--error-exitcode=99",

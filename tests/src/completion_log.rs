@@ -1,4 +1,4 @@
-//! A log of each test's completions, to compare those of two devices.
+//! A log of each test's completions, to compare two devices.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,7 @@ use crate::process;
 /// The environment variable that names the log file; if it is not set, nothing is logged.
 pub const FILE: &str = "SIDEWAY_TEST_COMPLETIONS";
 
-/// Completions, and how often each came: the order of threads and queues varies.
+/// Completions with their counts. Their order is not logged, because it varies with threads and queues.
 pub type Completions = BTreeMap<String, usize>;
 
 /// The completions of each test, by its name.
@@ -43,7 +43,7 @@ pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
         ) {
             line += &format!(", {} bytes", completion.byte_len());
         }
-        // Only receives have flags, and only those of datagrams a header; soft-RoCE sets more.
+        // Only receives have defined flags, and only receives of datagrams a header flag. soft-RoCE sets further flags.
         if matches!(opcode, O::Receive | O::ReceiveWriteWithImmediate) {
             let flags = completion.wc_flags() & !WorkCompletionFlags::GlobalRoutingHeader;
             line += &format!(", {flags:?}");

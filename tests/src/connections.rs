@@ -31,7 +31,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 #[track_caller]
 pub fn address() -> IpAddr {
     let gid = device::gid(&device::open()).unwrap_or_else(|| panic!("the device has no IP address"));
-    // The GID of an iWARP device is no address.
+    // The GID of an iWARP device is not an IP address.
     let is_iwarp = gid.gid_type() != GidType::RoceV2 && !gid.gid().is_ipv4_mapped();
     if is_iwarp { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::from(gid.gid()).to_canonical() }
 }
@@ -43,7 +43,7 @@ pub fn address() -> IpAddr {
 /// It cannot be created.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
-    // From now on connections use the soft device, if the tests do.
+    // If the tests use the soft device, connections use it from now on.
     device::name();
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
@@ -189,7 +189,7 @@ pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
     (active, passive)
 }
 
-/// A side that sends and receives datagrams with a queue pair that was created through the identifier.
+/// A side that exchanges datagrams, with a queue pair created through the identifier.
 #[derive(Debug)]
 pub struct DatagramEnd {
     /// Its queue pair.

@@ -77,7 +77,7 @@ pub struct Datagrams<Q> {
 /// One side: a queue pair, its completion queue, its memory.
 #[derive(Debug)]
 pub struct End<Q> {
-    // Dropped in this order: the queue pair posts nothing more when the memory is freed.
+    // Fields are dropped in this order, so the queue pair is destroyed before its memory is freed.
     /// The queue pair.
     pub qp: Q,
     /// The destination of its completions.

@@ -51,7 +51,7 @@ pub fn open() -> Arc<DeviceContext> {
 ///
 /// # Panics
 ///
-/// The port has none though it needs one.
+/// The port needs a GID and has none.
 #[track_caller]
 pub fn gid(context: &DeviceContext) -> Option<GidEntry> {
     let port = context.query_port(PORT).unwrap_or_else(|error| panic!("{error}"));

@@ -1,6 +1,6 @@
 //! The form of the errors that programs print.
 
-/// Debug output, which no error has.
+/// Signs of debug output, which no error may contain.
 const DEBUG: [&str; 5] = ["panicked", "backtrace", "VerbError", "Some(", "Os {"];
 
 /// The text of the only error in a program's output, after `prefix`, such as `error: `.

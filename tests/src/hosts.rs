@@ -16,14 +16,14 @@ use crate::requirements::may_not_run;
 /// The number of the next pair of hosts, or interface.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Two hosts with a cable between them, until this is dropped.
+/// Two hosts with a cable between them. Both are removed when this is dropped.
 #[derive(Debug)]
 pub struct Hosts {
     names: [String; 2],
     cable: Option<Cable>,
 }
 
-/// The thread that delays and loses frames, and whether it ends.
+/// The thread that delays and drops frames, and its stop flag.
 #[derive(Debug)]
 struct Cable {
     thread: JoinHandle<()>,
@@ -40,8 +40,8 @@ impl Hosts {
         Self::made(|[a, b]| ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}")).then_some(None))
     }
 
-    /// Like [`new`](Self::new), with a cable that delays each frame, and loses this many of 1,000. It is a thread of this
-    /// process, because not every kernel has netem.
+    /// Like [`new`](Self::new), with a cable that delays each frame and drops `lost` of 1,000. A thread of this process
+    /// carries the frames, because not every kernel has netem.
     #[must_use]
     pub fn with_bad_cable(delay: Duration, lost: u64) -> Option<Self> {
         Self::made(|hosts| {
@@ -91,7 +91,8 @@ impl Hosts {
         command
     }
 
-    /// Plugs the cable of a host in, or pulls it out: its peer is then out of reach, and no host learns this.
+    /// Plugs the cable of a host in, or pulls it out. Without the cable, the hosts cannot reach each other, and neither
+    /// is notified.
     ///
     /// # Panics
     ///
@@ -149,7 +150,7 @@ fn carry(ends: &[File; 2], delay: Duration, lost: u64, has_ended: &AtomicBool) {
                 }
             }
             while queue.front().is_some_and(|(due, _)| *due <= Instant::now()) {
-                // The write fails while the cable is not plugged in.
+                // While the cable is unplugged, the write fails.
                 let _ = queue.pop_front().map(|(_, frame)| to.write_all(&frame));
             }
         }

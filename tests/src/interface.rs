@@ -1,5 +1,5 @@
-//! The network interface under a soft-RoCE device. Tests take it down and up only in the guest, not on machines with
-//! other work; the interface of soft devices, which all programs share, is never changed.
+//! The network interface of a soft-RoCE device. Tests take it down and up only in the guest, not on machines with other
+//! work. The interface of soft devices is never changed, because all programs share it.
 
 use std::env;
 use std::process::Command;
@@ -107,7 +107,7 @@ mod tests {
         softrnic::Builder::new().device(device::SOFT_DEVICE).register().unwrap();
         let list = sideway::ibverbs::device::DeviceList::new().unwrap();
         let context = list.find(device::SOFT_DEVICE).unwrap().open().unwrap();
-        // Its interface may be the machine's only one, so this runs nothing on it, whatever the result.
+        // The interface may be the machine's only one, so this test runs no command on it.
         std::mem::forget(Interface::of(&context));
     }
 }

@@ -16,7 +16,7 @@ use crate::{device, errors};
 /// The deadline of a program.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Text that no program prints on success.
+/// Texts that no program prints on success.
 const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
 
 /// A TCP and connection manager port that no other test uses, in this program or another, and that is free now. An
@@ -78,7 +78,7 @@ pub fn on_this_host(mut command: Command) -> Command {
 ///
 /// # Panics
 ///
-/// They have not.
+/// A message is missing, or a program failed.
 #[track_caller]
 pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, iterations: u32) {
     play_within(LIMIT, server, client, port, host, size, iterations);
@@ -121,7 +121,8 @@ pub fn play_within(
     }
 }
 
-/// Runs one of our ping-pongs with itself, posting and polling by verbs of every kind, and returns the number of runs.
+/// Runs one of our ping-pongs with itself, for each combination of posting and polling verbs; returns the number of
+/// runs.
 ///
 /// # Panics
 ///
@@ -143,7 +144,7 @@ pub fn play_in_every_kind(name: &str, size: u32, iterations: u32) -> usize {
     games
 }
 
-/// Starts one of our servers, and sends `bytes` to it in place of a client, which then stays or disconnects.
+/// Starts one of our servers and connects to it in place of a client; sends `bytes`, and then stays or disconnects.
 ///
 /// # Panics
 ///
@@ -156,7 +157,7 @@ pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> En
     let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
     stream.write_all(bytes).expect("the server reads");
     let stream = stays.then_some(stream);
-    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+    let ended = server.wait().unwrap_or_else(|| panic!("the server does not exit:\n{}", server.said()));
     drop(stream);
     ended
 }
@@ -177,7 +178,7 @@ pub fn kill_client(name: &str, options: &str) -> Ended {
     // In the middle of the run.
     thread::sleep(Duration::from_millis(300));
     client.kill();
-    server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
+    server.wait().unwrap_or_else(|| panic!("the server does not exit:\n{}", server.said()))
 }
 
 /// Waits until a server and a client have exchanged their queue pairs.
@@ -191,7 +192,7 @@ pub fn wait_for_game(server: &Program, client: &Program) {
     let has_peer = |program: &Program| program.said().contains("remote address");
     while !(has_peer(server) && has_peer(client)) {
         let said = || format!("{}\n{}", server.said(), client.said());
-        assert!(started.elapsed() < LIMIT, "they do not connect:\n{}", said());
+        assert!(started.elapsed() < LIMIT, "the programs do not connect:\n{}", said());
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -200,7 +201,7 @@ pub fn wait_for_game(server: &Program, client: &Program) {
 ///
 /// # Panics
 ///
-/// It has not.
+/// The program failed, or a line is missing.
 #[track_caller]
 pub fn succeeds(ended: &Ended, lines: &[&str]) {
     let Ended { status, output } = ended;
@@ -218,14 +219,14 @@ pub fn succeeds(ended: &Ended, lines: &[&str]) {
 /// It accepts them.
 #[track_caller]
 pub fn refuses(name: &str, arguments: &str) {
-    // Without the device and the port of `ours`: a repeated option would be refused too.
+    // Does not add the device and port of `ours`, because a repeated option would be rejected too.
     let mut command = example(name);
     command.args(arguments.split_whitespace());
     let Ended { status, output } = child::run(command, LIMIT);
     assert_eq!(status.code(), Some(2), "{name} {arguments}: {output}");
 }
 
-/// Asserts that a program fails with one sentence, which has `words`.
+/// Asserts that a program fails with one sentence that contains `words`.
 ///
 /// # Panics
 ///
@@ -250,7 +251,7 @@ mod tests {
     fn port_is_reserved_for_its_test() {
         let [one, other] = [port(), port()];
         assert_ne!(one, other);
-        // So another test program sees it, without a listener there.
+        // Another test program sees the reservation, although nothing listens on the port.
         let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{one}")).expect("it is short");
         assert!(UnixDatagram::bind_addr(&name).is_err());
     }

@@ -24,7 +24,7 @@ pub fn did_not_run(what: &str) {
     may_not_run(&format!("{what} ({REQUIRE_C_TESTS}=1 makes this a failure)"));
 }
 
-/// Reports that a test did not run, where it need not: the machine may forbid what it requires.
+/// Reports that an optional test did not run, because the machine does not permit it.
 pub fn may_not_run(what: &str) {
     let alone = env::var(crate::process::ALONE).ok();
     let name = alone.or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default();
@@ -72,8 +72,8 @@ impl CCompiler {
         found
     }
 
-    /// Compiles the C text `source` into `directory/lib{name}.so` and returns its path. `directory` is one of the
-    /// caller's, `env!("CARGO_TARGET_TMPDIR")` in an integration test; two tests use two names.
+    /// Compiles the C text `source` into `directory/lib{name}.so` and returns its path. `directory` belongs to the
+    /// caller: `env!("CARGO_TARGET_TMPDIR")` in an integration test. Each test uses its own `name`.
     ///
     /// # Errors
     ///
@@ -103,8 +103,7 @@ impl CCompiler {
     ///
     /// # Panics
     ///
-    /// The text does not compile or the object does not load. There is a compiler, so that is a mistake in the
-    /// test.
+    /// The text does not compile or the object does not load. A compiler exists, so this is a mistake in the test.
     #[track_caller]
     pub fn load(&self, directory: &Path, name: &str, source: &str, arguments: &[&str]) -> libloading::Library {
         let object = self.shared_object(directory, name, source, arguments).unwrap_or_else(|error| panic!("{error}"));

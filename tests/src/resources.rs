@@ -21,7 +21,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Those of this process, now.
+    /// The current counts of this process.
     ///
     /// # Panics
     ///
@@ -41,7 +41,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// It does not.
+    /// The counts stay different.
     #[track_caller]
     pub fn is_held_again(&self) {
         self.is_held_again_while(|| {});
@@ -51,7 +51,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// It does not.
+    /// The counts stay different.
     #[track_caller]
     pub fn is_held_again_while(&self, mut meanwhile: impl FnMut()) {
         let started = Instant::now();
@@ -84,7 +84,8 @@ fn objects() -> BTreeMap<&'static str, usize> {
     KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
 }
 
-/// The kernel names the thread that created an object, which may have ended. Its own objects have none.
+/// The kernel names the thread that created an object; that thread may have ended. The kernel's own objects have no
+/// thread.
 fn is_mine(line: &str) -> bool {
     let Some(thread) = line.split_whitespace().skip_while(|word| *word != "pid").nth(1) else { return false };
     let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
@@ -96,7 +97,7 @@ fn is_mine(line: &str) -> bool {
 ///
 /// # Panics
 ///
-/// None does in time.
+/// No identifier listens in time.
 #[track_caller]
 pub fn wait_for_listener(port: u16) {
     let started = Instant::now();

@@ -10,14 +10,14 @@ use crate::completion_log;
 
 /// How long a completion may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing must happen.
+/// How long the absence of completions is observed.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// The first result of `poll`.
 ///
 /// # Panics
 ///
-/// It finds nothing.
+/// `poll` finds nothing in time.
 #[track_caller]
 pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -34,7 +34,7 @@ pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 ///
-/// It finds something.
+/// `poll` finds something.
 #[track_caller]
 pub(crate) fn nothing<T: std::fmt::Debug>(name: &str, mut poll: impl FnMut() -> Option<T>) {
     let started = Instant::now();
@@ -56,7 +56,7 @@ pub(crate) fn take<T>(
     queue: &mut GenericCompletionQueue,
     read: impl FnOnce(GenericWorkCompletion<'_>) -> T,
 ) -> Option<T> {
-    // A poll of a basic queue takes a batch, and the rest would be lost here.
+    // A poll of a basic queue takes a whole batch, of which the rest would be lost here.
     if let GenericCompletionQueue::Basic(queue) = queue {
         queue.setup_poll_batch(1);
     }

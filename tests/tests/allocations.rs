@@ -23,12 +23,12 @@ thread_local! {
 struct Counting;
 
 fn count(pieces: i64) {
-    // The counter of a thread that ends may be gone.
+    // The counter of an exiting thread may already be destroyed.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
     let _ = HELD.try_with(|held| held.set(held.get() + pieces));
 }
 
-// SAFETY: all is the system's allocator's doing; the counter needs no memory of its own.
+// SAFETY: the system's allocator does all the work; the counter needs no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1);
@@ -106,7 +106,7 @@ fn round(qp: &mut GenericQueuePair, send_cq: &mut GenericCompletionQueue, recv_c
     }
 }
 
-/// Every request besides sends, writes, reads and atomics; extended queue pairs have a flush as well.
+/// Posts every request besides sends, writes, reads and atomics; on extended queue pairs, also a flush.
 fn further(qp: &mut GenericQueuePair) {
     let signaled = WorkRequestFlags::Signaled;
     let is_extended = matches!(qp.queues().0, GenericSendQueue::Extended(_));
@@ -138,7 +138,7 @@ fn datagrams(qp: &mut GenericQueuePair<Datagram>, ah: &AddressHandle) {
         guard.construct_wr(3, signaled).setup_send().setup_ud_addr_unchecked(ah, 1, 2).setup_no_data();
     }
     guard.post().unwrap();
-    // An aborted one.
+    // An aborted batch.
     qp.start_post_send().construct_wr(4, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_no_data();
 }
 
@@ -219,7 +219,7 @@ fn destroyed_objects_free_their_memory() {
         world.recording.fail("create_qp", 0, no).fail("create_qp_ex", 0, no);
         drop((builder_of_queues.build().unwrap_err(), builder_of_queues.build_ex().unwrap_err()));
         drop((builder.build().unwrap_err(), builder.build_ex().unwrap_err()));
-        // Refusals, with their guards.
+        // Refused requests, with their guards.
         let mut qp = world.qp_builder().setup_send_ops_flags(SendOperationFlags::Send).build_ex().unwrap();
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, WorkRequestFlags::empty()).setup_read(1, 2).setup_no_data();

@@ -23,7 +23,7 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// The task as the gate runs it.
+    /// The task with the gate's options.
     pub(crate) const CHECK: Self = Self { check: true };
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn main(task: &Bindings) -> Result<()> {
     packages::require("generating the bindings", &[packages::BINDINGS])?;
     let root = repo::root()?;
     let mut command = repo::cargo(&root);
-    // With the features of the whole workspace, so that the tests share the build.
+    // Builds with the features of the whole workspace, so that the tests share the build.
     command.args(["build", "--quiet", "--workspace", "--bin", PROGRAM]);
     repo::build(command)?;
     let mut command = Command::new(repo::target_folder(&root)?.join("debug").join(PROGRAM));

@@ -27,7 +27,7 @@ const STATIC: &str = "librdma_mummy.a";
 const SHARED: &str = "librdma_mummy.so.0";
 /// The name by which the linker finds it.
 const LINK: &str = "librdma_mummy.so";
-/// The folder beside it without a shared library.
+/// The folder that has the static library only.
 const STATIC_ALONE: &str = "static";
 /// The libraries that programs link besides the static one.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
@@ -43,10 +43,10 @@ pub(crate) struct Capi {
     without_softrnic: bool,
 }
 
-/// What was built.
+/// The built files.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
-    /// The folder of the whole.
+    /// The folder with all files.
     pub(crate) folder: PathBuf,
 }
 
@@ -74,7 +74,7 @@ impl Built {
         })
     }
 
-    /// Compiles such a program with the shared library, by its present path.
+    /// Compiles such a program with the shared library, and records the library's current path.
     pub(crate) fn compile_shared(&self, source: &Path, program: &Path) -> Result<()> {
         self.link(source, program, |command| {
             let folder = self.folder.join("lib");
@@ -114,7 +114,7 @@ pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
                 built.examples().join("loopback").display()
             );
         }
-        // The libraries themselves need no headers.
+        // The libraries need no headers.
         Err(error) => println!("without examples: {error}"),
     }
     Ok(ExitCode::SUCCESS)
@@ -177,7 +177,7 @@ fn link(root: &Path, library: &Path) -> Result<()> {
     point(&library.join(LINK), Path::new(SHARED))
 }
 
-/// Makes a link, replacing an old one.
+/// Creates a link, and replaces an old one.
 fn point(link: &Path, to: &Path) -> Result<()> {
     let fresh = link.with_extension("new");
     // A link from an earlier call.

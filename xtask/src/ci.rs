@@ -82,11 +82,11 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// Every byte is kept with a million seeds of trespass's simulator, a thousand killed peers of each of trespass and its RPC, a hundred killed copies (full run)
+    /// No byte is lost with a million seeds of trespass's simulator, a thousand killed peers of trespass and of its RPC, and a hundred killed copies (full run)
     Seeds,
-    /// What sideway refuses damages memory in rdma-core's drivers, and what it passes does not (full run)
+    /// Calls that sideway refuses damage memory in rdma-core's drivers, and calls that it passes do not (full run)
     Drivers,
-    /// Everything in programs builds for AArch64 (full run)
+    /// All libraries and programs build for AArch64 (full run)
     Aarch64,
     /// The public crates build with their oldest allowed dependencies (full run)
     Minimal,
@@ -113,7 +113,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whether it is in the full run only: it takes minutes, or its findings change rarely.
+    /// Whether the step is in the full run only, because it takes minutes or its findings rarely change.
     fn is_full(self) -> bool {
         use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Package, Sanitizers, Seeds};
         matches!(self, Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
@@ -137,7 +137,7 @@ impl Step {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The key of the step. Steps of a second have none, and some have a key for each package.
+    /// The key of the step. Steps that take a second have none, and some steps have a key for each package.
     fn key(self, record: &Record) -> Option<Key> {
         let public: Vec<&str> = published(record).iter().map(|package| package.name.as_str()).collect();
         let (packages, besides): (&[&str], &[&str]) = match self {
@@ -196,7 +196,7 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
         }
         done => {
             let finished = done?;
-            // A new key: the step may have installed packages whose versions are in it.
+            // Computes the key again, because the step may have installed packages whose versions are in the key.
             if finished.state == State::Passed
                 && let Some(key) = step.key(record)
             {
@@ -232,13 +232,13 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
                 if !packages.contains(&"--workspace") && !packages.contains(&"sideway") {
                     return Ok(());
                 }
-                // Without the vendors: other documentation must not link to their items.
+                // Leaves out the vendors, because other documentation must not link to their items.
                 cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
             });
         }
         Step::Plain => {
             plain::check()?;
-            // Only these packages: the rest of the workspace enables sideway's vendors.
+            // Checks only these packages, because the rest of the workspace enables sideway's vendors.
             cargo(&["check", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])?;
         }
         Step::Bindings => bindings::main(&Bindings::CHECK)?,
@@ -248,7 +248,8 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
         Step::Features => features::check(record)?,
         Step::Fuzz => {
             let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
-            // libFuzzer is C++ and is linked; a check needs neither a compiler for it nor the library.
+            // libFuzzer is written in C++ and linked to the targets; a check needs neither a C++ compiler nor the
+            // library.
             let by = [("RUSTFLAGS", "--cfg fuzzing"), ("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a")];
             cargo(&[&words[..], &["--", "-D", "warnings"]].concat(), &by)?;
         }

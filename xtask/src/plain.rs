@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::repo;
 
-/// The packages that promise it.
+/// The packages that must build with rustc alone.
 const PROMISED: [&str; 2] = ["rdma-mummy-sys", "sideway"];
 /// Build dependencies that call a C compiler, another build system, libclang or pkg-config.
 const TOOLS: [&str; 7] = ["cc", "cmake", "bindgen", "pkg-config", "clang-sys", "autotools", "vcpkg"];

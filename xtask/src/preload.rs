@@ -23,7 +23,7 @@ const SOURCES: &str = "softrnic/preload";
 #[derive(Args, Debug)]
 pub(crate) struct Preload;
 
-/// What was built.
+/// The built files.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     /// The command.
@@ -52,7 +52,7 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     let libraries = folder.join("lib");
     fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
 
-    // The pair first, because both builds put their libraries in the same place.
+    // Builds the pair first, because both builds put their libraries in the same folder.
     cargo(root, beside, &["--lib", "--features", "softrnic-preload/pair"])?;
     link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
     cargo(root, beside, &["--lib", "--bins", "--examples"])?;

@@ -1,4 +1,4 @@
-//! The record of what has passed, by the content of its input files.
+//! The record of passed steps and tests, by the content of their input files.
 //!
 //! A key is a hash of these files, of xtask, of the root's manifests and lock file, of the compiler and of the system.
 //! The record is in the user's cache folder, so a fresh clone finds it; a checkout without git records nothing.
@@ -17,12 +17,12 @@ use crate::test::Results;
 /// The inputs of every key.
 const COMMON: &[&str] = &["Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", ".cargo", "xtask"];
 
-/// The record of what has passed.
+/// The record of passed steps and tests.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// The folder of the record; without one nothing is recorded.
     folder: Option<PathBuf>,
-    /// Run everything, whatever has passed.
+    /// Whether to run everything, even if it has passed before.
     again: bool,
     root: PathBuf,
     /// The hash of each file of the checkout.
@@ -83,14 +83,14 @@ impl Record {
         Some(Results { passed: next(), skipped: next(), for_device: next(), ..Results::default() })
     }
 
-    /// Records that this passed, unless the checkout has changed since. Without a writable folder nothing is recorded.
+    /// Records a pass, unless the checkout has changed since. Without a writable folder, nothing is recorded.
     pub(crate) fn keep(&self, key: &Key, results: &Results) {
         let (Some(folder), Some(name)) = (&self.folder, &key.0) else { return };
         if files(&self.root).is_ok_and(|files| files == self.files) {
             let Results { passed, skipped, for_device, .. } = results;
             let text = format!("{passed} {skipped} {for_device}\n");
             if let Err(error) = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), text)) {
-                eprintln!("cannot record in {} what passed: {error}", folder.display());
+                eprintln!("cannot write to the record in {}: {error}", folder.display());
             }
         }
     }
@@ -154,7 +154,7 @@ fn git(root: &Path, words: &[&str], input: &str) -> Result<String> {
     let input = input.to_owned();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().context("cannot wait for git")?;
-    // git reads only the input that it needs: its status decides.
+    // git may not read all input, so only its exit status counts.
     writer.join().ok();
     ensure!(output.status.success(), "`git {}` ended with {}", words.join(" "), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -86,7 +86,7 @@ pub(crate) fn set_by_cargo_run(name: &str) -> bool {
 pub(crate) fn metadata(root: &Path, dependencies: bool) -> Result<Value> {
     let mut command = cargo(root);
     command.args(["metadata", "--format-version=1"]);
-    // For one platform: the graph of all would download dependencies of other systems.
+    // Resolves one platform, because the graph of all platforms would download dependencies of other systems.
     command.args(if dependencies {
         ["--filter-platform", "x86_64-unknown-linux-gnu"].as_slice()
     } else {
@@ -111,9 +111,9 @@ pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    /// Its manifest does not forbid publishing it.
+    /// Whether the manifest allows publishing.
     pub(crate) is_published: bool,
-    /// `cargo test` at the root takes it.
+    /// Whether `cargo test` at the root includes the package.
     pub(crate) is_default: bool,
     /// Its `rust-version`.
     pub(crate) rust_version: Option<String>,
@@ -121,9 +121,9 @@ pub(crate) struct Package {
     pub(crate) features: Vec<String>,
     /// The workspace packages that it depends on, and whether only for tests.
     pub(crate) dependencies: Vec<(String, bool)>,
-    /// The targets of which `cargo test` builds programs, by kind and name.
+    /// The targets that `cargo test` builds as programs, by kind and name.
     pub(crate) tests: Vec<(String, String)>,
-    /// Its documentation is tested.
+    /// Whether its documentation is tested.
     pub(crate) has_documents: bool,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
         Ok(Package {
             name: text(&package["name"]),
             folder: manifest.parent().context("a manifest has no parent folder")?.to_path_buf(),
-            // Null without a restriction, an empty list for `false`.
+            // The value is null without a restriction, and an empty list for `false`.
             is_published: package["publish"].is_null(),
             is_default: default.contains(&package["id"]),
             rust_version: package["rust_version"].as_str().map(str::to_owned),

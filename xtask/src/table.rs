@@ -14,14 +14,14 @@ use crate::test::{End, Results};
 /// The outcome of a step or ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It passed now, or partly now and partly before.
+    /// Passed now, or partly now and partly before.
     #[default]
     Passed,
-    /// All of it passed before with the same files.
+    /// All parts passed before with the same files.
     Recorded,
     /// A test failed, or a required part could not run.
     Failed(String),
-    /// It did not run, for this reason.
+    /// Did not run, for this reason.
     DidNotRun(String),
 }
 
@@ -51,7 +51,7 @@ impl Finished {
         }
     }
 
-    /// Adds a part of the same ring.
+    /// Adds another part of the same ring.
     pub(crate) fn merge(&mut self, part: Self) {
         self.results.add(&part.results);
         match part.state {
@@ -61,14 +61,14 @@ impl Finished {
         }
     }
 
-    /// It failed; the first fault is shown.
+    /// Marks the ring as failed; only the first reason is shown.
     pub(crate) fn fail(&mut self, fault: String) {
         if !matches!(self.state, State::Failed(_)) {
             self.state = State::Failed(fault);
         }
     }
 
-    /// A ring without tests has failed; one whose tests all passed before is recorded.
+    /// Concludes the ring: without tests it has failed; if all its tests passed before, it is recorded.
     pub(crate) fn or_nothing_ran(mut self) -> Self {
         let Results { passed, failed, recorded, .. } = self.results;
         if self.state == State::Passed && passed + failed == 0 {
@@ -89,9 +89,9 @@ pub(crate) struct Row {
     pub(crate) note: Option<String>,
     /// The build time.
     pub(crate) build: Duration,
-    /// The remaining time.
+    /// The time besides the build.
     pub(crate) run: Duration,
-    /// It runs the device tests, which the other rings leave out.
+    /// Whether the ring runs the device tests, which the other rings leave out.
     pub(crate) runs_device_tests: bool,
 }
 
@@ -124,7 +124,7 @@ impl Row {
     }
 }
 
-/// Prints the failures, the table and, as the last line, the sums of what ran now. Writes the table to
+/// Prints the failures, the table and, as the last line, the sums of the tests that ran now. Writes the table to
 /// `target/ci/table.txt`.
 ///
 /// Tests that the other rings leave to a device ring do not count as skipped if it ran them.

@@ -38,7 +38,7 @@ pub(crate) fn require(root: &Path, name: &str) -> Result<()> {
 
 /// The nightly toolchain of all steps and rings that need one: `api` reads its rustdoc JSON, whose format changes.
 const NIGHTLY: &str = "nightly-2026-05-20";
-/// The date of its last commit, which identifies it under another name.
+/// The date of the toolchain's last commit, which identifies it under another name.
 const NIGHTLY_COMMIT: &str = "commit-date: 2026-05-19";
 
 /// The name of the nightly toolchain that all steps and rings share, with these components of rustup.
@@ -100,7 +100,7 @@ fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
     }
     let status = match Command::new("rustup").args(words).status() {
         Ok(status) => status,
-        // A toolchain of the distribution.
+        // The distribution's toolchain has no rustup.
         Err(error) if error.kind() == ErrorKind::NotFound => return missing(),
         Err(error) => return Err(error).context("cannot run rustup"),
     };

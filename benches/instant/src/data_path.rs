@@ -1,4 +1,4 @@
-//! Queues that complete at once.
+//! Queues whose requests complete when they are posted.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -8,7 +8,7 @@ use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::*;
 use sideway_zero_cost::device;
 
-/// A completion queue: a ring of the numbers of completed requests.
+/// A completion queue: a ring with the IDs of completed requests.
 #[repr(C)]
 struct Queue {
     c: ibv_cq,
@@ -30,7 +30,8 @@ pub(crate) fn table() -> IbverbsTable {
 
 unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     let Some(open) = device::table().ibv_open_device else { return ptr::null_mut() };
-    // SAFETY: the caller's contract. That device creates the context inside a `verbs_context`, which nothing else has yet.
+    // SAFETY: the caller's contract. The device of `zero_cost` creates the context inside a `verbs_context`, to which
+    // nothing else has a pointer yet.
     unsafe {
         let context = open(device);
         let verbs = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
@@ -58,7 +59,7 @@ unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: every queue has this type, and nothing uses it afterwards, by contract.
+    // SAFETY: every queue has this type, and by contract nothing uses the queue afterwards.
     drop(unsafe { Box::from_raw(cq.cast::<Queue>()) });
     0
 }

@@ -1,8 +1,8 @@
-//! A device that completes each request when it is posted, as a `libibverbs.so.1`: preloaded into two programs, it
-//! leaves their own cost alone.
+//! A device that completes each request when it is posted, as a `libibverbs.so.1`. With this library preloaded, only
+//! the program's own cost remains to compare.
 //!
-//! The control path is that of the device of `zero_cost`. There is no data path: messages do not arrive, so that only
-//! writes, reads and atomics can be measured. Each program has a device of its own, of the basic interface.
+//! The control path is that of the device of `zero_cost`. Messages are not delivered, so only writes, reads and atomics
+//! can be measured. Each program has its own device, with the basic interface only.
 
 mod data_path;
 

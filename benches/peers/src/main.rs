@@ -1,5 +1,5 @@
-//! The table of zero_cost with columns for sideway 0.4 and rust-ibverbs from crates.io: `cargo run --release` in this
-//! folder.
+//! Prints the table of zero_cost with columns for sideway 0.4 and rust-ibverbs from crates.io. Run `cargo run
+//! --release` in this folder.
 //!
 //! Each loop runs in its own process, which loads the empty device as its `libibverbs.so.1`.
 

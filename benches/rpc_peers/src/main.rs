@@ -1,6 +1,8 @@
-//! Calls of trespass-rpc and of other libraries, in turn: no arguments, an attachment of N bytes, 13 bytes back.
+//! Calls with trespass-rpc and with other libraries, in turn. A call has no arguments and an attachment of N bytes; the
+//! reply has 13 bytes.
 //!
-//! Each run is a server and a client, one process each, on one thread each (coro_rpc: two threads each). CPU time is that of both.
+//! Each run has a server process and a client process with one thread each (coro_rpc: two threads each). The CPU time
+//! is the sum of both processes.
 
 mod measure;
 mod messages;
@@ -19,7 +21,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use measure::{Job, Row};
 
-/// Compares calls of libraries, in turn.
+/// Compares calls with several libraries, in turn
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Bytes of the attachment
@@ -28,10 +30,10 @@ struct Arguments {
     /// Callers
     #[arg(long, default_value_t = 16)]
     callers: usize,
-    /// Rounds, of which the medians are printed
+    /// Rounds; the results are their medians
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds of each run, whole ones
+    /// Duration of each run in whole seconds
     #[arg(long, default_value_t = 1)]
     seconds: u32,
     /// Run only programs whose name contains this text
@@ -49,23 +51,23 @@ struct Arguments {
     /// The script that runs a C program on softrnic (`cargo xtask preload`)
     #[arg(long, default_value = "target/preload/softrnic-run")]
     softrnic_run: PathBuf,
-    /// Be the server of a program
+    /// Run as the server of a program
     #[arg(long, hide = true)]
     server: Option<String>,
-    /// Be the client of a program
+    /// Run as the client of a program
     #[arg(long, hide = true, requires = "address")]
     client: Option<String>,
     #[arg(long, hide = true)]
     address: Option<String>,
 }
 
-/// What runs: its name, and the connections of its clients.
+/// The programs: name and number of connections.
 const PROGRAMS: [(&str, &str); 14] = [
     ("trespass-rpc tcp", "one"),
     ("tonic tcp", "one"),
     ("tarpc tcp", "one"),
     ("coro_rpc tcp", "one"),
-    ("coro_rpc tcp pool", "one a caller"),
+    ("coro_rpc tcp pool", "one per caller"),
     ("messages tcp", "one"),
     ("trespass-rpc softrnic", "one"),
     ("trespass-rpc softrnic polling", "one"),
@@ -74,7 +76,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("stride read bw softrnic", "one"),
     ("tonic on trespass softrnic", "one"),
     ("tarpc on trespass softrnic", "one"),
-    ("coro_rpc softrnic", "one a caller"),
+    ("coro_rpc softrnic", "one per caller"),
 ];
 
 fn main() -> Result<()> {
@@ -145,7 +147,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A server and a client. `None` if the program is not there.
+/// Runs a server and a client. `None` if the program does not exist.
 fn run(arguments: &Arguments, name: &str) -> Result<Option<Row>> {
     let before = cpu()?;
     let Some((mut server, row)) = start(arguments, name)? else { return Ok(None) };
@@ -180,7 +182,7 @@ fn start(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
     Ok(Some((server, row)))
 }
 
-/// Reads of stride-perf, as many in flight as there are callers: their rate.
+/// The rate of stride-perf's reads, with one in flight per caller.
 fn stride(arguments: &Arguments) -> Result<Option<Started>> {
     let Some(program) = &arguments.stride else { return Ok(None) };
     let port = "19128";
@@ -189,7 +191,7 @@ fn stride(arguments: &Arguments) -> Result<Option<Started>> {
     let mut client = Command::new(program);
     client.args(["read", "bw", "-p", port, "--csv", "/dev/stdout", "-D", &format!("{}s", arguments.seconds)]);
     client.args(["-s", &arguments.size.to_string(), "-t", &arguments.callers.to_string(), "127.0.0.1"]);
-    // The tenth column of the last line: messages a second.
+    // The tenth column of the last line has the messages per second.
     let rate = |text: String| -> Result<f64> {
         let column = text.lines().last().and_then(|line| line.split(',').nth(9));
         Ok(column.with_context(|| format!("no rate in {text}"))?.parse()?)
@@ -197,7 +199,7 @@ fn stride(arguments: &Arguments) -> Result<Option<Started>> {
     Ok(Some((server, output(client).and_then(rate).map(|rate| Row { rate, ..Row::default() }))))
 }
 
-/// coro_rpc's own benchmark: its rate, and its quantiles.
+/// The rate and the quantiles of coro_rpc's own benchmark.
 fn coro(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
     let is_rdma = name.ends_with("softrnic");
     let Some(program) = (if is_rdma { &arguments.coro_ibv } else { &arguments.coro_tcp }) else { return Ok(None) };
@@ -209,14 +211,14 @@ fn coro(arguments: &Arguments, name: &str) -> Result<Option<Started>> {
         } else {
             Command::new(program)
         };
-        // Log level 5, or the log drowns it; two send buffers, as in its published table.
+        // Log level 5, because lower levels fill the output; two send buffers, as in the published table.
         command.args(["-o", "5", "-j", "2"]).args(rest);
         command
     };
     let port = "19127";
     let server = command(&["-p", port]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     std::thread::sleep(Duration::from_millis(500));
-    // One connection for all callers: the client that shares it. Over RDMA, and with `pool`, one a caller.
+    // Over TCP without `pool`, all callers share one connection; otherwise each caller has its own.
     let shares = if is_rdma || name.ends_with("pool") { "0" } else { "1" };
     let (url, size) = (format!("127.0.0.1:{port}"), arguments.size.to_string());
     let (callers, seconds) = (arguments.callers.to_string(), arguments.seconds.to_string());
@@ -236,7 +238,7 @@ fn coro_row(text: &str, seconds: u32) -> Result<Row> {
     Ok(Row { rate: number("avg qps: ")?, p50: quantile("0.500000")?, p99: quantile("0.990000")?, ..Row::default() })
 }
 
-/// What a client prints, in a minute.
+/// Returns a client's output, with a time limit of one minute.
 fn output(mut command: Command) -> Result<String> {
     let mut client = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut out = client.stdout.take().context("no output")?;
@@ -250,7 +252,7 @@ fn output(mut command: Command) -> Result<String> {
     client.wait()?;
     match text {
         Ok(text) => Ok(text?),
-        Err(_) => bail!("the client does not end"),
+        Err(_) => bail!("the client does not exit"),
     }
 }
 
@@ -261,7 +263,7 @@ fn cpu() -> Result<f64> {
     Ok(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-/// Megabytes of memory that a process has had at most.
+/// The largest memory use of a process, in megabytes.
 fn peak(process: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

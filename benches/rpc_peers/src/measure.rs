@@ -1,4 +1,4 @@
-//! The loop that all clients have: a call after the other, for each caller.
+//! The loop of all clients: each caller makes one call after the other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// What a client does.
+/// The parameters of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     pub size: usize,
@@ -14,27 +14,27 @@ pub struct Job {
     pub time: Duration,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row {
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
     /// Microseconds.
     pub p50: f64,
     pub p99: f64,
-    /// Microseconds of CPU time a call, of both sides.
+    /// Microseconds of CPU time per call, of both processes.
     pub cpu: f64,
-    /// Megabytes of the server's memory at most.
+    /// The server's largest memory use, in megabytes.
     pub memory: f64,
 }
 
 impl Row {
-    /// The rate and the quantiles of calls, by their nanoseconds.
+    /// The rate and the quantiles, from the nanoseconds of each call.
     pub fn of(mut latencies: Vec<u32>, elapsed: Duration) -> Result<Self> {
         latencies.sort_unstable();
         let quantile = |part: f64| {
             let at = (part * latencies.len() as f64) as usize;
-            latencies.get(at).map(|nanos| f64::from(*nanos) / 1e3).context("no call has ended")
+            latencies.get(at).map(|nanos| f64::from(*nanos) / 1e3).context("no call has completed")
         };
         let rate = latencies.len() as f64 / elapsed.as_secs_f64();
         Ok(Self { rate, p50: quantile(0.5)?, p99: quantile(0.99)?, ..Self::default() })
@@ -72,13 +72,13 @@ impl FromStr for Row {
     }
 }
 
-/// Runs the callers. `make` returns what a caller does for a call.
+/// Runs the callers. `make` returns the function that makes a call.
 pub async fn closed_loop<C, F>(job: &Job, make: impl Fn() -> C) -> Result<Row>
 where
     C: FnMut() -> F + Send + 'static,
     F: Future<Output = Result<()>> + Send,
 {
-    // Warmed up: pools and tables have their size.
+    // Warms up, so that pools and tables have their final size.
     callers(job, Duration::from_millis(200), &make).await?;
     let begun = Instant::now();
     let latencies = callers(job, job.time, &make).await?;

@@ -1,4 +1,4 @@
-//! Messages of trespass without RPC, by one thread a side: N bytes, and 13 bytes back.
+//! Messages with trespass, without RPC: requests of N bytes and replies of 13 bytes, with one thread on each side.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ impl Echo for Bench {
 pub fn options(name: &str) -> Result<Options> {
     let mut options = Options::default();
     options.worker.transport = if name.contains("tcp") { Transport::Tcp } else { Transport::Rdma };
-    // What is registered at most; attachments beside it.
+    // The limit of registered memory, without attachments.
     options.worker.memory = 16 << 20;
     if name.contains("polling") {
         options.spin = Duration::from_millis(50);

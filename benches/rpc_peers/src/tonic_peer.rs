@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use crate::measure::{Job, Row, closed_loop};
 
-/// Bytes that HTTP/2 may send ahead, and bytes of its frames.
+/// The HTTP/2 window and the frame size, in bytes.
 const WINDOW: u32 = 16 << 20;
 const FRAME: u32 = 256 << 10;
 
@@ -104,7 +104,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// Messages as they are.
+/// A codec that passes messages unchanged.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 

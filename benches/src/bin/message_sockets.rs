@@ -29,7 +29,7 @@ struct Arguments {
     peer: Option<Vec<String>>,
 }
 
-/// A carrier and what is measured on it.
+/// A carrier, the quantity measured on it, and its unit.
 const ROWS: [(&str, &str, &str); 10] = [
     ("softrnic", "stream", "Gb/s, 1 MiB writes"),
     ("trespass-tcp", "stream", "Gb/s, 1 MiB writes"),
@@ -138,7 +138,7 @@ fn peer(carrier: &str, what: &str, address: &str) -> Result<()> {
     let client = Client::new(carrier)?;
     if let Some(count) = what.strip_prefix("idle-") {
         let mut held: Vec<_> = (0..count.parse()?).map(|_| client.connect(address)).collect::<Result<_>>()?;
-        // The server has measured when it writes.
+        // The server writes when it has finished the measurement.
         return held.iter_mut().try_for_each(|stream| Ok(stream.read_exact(&mut [0])?));
     }
     let mut stream = client.connect(address)?;

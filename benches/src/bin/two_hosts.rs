@@ -1,7 +1,7 @@
 //! Compares softrnic's iWARP device with plain TCP, between two network namespaces and within this host.
 //!
 //! Each round runs every row once, TCP before `softiw0`, so that other work of the machine affects both. The output is
-//! the median of the rounds. It runs `iperf3`, and the programs of this build: `stride-perf` and `cmtime`.
+//! the median of the rounds. The measured programs are `iperf3`, and `stride-perf` and `cmtime` of this build.
 
 use std::env;
 use std::fs;
@@ -184,7 +184,7 @@ impl Place {
                 let words: Vec<&str> = line.split_whitespace().collect();
                 let at = words.iter().position(|word| *word == "Kbits/sec").context("no rate of iperf3")?;
                 let gbps = words[at - 1].parse::<f64>()? * 1e-6;
-                // Small messages are counted.
+                // For small messages, the result is their number.
                 Ok(if client.contains("-l 64 ") { gbps * 1e3 / (64.0 * 8.0) } else { gbps })
             }
             Way::Stride(words, column, factor) => {
@@ -252,7 +252,7 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        bail!("the server does not end")
+        bail!("the server does not exit")
     }
 }
 

@@ -24,11 +24,11 @@ const FRAMES: u32 = 4096;
 const RING: u32 = 2048;
 const BATCH: usize = 64;
 const LEN: usize = 60;
-/// How long a loop that receives sleeps if there is nothing.
+/// How long a receiving loop sleeps if no packet is available.
 const IDLE: Duration = Duration::from_millis(100);
 const HEADER: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
 
-/// What one run does.
+/// The parameters of a run.
 struct Job {
     task: String,
     interface: String,
@@ -40,7 +40,7 @@ struct Job {
 /// An implementation: runs a job, and returns the packets and the nanoseconds of CPU time.
 type Run = fn(&Job) -> Result<(u64, u64)>;
 
-/// C is none of them: it is a program of its own.
+/// The implementations in this program. The loops in C are a separate program.
 const RUNS: &[(&str, Run)] = &[
     ("xsk", ours::run),
     ("xdp 0.8.0", xdp::run),
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
             Job { task: task.clone(), interface: interface.clone(), map: map.parse()?, seconds: seconds.parse()? };
         let (packets, cpu) = run(&job)?;
         println!("{packets} {cpu}");
-        // afxdp frees its socket twice when it is dropped; so nothing is.
+        // afxdp frees its socket twice when it is dropped, so this program drops nothing.
         std::process::exit(0);
     }
     let number = |at: usize, default: &str| arguments.get(at).map_or(default, String::as_str).to_owned();
@@ -86,7 +86,7 @@ fn compare(folder: &Path, seconds: f64, rounds: usize) -> Result<()> {
         let mut results: Vec<Vec<(f64, f64)>> = vec![Vec::new(); names.len()];
         for round in 0..rounds {
             for at in 0..names.len() {
-                // Each round starts with another one.
+                // Each round starts with a different implementation.
                 let at = (at + round) % names.len();
                 let (packets, cpu) = one(names[at], &c, task, seconds, None)?;
                 results[at].push((packets as f64 / seconds, cpu as f64 / packets.max(1) as f64));
@@ -110,8 +110,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Instructions per packet outside the kernel: callgrind's totals of a short and a long run differ by those of the loop. The loops are
-/// slow under it, so most batches are full.
+/// Instructions per packet outside the kernel: the difference between callgrind's totals of a long and a short run. The
+/// loops are slow under callgrind, so most batches are full.
 fn instructions(name: &str, c: &Path, task: &str, folder: &Path) -> Result<f64> {
     let file = folder.join("callgrind.out");
     let count = |seconds: f64| -> Result<(f64, f64)> {
@@ -125,7 +125,7 @@ fn instructions(name: &str, c: &Path, task: &str, folder: &Path) -> Result<f64> 
     Ok((many.1 - few.1) / (many.0 - few.0))
 }
 
-/// A namespace for this process.
+/// Creates a network namespace for this process.
 fn leave_network() -> Result<()> {
     // SAFETY: the call takes no pointers, and this process has one thread.
     ensure!(unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0, "no network namespace; run as root");
@@ -133,7 +133,8 @@ fn leave_network() -> Result<()> {
     Ok(())
 }
 
-/// A veth pair, v0 and v1. Each run has a new one: a closed socket keeps its queue a little longer, and some crates do not try again.
+/// A veth pair, v0 and v1. Each run uses a new pair, because a closed socket occupies its queue a little longer, and
+/// some crates do not retry.
 fn make_link() -> Result<()> {
     let queues = "numrxqueues 1 numtxqueues 1";
     ip(&format!("link add v0 {queues} type veth peer name v1 {queues}"))?;
@@ -146,7 +147,7 @@ fn ip(command: &str) -> Result<()> {
     Ok(())
 }
 
-/// One run on v1, under callgrind if there is a file for its counts. If it receives, xsk sends on v0 meanwhile.
+/// One run on v1, under callgrind if there is a file for its counts. If the run receives, xsk sends on v0 meanwhile.
 fn one(name: &str, c: &Path, task: &str, seconds: f64, counts: Option<&Path>) -> Result<(u64, u64)> {
     make_link()?;
     let receives = task != "txpush";
@@ -177,7 +178,7 @@ fn one(name: &str, c: &Path, task: &str, seconds: f64, counts: Option<&Path>) ->
         sender.kill()?;
         sender.wait()?;
     }
-    // SAFETY: the descriptor is this function's own.
+    // SAFETY: this function owns the descriptor.
     unsafe { libc::close(map) };
     drop(attached);
     ip("link del v0")?;
@@ -190,7 +191,7 @@ fn one(name: &str, c: &Path, task: &str, seconds: f64, counts: Option<&Path>) ->
     }
 }
 
-/// When a loop ends, and its CPU time.
+/// The end time of a loop, and its CPU time.
 struct Clock {
     end: Instant,
     cpu: u64,
@@ -214,7 +215,7 @@ impl Clock {
 }
 
 fn cpu_time() -> u64 {
-    // SAFETY: zeroes are a time, and the pointer leads to it.
+    // SAFETY: zeros are a valid time, and the pointer refers to it.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);

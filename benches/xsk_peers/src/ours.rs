@@ -74,7 +74,7 @@ fn map(job: &Job) -> SocketMap {
     unsafe { OwnedFd::from_raw_fd(job.map) }.into()
 }
 
-/// Puts any socket into the map.
+/// Adds any socket to the map.
 pub fn insert(job: &Job, socket: &impl AsFd) -> Result<()> {
     Ok(map(job).insert_at(0, socket.as_fd())?)
 }

@@ -75,7 +75,7 @@ pub fn run(job: &Job) -> Result<(u64, u64)> {
                 // SAFETY: the UMEM outlives the socket, and has all its packets.
                 let sent = send(unsafe { tx.send(&mut slab, true) })?;
                 if sent == 0 {
-                    // The crate wakes the kernel for new packets only, which handles 32 a call.
+                    // The crate wakes the kernel only for new packets, and the kernel handles 32 packets per call.
                     socket.poll_write(now)?;
                 }
                 packets += sent;

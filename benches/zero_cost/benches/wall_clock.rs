@@ -1,5 +1,5 @@
-//! The loops of zero_cost measured by time: `cargo bench -p sideway-zero-cost`. The results are published and never fail a run:
-//! a real device spends most of the time on work that this one does not do.
+//! The loops of zero_cost measured by time: `cargo bench -p sideway-zero-cost`. The results are published and never
+//! fail a run: on a real device, most of the time is spent on work that this device does not do.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

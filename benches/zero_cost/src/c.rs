@@ -22,7 +22,7 @@ const SOURCES: [(&str, &str); 3] = [
     ("reading.c", include_str!("../c/reading.c")),
 ];
 
-/// The layout is that of `struct work` in loops.h.
+/// Has the layout of `struct work` in loops.h.
 #[repr(C)]
 struct Work {
     qp: *mut ibv_qp,
@@ -115,7 +115,7 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
         Task::Prepared1 => "prepared_1",
         Task::Prepared32 => "prepared_32",
         Task::Moved32 => "moved_32",
-        // C does not copy data that the driver copies.
+        // The C loop does not copy data that the driver copies.
         Task::Inline | Task::InlineCopy => "inline",
         Task::Refill => "refill",
         Task::Standard => "standard",

@@ -66,7 +66,7 @@ fn profile(
     folder: &Path,
     libraries: Option<&Path>,
 ) -> Result<Profile> {
-    // Several run at the same time.
+    // Several processes run at the same time, so the name contains a number.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let file = folder.join(format!("callgrind.out.{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("valgrind");

@@ -9,14 +9,14 @@ pub fn of(column: Column, interface: Interface, task: Task) -> Option<f64> {
     use Interface::Extended;
     Some(match (column, interface, task) {
         (Column::C | Column::CKept, _, _) => return None,
-        // A safe setter checks that the request exists, or that it has a remote address, and the post that the queue
-        // prepared the list: seven instructions for a list of one.
+        // A safe setter checks that the request exists and, if needed, has a remote address; the post checks that this
+        // queue prepared the list. For a list of one, these checks take seven instructions.
         (Column::Sideway, _, Task::Prepared1 | Task::Moved32) => 1.06,
         (Column::Sideway, _, Task::Prepared32) => 1.01,
         // The field values wait on the stack until the status of the last field is checked.
         (Column::Sideway | Column::Hoisted, Extended, Task::Fields) => 1.03,
         (Column::Sideway | Column::Hoisted, _, _) => 1.0,
-        // Mostly the device's cost, which reads a list of requests instead of arguments.
+        // Mostly the cost of the device, which reads a list of requests instead of arguments.
         (Column::BasicInPlace, _, Task::Inline) => 1.50,
         (Column::BasicInPlace, _, Task::InlineCopy) => 1.61,
         (Column::BasicInPlace, _, _) if task.requests() > 1 => 1.19,

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match carry_out(Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
-            // A failure to print it has no remedy.
+            // If printing fails, no way to report remains.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -59,7 +59,7 @@ fn carry_out(arguments: Arguments) -> Result<ExitCode> {
     let mut out = io::stdout();
     if let Some(Command::Run { column, interface, task, objects, rounds }) = arguments.command {
         let sum = column.run(&objects, interface, task, rounds)?;
-        // Of fixed length, so that printing costs the same for every value.
+        // The number has a fixed length, so that printing costs the same for every value.
         writeln!(out, "{sum:016x} {:016x}", device::take_checksum())?;
         return Ok(ExitCode::SUCCESS);
     }

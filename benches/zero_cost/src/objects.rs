@@ -58,7 +58,7 @@ fn qp_builder(context: &Arc<DeviceContext>, cq: &impl CompletionQueue) -> Result
     Ok(builder)
 }
 
-/// Gives the queue the completions that the first round polls.
+/// Adds the completions that the first round polls to the queue.
 fn make_ready(cq: &impl CompletionQueue, task: Task) {
     let completions = match task {
         Task::Empty => 0,

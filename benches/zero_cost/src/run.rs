@@ -41,7 +41,7 @@ pub fn all(program: &Path, folder: &Path, further: &[Further<'_>]) -> Result<Vec
         .flat_map(|&interface| Task::value_variants().iter().map(move |&task| (interface, task)))
         .filter(|&(interface, task)| Column::C.has(interface, task))
         .collect();
-    // One per processor at a time: the measure is instructions, not time.
+    // Runs one process per processor at a time: the result is instructions, not time.
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Row)>> {
         let mut rows = Vec::new();
@@ -111,7 +111,7 @@ fn arguments(column: Column, interface: Interface, task: Task, folder: &Path) ->
     ]
 }
 
-/// Checks that all columns post the same fields to the device, and read the same from it.
+/// Checks that all columns post the same fields to the device and read the same fields from it.
 ///
 /// # Errors
 ///
@@ -126,8 +126,8 @@ pub fn check_fields(objects: &Path) -> Result<()> {
             for &column in Column::value_variants().iter().filter(|column| column.has(interface, task)) {
                 let other_sum = column.run(objects, interface, task, ROUNDS)?;
                 let at = format!("{column:?}, {interface:?}, {}", task.label());
-                ensure!(other_sum == sum, "{at}: the loop read other fields than that in C");
-                ensure!(device::take_checksum() == checksum, "{at}: the loop posted other fields than that in C");
+                ensure!(other_sum == sum, "{at}: the loop read other fields than the loop in C");
+                ensure!(device::take_checksum() == checksum, "{at}: the loop posted other fields than the loop in C");
             }
         }
     }

@@ -128,14 +128,14 @@ fn add_standard_fields(sum: &mut u64, wc: &impl WorkCompletion) {
 
 /// Passes up to `most` completions of one poll to a block.
 macro_rules! each {
-    // By a method of the queue, from the trait of all kinds.
+    // Uses a method from the trait that all queues implement.
     (by_queue, $cq:ident, $most:expr, |$wc:ident| $body:block) => {
         PollCompletions::poll_each($cq, $most, |$wc| {
             $body
             Ok::<_, Error>(())
         })?
     };
-    // By one call for each completion.
+    // Calls the block once for each completion.
     (by_steps, $cq:ident, $most:expr, |$wc:ident| $body:block) => {{
         let mut taken = 0;
         match $cq.start_poll() {
@@ -154,7 +154,7 @@ macro_rules! each {
     }};
 }
 
-/// Passes `count` completions to a block, in as many polls as required; no more will come.
+/// Passes `count` completions to a block, in as many polls as required. The queue receives no more than `count`.
 macro_rules! all {
     (by_queue, $cq:ident, $count:ident, |$wc:ident| $body:block) => {
         while $count > 0 {

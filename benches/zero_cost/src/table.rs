@@ -52,7 +52,7 @@ pub fn print(rows: &[Row]) -> String {
 /// The instructions of a process start vary by about ten per thousand rounds.
 const NOISE: f64 = 0.0005;
 
-/// The loops above their limits, in words; empty if there are none.
+/// The loops above their limits, as text; empty if there are none.
 pub fn faults(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {

@@ -26,7 +26,7 @@ pub enum Task {
     /// Post 32 writes that were built before the loop, and poll their completions
     #[value(name = "prepared32")]
     Prepared32,
-    /// Set the remote address of each of them before the post
+    /// Post 32 writes that were built before the loop, with a new remote address for each
     #[value(name = "moved32")]
     Moved32,
     /// Post a send with inline data that outlives the batch, and poll its completion
@@ -53,7 +53,7 @@ impl Task {
         }
     }
 
-    /// Whether it posts sends.
+    /// Whether the task posts sends.
     pub fn posts_sends(self) -> bool {
         self.polls_by_steps()
             || self.is_prepared()
@@ -65,7 +65,7 @@ impl Task {
         matches!(self, Self::Steps1 | Self::Steps32)
     }
 
-    /// Whether it posts a list that was built before the loop, which only the basic interface has.
+    /// Whether the task posts a list that was built before the loop; only the basic interface supports this.
     pub fn is_prepared(self) -> bool {
         matches!(self, Self::Prepared1 | Self::Prepared32 | Self::Moved32)
     }
@@ -106,7 +106,7 @@ pub struct Values {
     pub addr: u64,
     /// The address of the peer's memory.
     pub remote_addr: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
     /// The local key.
     pub lkey: u32,

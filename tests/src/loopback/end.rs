@@ -14,7 +14,7 @@ use crate::waiting;
 /// One side: a queue pair, its completion queue, its memory.
 #[derive(Debug)]
 pub struct End<Q> {
-    // Dropped in this order: the queue pair posts nothing more when the memory is freed.
+    // Fields are dropped in this order, so the queue pair is destroyed before its memory is freed.
     /// The queue pair.
     pub qp: Q,
     /// The destination of its completions.
@@ -187,8 +187,8 @@ pub trait Give: SetScatterGatherEntry + Sized {
     /// One range.
     fn give(self, range: Range) {
         let Range(entry) = range;
-        // SAFETY: the range is registered memory without references: it is only copied from and to. If it is freed too
-        // early, its registration ends first, and the device completes the request with an error.
+        // SAFETY: the range is registered memory without references: it is only copied from and to. If the memory is
+        // freed too early, its registration ends first, and the device completes the request with an error.
         unsafe { self.setup_sge(entry.lkey(), entry.addr(), entry.length()) }
     }
 

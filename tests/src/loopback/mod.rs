@@ -32,9 +32,9 @@ pub const PSN: [u32; 2] = [0x123456, 0xfffffe];
 /// Two connected sides.
 #[derive(Debug)]
 pub struct Loopback<Q> {
-    /// The one that mostly sends.
+    /// The side that mostly sends.
     pub near: End<Q>,
-    /// The one that mostly receives.
+    /// The side that mostly receives.
     pub far: End<Q>,
     /// The domain of both.
     pub pd: Arc<ProtectionDomain>,

@@ -75,7 +75,7 @@ struct Waiting {
     events: VecDeque<Raised>,
 }
 
-/// A context was opened; returns its descriptor.
+/// Handles a new context; returns its descriptor.
 pub(super) fn opened(inner: &mut Inner, context: usize) -> c_int {
     if inner.script.without.contains("async_fd") {
         return -1;
@@ -85,7 +85,7 @@ pub(super) fn opened(inner: &mut Inner, context: usize) -> c_int {
     fd
 }
 
-/// A context was closed.
+/// Handles a closed context.
 pub(super) fn closed(inner: &mut Inner, context: usize) {
     if let Some(waiting) = inner.async_events.contexts.remove(&context) {
         // SAFETY: the descriptor is the context's own.
@@ -102,7 +102,8 @@ pub(super) fn raise(inner: &mut Inner, context: usize, event: Raised) {
     unsafe { semaphore::put(waiting.fd, 1) };
 }
 
-/// An object is destroyed: its queued events are dropped, and those that were read are waited for, as the library does.
+/// Handles the destruction of an object as the library does: drops its queued events, and waits for the acknowledgement
+/// of those that were read.
 pub(super) fn destroyed(state: &State, object: usize) {
     let mut inner = state.lock();
     for waiting in inner.async_events.contexts.values_mut() {
@@ -134,20 +135,20 @@ pub(super) unsafe extern "C" fn get_async_event(
             return failure.minus();
         }
         drop(inner);
-        // Without the lock: a descriptor in blocking mode waits here.
+        // This read holds no lock, because a descriptor in blocking mode waits here.
         if !semaphore::take((*context).async_fd) {
             return -1;
         }
         let mut inner: MutexGuard<'_, Inner> = state.lock();
         let waiting = inner.async_events.contexts.get_mut(&context.addr());
         let Some(raised) = waiting.and_then(|waiting| waiting.events.pop_front()) else {
-            // The object has been destroyed between the token and the lock.
+            // The object was destroyed after the token was read and before the lock was taken.
             set_errno(libc::EAGAIN);
             return -1;
         };
         (*event).event_type = ffi::ibv_event_type(raised.event_type);
         inner.tag("get_async_event: type", &raw mut (*event).event_type);
-        // Like the library: events of unknown types have no object.
+        // As in the library, events of unknown types have no object.
         let known = (*event).event_type.0 == raised.event_type;
         match raised.element {
             Element::Object(object) => {
@@ -166,7 +167,7 @@ pub(super) unsafe extern "C" fn get_async_event(
     0
 }
 
-/// Called only for events of objects: others are acknowledged without a provider.
+/// Called only for events of objects; other events are acknowledged without a provider.
 pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event) {
     // SAFETY: every object begins with its context, and objects are never freed.
     unsafe {
@@ -176,7 +177,7 @@ pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event
         let mut inner = state.note("ack_async_event", &arguments);
         match inner.async_events.taken.get_mut(&object.addr()) {
             Some(taken) if *taken > 0 => *taken -= 1,
-            _ => inner.violation("an asynchronous event was acknowledged that was not read"),
+            _ => inner.violation("an asynchronous event that was not read was acknowledged"),
         }
         drop(inner);
         state.acknowledged.notify_all();

@@ -84,11 +84,11 @@ pub(super) unsafe extern "C" fn free_user_buf(buf: *mut ibv_buf) {
 /// The buffer is one of this provider's.
 unsafe fn free(verb: &'static str, buf: *mut ibv_buf) {
     let context = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&buf.addr());
-    let Some(context) = context else { panic!("a buffer was freed that does not exist") };
+    let Some(context) = context else { panic!("a buffer that does not exist was freed") };
     let context = ptr::with_exposed_provenance_mut(context);
     // SAFETY: the context is one of this provider's.
     let mut inner = unsafe { state_of(context) }.note(verb, &[("object", buf.addr() as u64)]);
     if inner.destroy(Kind::Buffer, buf.addr()).is_err() {
-        inner.violation("a buffer was freed that a region uses");
+        inner.violation("a buffer that a region uses was freed");
     }
 }

@@ -5,7 +5,7 @@ use libc::c_int;
 /// One call of a C function.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its name, without `ibv_`; names of the connection manager are complete.
+    /// Its name: without `ibv_`, but complete for the connection manager.
     pub verb: &'static str,
     /// Its arguments, if they matter; pointers as addresses.
     pub arguments: Vec<(&'static str, u64)>,
@@ -26,7 +26,7 @@ impl Call {
     }
 }
 
-/// A send request as the device got it, or a receive (whose opcode is `None`).
+/// A send request as the device received it, or a receive (with opcode `None`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     /// Its number.
@@ -103,7 +103,7 @@ pub struct Completion {
     pub pkey_index: u16,
 }
 
-/// What can be created and must be destroyed.
+/// The kinds of objects that must be destroyed after creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The array of `ibv_get_device_list`.

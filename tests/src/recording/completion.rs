@@ -65,7 +65,7 @@ pub(super) unsafe fn set_up(
     inner.made(Kind::CompletionQueue, cq, &parents);
     let mut queue = Queue { channel: channel.addr(), ..Queue::default() };
     queue.completions.reserve(ROOM);
-    // Events find the queue by its number.
+    // Events identify the queue by its number.
     inner.queues.insert(cq.expose_provenance(), queue);
 }
 

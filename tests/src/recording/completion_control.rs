@@ -31,8 +31,7 @@ pub(super) unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqe: c_int) -> c
             inner.failed(libc::EINVAL);
             return libc::EINVAL;
         }
-        // Drivers round up.
-        // Atomic, as another thread may read it.
+        // Drivers round up. The store is atomic, because another thread may read the field.
         AtomicI32::from_ptr(&raw mut (*cq).cqe).store((cqe as u32).next_power_of_two() as c_int, Ordering::Relaxed);
     }
     0

@@ -23,7 +23,7 @@ pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool
     table.modify_qp_rate_limit = has("modify_qp_rate_limit").then_some(modify_qp_rate_limit);
 }
 
-/// The kernel accepts only datagram queue pairs and multicast addresses, and has no second membership in a group.
+/// As in the kernel, only datagram queue pairs can join, only multicast groups, and each group once.
 pub(super) unsafe extern "C" fn attach_mcast(qp: *mut ffi::ibv_qp, gid: *const ffi::ibv_gid, lid: u16) -> c_int {
     // SAFETY: objects are never freed, and the GID can be read.
     unsafe {

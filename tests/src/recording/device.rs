@@ -23,7 +23,7 @@ thread_local! {
     static LISTED: RefCell<Vec<&'static Device>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Which device logged that a list was created.
+/// The device that logged the creation of each list.
 static LISTS: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
 /// The placeholder for the descriptor of a closed context.
 const CLOSED: c_int = c_int::MIN;
@@ -47,13 +47,13 @@ pub(super) fn plug_in() -> &'static Device {
     device
 }
 
-/// The calling thread lists the device as well.
+/// Makes the calling thread list the device as well.
 pub(super) fn plug_in_too(device: &'static Device) {
     pull_out(device);
     LISTED.with_borrow_mut(|listed| listed.push(device));
 }
 
-/// The thread no longer lists the device.
+/// Removes the device from the thread's list.
 pub(super) fn pull_out(device: &'static Device) {
     LISTED.with_borrow_mut(|listed| listed.retain(|other| !ptr::eq(*other, device)));
 }
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device
     let owner = LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr());
     if let Some(owner) = owner {
         let mut inner = owner.state.note("free_device_list", &[]);
-        // A missing one has been logged.
+        // A missing list has been logged.
         let _ = inner.destroy(Kind::DeviceList, list.addr());
     }
 }
@@ -187,7 +187,7 @@ pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> 
     match inner.destroy(Kind::Context, context.addr()) {
         Ok(()) => {
             async_events::closed(&mut inner, context.addr());
-            // SAFETY: contexts are never freed, and this one is the caller's alone now.
+            // SAFETY: contexts are never freed, and only the caller has this one now.
             unsafe { (*context).cmd_fd = CLOSED };
             0
         }

@@ -171,7 +171,7 @@ pub(super) unsafe extern "C" fn alloc_dmah(
         if let Some(failure) = failure {
             return failure.null();
         }
-        // It starts with its context, and the rest belongs to the library.
+        // A DMA handle starts with its context; the rest belongs to the library.
         let dmah = forever::<[*mut ffi::ibv_context; 4]>();
         (*dmah)[0] = context;
         let dmah = dmah.cast::<ibv_dmah>();

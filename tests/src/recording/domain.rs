@@ -13,7 +13,7 @@ use super::state::Inner;
 /// The bytes that a completion queue in a parent domain takes from the allocator.
 const SIZE: usize = 4096;
 const ALIGNMENT: usize = 256;
-/// In place of a vendor's resource type.
+/// A stand-in for a vendor's resource type.
 const RESOURCE_TYPE: u64 = 0x7_0000_0001;
 
 type Alloc = unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
@@ -117,7 +117,7 @@ pub(super) unsafe fn take_memory(allocator: Allocator, cq: usize, context: *mut 
 ///
 /// # Safety
 ///
-/// It came from this allocator, whose domain is live.
+/// The memory came from this allocator, whose domain is live.
 pub(super) unsafe fn give_back(allocator: Allocator, memory: usize) {
     let memory = std::ptr::with_exposed_provenance_mut(memory);
     // SAFETY: guaranteed by the caller.

@@ -1,5 +1,5 @@
-//! Drivers of rdma-core, as far as their faults would crash a program: the recording device behaves like one of them,
-//! and logs a violation if that one would access memory out of bounds.
+//! Faults of rdma-core's drivers that would crash a program. The recording device behaves like one of these drivers,
+//! and logs a violation when the driver would access memory out of bounds.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rdma_mummy_sys as ffi;
 use super::completion;
 use crate::requirements::c_compiler;
 
-/// What a driver does without a check.
+/// An action that a driver performs without a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Extended: copies inline data of any length.
@@ -60,7 +60,8 @@ impl Driver {
 
 pub(super) type PollCq = unsafe extern "C" fn(*mut ffi::ibv_cq, c_int, *mut ffi::ibv_wc) -> c_int;
 
-/// A function that polls, in a file with the driver's name; `None`, with a message, without a C compiler.
+/// Returns a polling function from a file with the driver's name. Without a C compiler, prints a message and returns
+/// `None`.
 pub(super) fn poll_cq_of(driver: Driver, directory: &Path) -> Option<PollCq> {
     const SOURCE: &str = "int (*recording_poll)(void *, int, void *);\n\
                           int poll_cq(void *cq, int n, void *wc) { return recording_poll(cq, n, wc); }\n";

@@ -1,6 +1,6 @@
 //! libefa, for devices of the system: scalable reliable datagrams.
 //!
-//! `without` takes `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `rnr_retry`, `wc_read_sgid`.
+//! `without` accepts `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `rnr_retry` and `wc_read_sgid`.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -115,7 +115,7 @@ unsafe extern "C" fn create_qp_ex(
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ffi::ibv_qp_ex, ah: *mut ffi::ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     let arguments = [("ah", ah.addr() as u64), ("qpn", remote_qpn.into()), ("qkey", remote_qkey.into())];
-    // SAFETY: put only into queue pairs of this library; the handle is alive.
+    // SAFETY: only queue pairs of this library have this function; the handle is alive.
     unsafe { vendor::address(qp.cast(), ah, "wr_set_ud_addr", &arguments) }
 }
 
@@ -166,7 +166,7 @@ fn counterpart<T, U>(object: *mut T) -> *mut U {
     parts.get(&object.addr()).map_or(ptr::null_mut(), |&other| ptr::with_exposed_provenance_mut(other))
 }
 
-/// The GID ends with the number of the request; an odd one has none.
+/// The GID ends with the request's number. A request with an odd number has no GID.
 unsafe extern "C" fn wc_read_sgid(part: *mut efadv_cq, gid: *mut ffi::ibv_gid) -> c_int {
     let cq: *mut ffi::ibv_cq_ex = counterpart(part);
     // SAFETY: objects are never freed, and the GID can be written.

@@ -173,7 +173,7 @@ unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
 }
 
 unsafe extern "C" fn read_tm_info(cq: *mut ffi::ibv_cq_ex, info: *mut ffi::ibv_wc_tm_info) {
-    // SAFETY: put only into queues of this provider, and `info` can be written.
+    // SAFETY: only queues of this provider have this function, and `info` can be written.
     unsafe {
         let wc = current(cq, "read_tm_info");
         info.write(ffi::ibv_wc_tm_info { tag: wc.tm_tag, priv_: wc.tm_private });
@@ -184,7 +184,7 @@ macro_rules! readers {
     ($($name:ident -> $Type:ty = $value:expr;)+) => { $(
         unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $Type {
             let read: fn(Completion) -> $Type = $value;
-            // SAFETY: put only into queues of this provider.
+            // SAFETY: only queues of this provider have these functions.
             read(unsafe { current(cq, stringify!($name)) })
         }
     )+ };

@@ -97,8 +97,8 @@ functions! {
     }
 }
 
-/// Sets the requested later operations. If they were not requested, other memory of the library is in their
-/// places, as in a library without space for them: a reader finds no valid function.
+/// Sets the operations of later releases, if requested. If not, their fields contain other memory, as in a library
+/// without these fields, so a reader finds no valid function.
 ///
 /// # Safety
 ///
@@ -142,7 +142,7 @@ unsafe fn with_pair(qp: *mut ffi::ibv_qp_ex, verb: &'static str, step: impl FnOn
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: put only into queue pairs of this provider.
+    // SAFETY: only queue pairs of this provider have this function.
     unsafe {
         with_pair(qp, "wr_start", |pair| {
             pair.error = 0;
@@ -154,7 +154,7 @@ unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: put only into queue pairs of this provider.
+    // SAFETY: only queue pairs of this provider have this function.
     unsafe {
         with_pair(qp, "wr_abort", |pair| match pair.batch.take() {
             Some(mut batch) => {
@@ -249,7 +249,7 @@ unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcod
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: as for each function below: put only into queue pairs of this provider.
+    // SAFETY: as for each function below: only queue pairs of this provider have this function.
     unsafe { begin(qp, "wr_send", opcode::IBV_WR_SEND, Posted::default()) }
 }
 
@@ -363,7 +363,7 @@ unsafe fn address(qp: *mut ffi::ibv_qp_ex, verb: &'static str, of: ffi::ibv_qp_t
                 return Some("queue pairs of this type have no such address");
             }
             if !std::mem::take(&mut pair.without_address) {
-                return Some("there is no request to give an address to");
+                return Some("no request is open for the address");
             }
             if let Some(request) = pair.batch.as_mut().and_then(|batch| batch.last_mut()) {
                 fill(request);
@@ -407,7 +407,7 @@ unsafe fn give(
     unsafe {
         with_pair(qp, verb, |pair| {
             if !std::mem::take(&mut pair.without_data) {
-                return Some("there is no request to give data to");
+                return Some("no request is open for the data");
             }
             if !fits(&pair.cap) {
                 if verb.starts_with("wr_set_inline") && pair.copies_any_length {

@@ -1,4 +1,4 @@
-//! errno, and the ways of C to report it.
+//! errno, and how C functions report it.
 
 use libc::c_int;
 

@@ -1,5 +1,5 @@
-//! Flow rules and the actions that they name. A rule is parsed like in libibverbs: from one specification to the next
-//! by their sizes.
+//! Flow rules and the actions that they name. A rule is parsed as in libibverbs: the size of each specification leads
+//! to the next.
 
 use std::slice;
 

@@ -16,7 +16,7 @@ use super::objects::forever;
 thread_local! {
     /// Calls without an object, which belong to no device: name, first argument and second argument.
     static LOOSE: RefCell<Vec<(&'static str, usize, usize)>> = const { RefCell::new(Vec::new()) };
-    /// The results of the next such calls.
+    /// The results of the next calls without an object.
     static ANSWERS: RefCell<BTreeMap<&'static str, c_int>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -25,7 +25,7 @@ pub fn loose_calls() -> Vec<(&'static str, usize, usize)> {
     LOOSE.take()
 }
 
-/// Sets the result of calls of `verb`, which has no object, in this thread from now on.
+/// Sets the result of `verb`, which has no object, for later calls in this thread.
 pub fn answer(verb: &'static str, value: c_int) {
     ANSWERS.with_borrow_mut(|answers| answers.insert(verb, value));
 }
@@ -76,7 +76,7 @@ unsafe extern "C" fn dofork_range(base: *mut c_void, size: usize) -> c_int {
     loose("dofork_range", base.addr(), size)
 }
 
-/// A second object for an existing one, for any handle.
+/// Creates a second object for an existing one, for any handle.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ unsafe fn unimport(context: *mut ffi::ibv_context, verb: &'static str, object: u
     // SAFETY: guaranteed by the caller.
     let mut inner = unsafe { state_of(context) }.note(verb, &[("object", object as u64)]);
     if inner.destroy(Kind::Import, object).is_err() {
-        inner.violation("an import was released that is in use or does not exist");
+        inner.violation("an import that is in use or does not exist was released");
     }
 }
 

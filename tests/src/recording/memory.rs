@@ -34,7 +34,7 @@ pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool
     table.reg_dm_mr = has("reg_dm_mr").then_some(device_memory::reg_dm_mr);
 }
 
-/// A new region, or null if the script demands it.
+/// Creates a region; null if the script makes the call fail.
 ///
 /// # Safety
 ///
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C" fn rereg_mr(
             }
             if flags & 2 != 0 {
                 (*mr).pd = pd;
-                inner.destroy(Kind::MemoryRegion, mr.addr()).expect("it exists, and no window is bound to it");
+                inner.destroy(Kind::MemoryRegion, mr.addr()).expect("the region exists, and no window is bound to it");
                 inner.made(Kind::MemoryRegion, mr, &[pd.addr()]);
             }
             (*mr).rkey = ffi::ibv_inc_rkey((*mr).rkey);

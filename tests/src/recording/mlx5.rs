@@ -1,7 +1,7 @@
 //! libmlx5, for devices of the system: dynamic connections and the clock.
 //!
-//! `without` takes the names of its functions, `mlx5dv_is_supported` (the device is another vendor's), `atomics`, and
-//! `dci_streams` (not reported).
+//! `without` accepts the names of libmlx5's functions, `mlx5dv_is_supported` (the device is another vendor's),
+//! `atomics`, and `dci_streams` (not reported).
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -89,7 +89,7 @@ unsafe extern "C" fn get_clock_info(context: *mut ffi::ibv_context, info: *mut m
         if let Some(failure) = failure {
             return failure.code();
         }
-        // Two nanoseconds a cycle; cycle 1000 was at 5000000.
+        // Each cycle takes two nanoseconds; cycle 1000 was at 5000000.
         *info = mlx5dv_clock_info {
             nsec: 5_000_000,
             last_cycles: 1000,
@@ -136,7 +136,7 @@ unsafe extern "C" fn create_qp(
         let qp = forever::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*ptr::from_ref(attr).cast());
         if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCT {
-            // The device assigns it when it becomes ready.
+            // The device assigns the number when the queue pair becomes ready.
             (*qp).qp_base.qp_num = 0;
         }
         if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCI {
@@ -171,7 +171,7 @@ unsafe extern "C" fn wr_set_dc_addr(
     remote_dc_key: u64,
 ) {
     let arguments = [("ah", ah.addr() as u64), ("dctn", remote_dctn.into()), ("dc_key", remote_dc_key)];
-    // SAFETY: put only into parts of this library; the handle is alive.
+    // SAFETY: only parts of this library have this function; the handle is alive.
     unsafe { vendor::address(counterpart(part), ah, "wr_set_dc_addr", &arguments) }
 }
 

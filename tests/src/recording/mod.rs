@@ -1,5 +1,5 @@
-//! A device that only records: an in-process provider without hardware, which logs every call, follows a script,
-//! and detects what would crash a driver.
+//! A device that only records: an in-process provider without hardware, which logs every call, follows a script, and
+//! detects actions that would crash a driver.
 //!
 //! [`Recording::new`] creates a device for the calling thread, and only that thread lists it: parallel tests
 //! do not see each other. The library of the system is never called.
@@ -97,7 +97,7 @@ impl Recording {
             // SAFETY: the table has the calls without an object, which the recording device performs as the manual
             // pages document; no device of the system is ever listed.
             if let Err(_loaded) = unsafe { Ibverbs::from_table(import::system_table()) }.install() {
-                // Other code has loaded a library: its devices are in the lists as well.
+                // If other code has loaded a library, the lists contain that library's devices too.
             }
             // SAFETY: the functions do what the manual pages of their names document.
             let registered = unsafe { register(Provider::new("recording", table())) };
@@ -131,7 +131,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// That fails.
+    /// The device cannot be opened.
     #[track_caller]
     pub fn open(&self) -> Arc<DeviceContext> {
         let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));
@@ -139,31 +139,31 @@ impl Recording {
         device.open().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The `passing + 1`th call of `verb` from now on fails.
+    /// Makes the `passing + 1`th call of `verb` from now on fail.
     pub fn fail(&self, verb: &'static str, passing: u32, failure: Failure) -> &Self {
         self.device.state.lock().script.fail(verb, passing, failure);
         self
     }
 
-    /// Every call of `verb` from now on fails.
+    /// Makes every call of `verb` from now on fail.
     pub fn fail_always(&self, verb: &'static str, failure: Failure) -> &Self {
         self.device.state.lock().script.fail_always(verb, failure);
         self
     }
 
-    /// The calls of `verb` no longer fail.
+    /// Lets calls of `verb` succeed again.
     pub fn succeed(&self, verb: &'static str) -> &Self {
         self.device.state.lock().script.succeed(verb);
         self
     }
 
-    /// The `passing + 1`th call that can fail, of any verb, fails.
+    /// Makes the `passing + 1`th call that can fail, of any verb, fail.
     pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
         self.device.state.lock().script.fail_any(passing, failure);
         self
     }
 
-    /// The `passing + 1`th output of a call from now on has this value in every byte: see [`outputs`](Self::outputs).
+    /// Fills the `passing + 1`th output of a call from now on with this byte; see [`outputs`](Self::outputs).
     pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
         self.device.state.lock().spoil.set(passing, byte);
         self
@@ -175,13 +175,13 @@ impl Recording {
         self.device.state.lock().spoil.take()
     }
 
-    /// The next `rereg_mr` returns this code, with errno set.
+    /// Makes the next `rereg_mr` return this code, with errno set.
     pub fn fail_rereg(&self, code: libc::c_int, errno: libc::c_int) -> &Self {
         self.device.state.lock().script.rereg = Some((code, errno));
         self
     }
 
-    /// The next list of requests is refused.
+    /// Makes the device refuse the next list of requests.
     pub fn refuse_requests(&self, bad: Bad, failure: Failure) -> &Self {
         self.device.state.lock().script.refusal = Some((bad, failure));
         self
@@ -242,7 +242,7 @@ impl Recording {
         self
     }
 
-    /// Another thread, until it ends, lists the device as well.
+    /// Makes another thread list the device as well, until that thread ends.
     pub fn plug_in_here(&self) -> &Self {
         device::plug_in_too(self.device);
         self
@@ -263,7 +263,8 @@ impl Recording {
         std::mem::take(&mut self.device.state.lock().posted)
     }
 
-    /// The structs of variable length that C got since the last query: `struct ibv_flow_attr` with its specifications.
+    /// The structs of variable length that C has received since the last query: `struct ibv_flow_attr` with its
+    /// specifications.
     pub fn bytes(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.device.state.lock().bytes)
     }

@@ -14,8 +14,8 @@ use super::failure::set_errno;
 use super::semaphore;
 use super::state::Channel;
 
-/// A C struct of integers and nullable pointers, all zero, for the rest of the process. It is C's memory, so leak
-/// checks of Rust's memory ignore it.
+/// A C struct of integers and nullable pointers, all zero, for the rest of the process. The memory comes from C's
+/// allocator, so leak checks of Rust's memory ignore it.
 pub(super) fn forever<T>() -> *mut T {
     // SAFETY: malloc returns memory that is aligned for every C struct.
     let object = unsafe { libc::calloc(1, size_of::<T>()) };
@@ -124,14 +124,14 @@ pub(super) unsafe extern "C" fn get_cq_event(
             return 0;
         }
         drop(inner);
-        // Without the lock: a descriptor in blocking mode waits here.
+        // This read holds no lock, because a descriptor in blocking mode waits here.
         if !semaphore::take((*channel).fd) {
             return -1;
         }
         let mut inner = state.lock();
         let event = inner.channels.get_mut(&channel.addr()).and_then(|channel| channel.events.pop_front());
         let Some(queue) = event else {
-            // The queue has been destroyed between the token and the lock.
+            // The queue was destroyed after the token was read and before the lock was taken.
             set_errno(libc::EAGAIN);
             return -1;
         };
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C" fn ack_cq_events(cq: *mut ffi::ibv_cq, count: c_uin
     let mut inner = state.note("ack_cq_events", &[("cq", cq.addr() as u64), ("count", count.into())]);
     match inner.queues.get_mut(&cq.addr()) {
         Some(queue) if queue.unacknowledged >= count => queue.unacknowledged -= count,
-        _ => inner.violation("an event was acknowledged that was not read"),
+        _ => inner.violation("an event that was not read was acknowledged"),
     }
     drop(inner);
     state.acknowledged.notify_all();
@@ -174,7 +174,7 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
                 semaphore::take(channel.fd);
             }
         }
-        // Like the library: until every event that was read is acknowledged.
+        // As in the library, waits until every event that was read is acknowledged.
         let pending = |inner: &mut super::state::Inner| {
             inner.queues.get(&cq.addr()).is_some_and(|queue| queue.unacknowledged > 0)
         };

@@ -45,7 +45,7 @@ pub(super) unsafe extern "C" fn post_send(
                 inner.failed(failure.errno());
                 return failure.code();
             }
-            // One without a failing request still posts the first.
+            // Without a failing request, the first one is still posted.
             if index > 0 && matches!(refusal, Some((Bad::Null | Bad::Foreign, _))) {
                 break;
             }
@@ -138,7 +138,7 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
         if qp_type == ffi::ibv_qp_type::IBV_QPT_RAW_PACKET
             && (length == 0 || wr.send_flags & flag::IBV_SEND_INLINE.0 != 0)
         {
-            // Like the mlx4 driver, with or without an entry: the hardware address of the peer.
+            // Like the mlx4 driver, writes the hardware address of the peer, with or without an entry.
             std::hint::black_box(((*wr.sg_list).addr as *const [u8; 6]).read_volatile());
         }
         if quiet {
@@ -158,7 +158,7 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
     }
 }
 
-/// A bind, in the form of the log.
+/// Converts a bind to the form of the log.
 pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_info) -> Bind {
     Bind {
         mw: mw.addr() as u64,

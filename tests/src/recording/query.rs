@@ -158,13 +158,13 @@ pub(super) unsafe extern "C" fn query_gid_table(
         if max_entries > 0 {
             inner.output("query_gid_table", entries);
         }
-        // A driver that reports more entries than it got space for is faulty.
+        // A driver that reports more entries than fit is faulty.
         let count = inner.facts.gids.len() as isize;
         inner.number("query_gid_table: count", count)
     }
 }
 
-/// The function of the library, which only fills in the first fields.
+/// The library function, which only fills in the first fields.
 pub(super) unsafe extern "C" fn query_port_basic(
     context: *mut ffi::ibv_context,
     port_num: u8,

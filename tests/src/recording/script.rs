@@ -17,7 +17,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// As the manual page documents: the errno value, or null or `-1` with errno set.
+    /// A failure as the manual page documents it: the errno value, or null or `-1` with errno set.
     pub const fn documented(errno: c_int) -> Self {
         Self { errno, how: How::Documented }
     }
@@ -108,7 +108,7 @@ pub(crate) struct Script {
     pub(super) driver: Option<Driver>,
     /// The poll function of devices opened from now on.
     pub(super) poll_cq: Option<PollCq>,
-    /// What the next `rereg_mr` returns, with its errno.
+    /// The return value and errno of the next `rereg_mr`.
     pub(super) rereg: Option<(c_int, c_int)>,
     /// The fault of the next list of requests.
     pub(super) refusal: Option<(Bad, Failure)>,
@@ -181,7 +181,7 @@ pub struct Facts {
     pub query_state: Option<u32>,
     /// The type of the queue pair that `ibv_query_qp` returns.
     pub query_type: Option<u32>,
-    /// What `ibv_create_srq` grants of the requested receives and entries.
+    /// The numbers of receives and entries that `ibv_create_srq` grants.
     pub srq: Option<(u32, u32)>,
     /// `ibv_query_rt_values_ex`: the mask that is returned.
     pub values_mask: u32,

@@ -2,10 +2,10 @@
 
 use libc::c_int;
 
-/// A new one, without tokens.
+/// Creates a descriptor without tokens.
 pub(super) fn new() -> c_int {
-    // Miri has no semaphore mode, so `take` returns the tokens that it took too many; Miri supports only the initial
-    // blocking mode.
+    // Miri has no semaphore mode, so `take` puts back the surplus tokens. Miri also cannot change the blocking mode
+    // later.
     let flags =
         if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE };
     // SAFETY: takes plain numbers.

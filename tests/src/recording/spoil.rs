@@ -1,8 +1,7 @@
 //! Outputs outside the headers' values: the output of a call is overwritten, byte by byte, before the caller reads it.
 //!
 //! An output is data that C fills in and that is not dereferenced: a struct of integers, a returned number, the numbers
-//! in a new object. Pointers, and the lengths of C's own arrays, are not included: without trust in these no call is
-//! possible.
+//! in a new object. Pointers and the lengths of C's own arrays are not included, because every call must trust them.
 
 use std::slice;
 
@@ -11,7 +10,7 @@ use super::state::Inner;
 /// Which output is overwritten, and the outputs so far.
 #[derive(Debug, Default)]
 pub(crate) struct Spoil {
-    /// How many outputs are still left alone, and the byte that fills the next one.
+    /// How many outputs stay unchanged, and the byte that fills the next one.
     next: Option<(u32, u8)>,
     /// The outputs in order: the verb, and its part.
     written: Vec<&'static str>,
@@ -20,7 +19,7 @@ pub(crate) struct Spoil {
 }
 
 impl Spoil {
-    /// The `passing + 1`th output from now on becomes this byte throughout.
+    /// Fills the `passing + 1`th output from now on with this byte.
     pub(crate) fn set(&mut self, passing: u32, byte: u8) {
         self.next = Some((passing, byte));
         self.written.clear();
@@ -36,7 +35,7 @@ impl Spoil {
         std::mem::take(&mut self.written)
     }
 
-    /// The byte for this output, if it is its turn.
+    /// The byte that fills this output; `None` if the output stays unchanged.
     fn byte(&mut self, what: &'static str) -> Option<u8> {
         if !self.quiet {
             self.written.push(what);
@@ -51,11 +50,11 @@ impl Spoil {
         Some(byte)
     }
 
-    /// A call has filled this in.
+    /// Handles an output that a call has filled in.
     ///
     /// # Safety
     ///
-    /// It can be written, and any bytes are valid for it: it consists of integers.
+    /// The output can be written and consists of integers, so any bytes are valid.
     pub(crate) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
         if let Some(byte) = self.byte(what) {
             // SAFETY: guaranteed by the caller.
@@ -63,8 +62,8 @@ impl Spoil {
         }
     }
 
-    /// A call has filled in the tag of a union with pointers: it becomes a value outside the headers, and never
-    /// zero, which they define.
+    /// Handles the tag of a union with pointers, which a call has filled in. The tag becomes a value that the headers
+    /// do not define, which excludes zero.
     ///
     /// # Safety
     ///
@@ -78,34 +77,34 @@ impl Spoil {
 }
 
 impl Inner {
-    /// A call has filled this in.
+    /// Handles an output that a call has filled in.
     ///
     /// # Safety
     ///
     /// As [`Spoil::output`].
     pub(super) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.spoil.output(what, to) };
     }
 
-    /// A call has filled in the tag of a union with pointers.
+    /// Handles the tag of a union with pointers, which a call has filled in.
     ///
     /// # Safety
     ///
     /// As [`Spoil::output`].
     pub(super) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.spoil.tag(what, to) };
     }
 
-    /// A call returns this number.
+    /// Handles a number that a call returns.
     pub(super) fn number<T: Number>(&mut self, what: &'static str, mut value: T) -> T {
         // SAFETY: an owned number, for which any bytes are valid.
         unsafe { self.output(what, &raw mut value) };
         value
     }
 
-    /// A call has filled in a list.
+    /// Handles a list that a call has filled in.
     pub(super) fn list<T: Number>(&mut self, what: &'static str, values: &mut [T]) {
         if let (Some(byte), false) = (self.spoil.byte(what), values.is_empty()) {
             let length = size_of_val(values);

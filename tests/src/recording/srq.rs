@@ -299,7 +299,7 @@ unsafe fn operate(inner: &mut Inner, srq: *mut ffi::ibv_srq, request: &mut ffi::
     inner.calls.push(Call { verb: "tag_operation", arguments, failed: None });
     let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return Err(libc::EINVAL) };
     if shared.max_num_tags == 0 {
-        inner.violation("an operation on tags reached a queue without");
+        inner.violation("an operation on tags reached a queue without tag matching");
         return Err(libc::EINVAL);
     }
     let opcode = match request.opcode {

@@ -21,13 +21,13 @@ use super::xrc::ReceivePair;
 /// a violation, and never accesses freed memory.
 #[repr(C)]
 pub(super) struct Device {
-    /// In a cell, because its provider is marked in it.
+    /// In a cell, because the mark of the provider is written to it.
     pub(super) device: UnsafeCell<ffi::ibv_device>,
     pub(super) state: State,
 }
 
 impl Device {
-    /// The pointer in C objects: it leads to the whole device and back.
+    /// The pointer for C objects, with provenance for the whole device.
     pub(super) fn as_c(&'static self) -> *mut ffi::ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -83,7 +83,7 @@ pub(super) struct Queue {
     pub(super) completions: VecDeque<Completion>,
     pub(super) current: Option<Completion>,
     pub(super) polling: bool,
-    /// A failed resize has freed its memory.
+    /// Whether a failed resize has freed the queue's memory.
     pub(super) is_lost: bool,
     pub(super) armed: bool,
     pub(super) channel: usize,
@@ -104,10 +104,10 @@ pub(super) struct Pair {
     pub(super) spare: Vec<Posted>,
     /// Whether the last request of the batch still needs its data.
     pub(super) without_data: bool,
-    /// Whether it still needs its address: datagrams, and XRC.
+    /// Whether the last request still needs its address (datagrams and XRC).
     pub(super) without_address: bool,
     pub(super) error: c_int,
-    /// The driver copies inline data of any length.
+    /// Whether the driver copies inline data of any length.
     pub(super) copies_any_length: bool,
 }
 
@@ -189,7 +189,7 @@ impl State {
 }
 
 impl Inner {
-    /// The last call failed.
+    /// Marks the last call as failed.
     pub(super) fn failed(&mut self, errno: c_int) {
         if let Some(call) = self.calls.last_mut() {
             call.failed = Some(errno);
@@ -206,12 +206,12 @@ impl Inner {
         self.handles
     }
 
-    /// A new object, and the objects that it keeps alive.
+    /// Adds a new object, with the objects that it keeps alive.
     pub(super) fn made<T>(&mut self, kind: Kind, object: *mut T, parents: &[usize]) {
         self.live.insert(object.addr(), Object { kind, parents: parents.to_vec() });
     }
 
-    /// The object keeps another alive.
+    /// Records that an object keeps another alive.
     pub(super) fn depends(&mut self, object: usize, parent: usize) {
         if let Some(object) = self.live.get_mut(&object) {
             object.parents.push(parent);
@@ -221,7 +221,7 @@ impl Inner {
     /// Destroys an object, or returns why that is impossible.
     pub(super) fn destroy(&mut self, kind: Kind, object: usize) -> Result<(), c_int> {
         if self.live.get(&object).is_none_or(|found| found.kind != kind) {
-            self.violation(format!("a {kind:?} was destroyed that does not exist"));
+            self.violation(format!("a {kind:?} that does not exist was destroyed"));
             self.failed(libc::EINVAL);
             return Err(libc::EINVAL);
         }

@@ -1,4 +1,4 @@
-//! What all vendors' libraries need from the device: address handles, and requests that name one.
+//! The parts of the device that all vendors' libraries need: address handles, and requests that name one.
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -34,7 +34,7 @@ unsafe extern "C" fn destroy_ah(ah: *mut ffi::ibv_ah) -> c_int {
     unsafe { destroy_object((*ah).context, "destroy_ah", Kind::AddressHandle, ah.addr()) }
 }
 
-/// Logs an address that the open request gets.
+/// Logs the address of the open request.
 ///
 /// # Safety
 ///

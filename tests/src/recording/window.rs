@@ -69,7 +69,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ffi::ibv_qp, mw: *mut ffi::ibv_mw, bind: *
         {
             return libc::EINVAL;
         }
-        // A region that windows are bound to cannot be deregistered.
+        // A region with a bound window cannot be deregistered.
         let parents = [(*mw).pd.addr(), info.mr.addr()];
         inner.made(Kind::MemoryWindow, mw, if info.mr.is_null() { &parents[..1] } else { &parents });
         (*mw).rkey = ffi::ibv_inc_rkey((*mw).rkey);

@@ -148,7 +148,7 @@ pub(super) fn is_spreading(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
     attr.comp_mask & mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0
 }
 
-/// `ibv_create_qp_ex` for one.
+/// `ibv_create_qp_ex` for a queue pair without queues.
 ///
 /// # Safety
 ///

@@ -16,15 +16,15 @@ use super::Recording;
 /// A device that is open, with a domain and two completion queues.
 #[derive(Debug)]
 pub struct World {
-    /// Where the completions of sends go.
+    /// The completion queue of sends.
     pub send_cq: GenericCompletionQueue,
-    /// Where the completions of receives go.
+    /// The completion queue of receives.
     pub recv_cq: GenericCompletionQueue,
     /// The domain.
     pub pd: Arc<ProtectionDomain>,
     /// The open device.
     pub context: Arc<DeviceContext>,
-    // Dropped last: it checks everything until then.
+    // Dropped last, because it checks all calls until then.
     /// The recording.
     pub recording: Recording,
 }
@@ -55,7 +55,8 @@ impl World {
         Self { send_cq, recv_cq, pd, context, recording }
     }
 
-    /// A builder of queue pairs with both queues: 4 requests a side, 2 entries a list, 16 bytes of inline data.
+    /// A builder of queue pairs with both completion queues: 4 requests per queue, 2 entries per list, 16 bytes of
+    /// inline data.
     pub fn qp_builder(&self) -> QueuePairBuilder {
         let mut builder = self.pd.create_qp_builder();
         builder.setup_send_cq(&self.send_cq).setup_recv_cq(&self.recv_cq);

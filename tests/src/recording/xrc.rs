@@ -106,8 +106,8 @@ unsafe fn set_up(inner: &mut Inner, context: *mut ffi::ibv_context, xrcd: usize,
     inner.receive_pairs.insert(qp.addr(), (xrcd, number));
     // SAFETY: as above.
     unsafe {
-        inner.output("a queue pair of XRC: number", &raw mut (*qp).qp_num);
-        inner.output("a queue pair of XRC: state", &raw mut (*qp).state);
+        inner.output("an XRC queue pair: number", &raw mut (*qp).qp_num);
+        inner.output("an XRC queue pair: state", &raw mut (*qp).state);
     }
     qp
 }

@@ -1,4 +1,4 @@
-//! What a call creates, releases and writes, by its name.
+//! The objects that each call creates, releases and writes.
 
 use std::any::TypeId;
 
@@ -49,7 +49,7 @@ const ENDED: &[(&str, Kind)] = &[
     ("close_device", Kind::Context),
 ];
 
-/// Calls on an identifier, their first argument, that only read its C struct. All others write it.
+/// Calls whose first argument is an identifier, and that only read its C struct. All other calls write the struct.
 const READERS: [&str; 16] = [
     "rdma_disconnect",
     "rdma_establish",
@@ -69,7 +69,7 @@ const READERS: [&str; 16] = [
     "rdma_write_cm_event",
 ];
 
-/// The identifier that a call is on, and whether it writes it.
+/// The identifier of a call, and whether the call writes its struct.
 pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)> {
     let prototype = prototype(verb)?;
     prototype.takes(TypeId::of::<*mut ffi::rdma_cm_id>).then(|| (arguments[0] as usize, !READERS.contains(&verb)))
@@ -79,7 +79,7 @@ pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)>
 ///
 /// # Safety
 ///
-/// It was the address of a live `T` when the function was called, and still is.
+/// The argument was the address of a live `T` when the function was called, and that `T` is still alive.
 unsafe fn at<T: Copy>(address: u64) -> T {
     // SAFETY: guaranteed by the caller; the address was exposed when it became a number.
     unsafe { std::ptr::with_exposed_provenance::<T>(address as usize).read() }
@@ -99,7 +99,7 @@ pub(super) fn details(verb: &str, arguments: &[u64]) -> Vec<(&'static str, u64)>
     }
 }
 
-/// A call is about to be forwarded.
+/// Records a call before it is forwarded.
 pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
     let object = arguments.first().copied().unwrap_or(0) as usize;
     if identifier(verb, arguments).is_some() && state.live.get(&object) != Some(&Kind::Identifier) {
@@ -111,21 +111,21 @@ pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
         .filter(|(_, kind)| **kind == Kind::Identifier)
         .map(|(address, _)| std::ptr::with_exposed_provenance::<ffi::rdma_cm_id>(*address));
     let what = match verb {
-        // SAFETY: the identifiers are live. Only one member is read, because another thread may read an event, which
-        // writes others.
+        // SAFETY: the identifiers are live. Only this member is read, because another thread that reads an event may
+        // write the others.
         "rdma_destroy_event_channel" if identifiers.any(|id| unsafe { (*id).channel }.addr() == object) => {
-            Some("an event channel was destroyed that has identifiers")
+            Some("an event channel that has identifiers was destroyed")
         }
         // SAFETY: as above.
         "destroy_qp" if identifiers.any(|id| unsafe { (*id).qp }.addr() == object) => {
-            Some("a queue pair was destroyed that an identifier still holds")
+            Some("a queue pair that an identifier still uses was destroyed")
         }
         _ => None,
     };
     if let Some(what) = what {
         state.violation(what);
     }
-    // Before its memory is reused for another object.
+    // The entry is removed before the memory is reused for another object.
     if let Some(kind) = ended(verb, object) {
         state.ended(kind, object);
     }
@@ -136,7 +136,7 @@ fn ended(verb: &str, object: usize) -> Option<Kind> {
     ENDED.iter().find(|(name, _)| *name == verb && object != 0).map(|(_, kind)| *kind)
 }
 
-/// A call failed: the object that it should release still exists.
+/// Records a failed call: the object that it should release still exists.
 pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
     let object = arguments.first().copied().unwrap_or(0) as usize;
     if let Some(kind) = ended(verb, object) {
@@ -144,7 +144,7 @@ pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
     }
 }
 
-/// A call succeeded, and returned this object if it created any.
+/// Records a successful call, and the object that it created, if any.
 pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: usize) {
     let returned = |prototype: &Prototype| RETURNED.iter().find(|(result, _)| prototype.returns(*result));
     if let Some((_, kind)) = prototype(verb).and_then(returned) {
@@ -199,7 +199,7 @@ mod tests {
         let mut found: Vec<_> = prototypes()
             .filter(|prototype| gives_back(prototype.name) && types.iter().any(|first| prototype.takes(*first)))
             .map(|prototype| verb(prototype.name))
-            // They release objects of an identifier, and not the identifier.
+            // These calls release objects of an identifier, but not the identifier.
             .filter(|name| !["rdma_destroy_qp", "rdma_destroy_srq"].contains(name))
             .collect();
         let mut listed: Vec<_> = ENDED.iter().map(|(name, _)| *name).collect();
@@ -213,12 +213,12 @@ mod tests {
         let queues = [Kind::CompletionQueue, Kind::QueuePair, Kind::SharedReceiveQueue];
         for (verb, kind) in ENDED.iter().filter(|(_, kind)| !queues.contains(kind)) {
             let mut state = State::default();
-            // Only an address: functions that read an identifier are not called.
+            // An address is enough, because no function here reads the identifier.
             state.made(*kind, 7);
             state.ended(*kind, 7);
             assert_eq!(state.violations, [""; 0], "{verb}");
             before(&mut state, verb, &[7]);
-            let expected = format!("a {kind:?} was released that does not exist");
+            let expected = format!("a {kind:?} that does not exist was released");
             assert!(state.violations.contains(&expected), "{verb}: {:?}", state.violations);
         }
     }

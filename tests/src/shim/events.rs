@@ -17,9 +17,9 @@ use crate::recording::{Kind, set_errno};
 pub enum ConnectionParameters {
     /// Zeros.
     None,
-    /// Of a connection.
+    /// The parameters of a connection.
     Connection(ffi::rdma_conn_param),
-    /// Of datagrams.
+    /// The parameters of datagrams.
     Datagram(ffi::rdma_ud_param),
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Debug for ConnectionParameters {
     }
 }
 
-/// An event to raise on a channel. Its contents need not be true.
+/// An event to raise on a channel, with any contents.
 #[derive(Clone, Debug)]
 pub struct ConnectionEvent {
     /// `enum rdma_cm_event_type`.
@@ -44,7 +44,7 @@ pub struct ConnectionEvent {
     pub id: *mut ffi::rdma_cm_id,
     /// For a connect request: the listening identifier.
     pub listen_id: *mut ffi::rdma_cm_id,
-    /// The rest.
+    /// The other fields.
     pub parameters: ConnectionParameters,
 }
 
@@ -67,8 +67,8 @@ unsafe impl Send for Original {}
 /// The first of the numbers that carry events. A test's own events have others.
 const CARRIERS: u64 = 0x0051_1000_0000_0000;
 
-/// Adds an event to a channel: a user event of softrnic, which is replaced when it is read. It is counted on the
-/// identifier if that belongs to the channel, and on an identifier created for it otherwise.
+/// Adds an event to a channel: a user event of softrnic, which is replaced when it is read. The event counts for its
+/// identifier if that belongs to the channel, otherwise for an identifier created for this purpose.
 pub(super) fn raise(channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) {
     static NEXT: AtomicU64 = AtomicU64::new(CARRIERS);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -77,14 +77,14 @@ pub(super) fn raise(channel: *mut ffi::rdma_event_channel, event: ConnectionEven
     // SAFETY: a live identifier can be read.
     let mut id = if is_live && unsafe { (*event.id).channel } == channel { event.id } else { std::ptr::null_mut() };
     lock().raised.insert(number, event);
-    // SAFETY: the channel is live, as its owner raises the event; so is the identifier.
+    // SAFETY: the owner of the channel raises the event, so the channel is live, and so is the identifier.
     unsafe {
         if id.is_null() {
-            let create = table.rdma_create_id.expect("softrnic has it");
+            let create = table.rdma_create_id.expect("softrnic has this function");
             let port_space = ffi::rdma_port_space::RDMA_PS_TCP;
             assert_eq!(create(channel, &mut id, std::ptr::null_mut(), port_space), 0, "no identifier for the event");
         }
-        let write = table.since_v44.rdma_write_cm_event.expect("softrnic has it");
+        let write = table.since_v44.rdma_write_cm_event.expect("softrnic has this function");
         assert_eq!(write(id, event_type::RDMA_CM_EVENT_USER, 0, number), 0, "no event");
     }
 }
@@ -98,8 +98,8 @@ pub(super) unsafe extern "C" fn get_cm_event(
     let mut errno = 0;
     let result = call("rdma_get_cm_event", &arguments, || {
         let table = &below().1;
-        let take = table.rdma_get_cm_event.expect("softrnic has it");
-        let acknowledge = table.rdma_ack_cm_event.expect("softrnic has it");
+        let take = table.rdma_get_cm_event.expect("softrnic has this function");
+        let acknowledge = table.rdma_ack_cm_event.expect("softrnic has this function");
         loop {
             // SAFETY: the caller upholds the contract of the C function.
             let code = unsafe { take(channel, event) };
@@ -137,7 +137,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
             if let Some(raised) = raised {
                 (taken.event, taken.status) = (event_type(raised.event), raised.status);
                 (taken.id, taken.listen_id) = (raised.id, raised.listen_id);
-                // SAFETY: all-zero is a value of the union, which has integers and nullable pointers.
+                // SAFETY: all zeros are a valid value of the union, which has integers and nullable pointers.
                 taken.param = unsafe { std::mem::zeroed() };
                 match raised.parameters {
                     ConnectionParameters::None => {}
@@ -169,13 +169,13 @@ pub(super) unsafe extern "C" fn ack_cm_event(event: *mut ffi::rdma_cm_event) -> 
             // SAFETY: the event was read and not acknowledged.
             unsafe { event.write(original) };
         }
-        let acknowledge = below().1.rdma_ack_cm_event.expect("softrnic has it");
+        let acknowledge = below().1.rdma_ack_cm_event.expect("softrnic has this function");
         // SAFETY: the caller upholds the contract of the C function.
         unsafe { acknowledge(event) }
     };
     let result = call("rdma_ack_cm_event", &arguments, acknowledge);
     if result != 0 && !is_done.get() {
-        // A failing call still acknowledges: otherwise destroying the identifier would never return.
+        // A failing call still acknowledges the event, because otherwise destroying the identifier would never return.
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         acknowledge();
         lock().live.remove(&event.addr());

@@ -95,7 +95,7 @@ macro_rules! forward {
             unsafe extern "C" fn $name($($argument: $Type),*) -> $Result {
                 let arguments = [$((stringify!($argument), Argument::number(&$argument))),*];
                 call(stringify!($name), &arguments, || {
-                    let function = Table::below().$name.expect("it is in the shim's table only if softrnic has it");
+                    let function = Table::below().$name.expect("the shim's table has this function only if softrnic has it");
                     // SAFETY: the caller keeps the contract of the C function, which is that of softrnic's.
                     unsafe { function($($argument),*) }
                 })

@@ -50,7 +50,7 @@ pub fn channel() -> Arc<EventChannel> {
 }
 
 impl Shim {
-    /// Waits until no other test uses the shim, and starts with an empty log. A thread must not hold two.
+    /// Waits until no other test uses the shim, and starts with an empty log. A thread must not hold two shims.
     pub fn new() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
@@ -70,7 +70,7 @@ impl Shim {
                 drop(Rdmacm::from_table(RdmacmTable::default()).install());
             }
         });
-        // A failed test left nothing that the next one reads.
+        // A failed test leaves nothing that the next test reads.
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         *state::lock() = State::default();
         Self { _one: one }
@@ -94,7 +94,8 @@ impl Shim {
         self
     }
 
-    /// The next call of `verb` is not forwarded: `call` takes its arguments, pointers as addresses, and returns what C does.
+    /// The next call of `verb` is not forwarded. Instead, `call` receives its arguments (pointers as addresses) and
+    /// returns the result.
     pub fn instead(&self, verb: &'static str, call: impl FnOnce(&[u64]) -> c_int + Send + 'static) -> &Self {
         state::lock().instead.push((verb, Box::new(call)));
         self

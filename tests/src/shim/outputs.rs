@@ -7,7 +7,7 @@ use rdma_mummy_sys as ffi;
 
 use crate::recording::Spoil;
 
-/// A call succeeded, and has filled in its outputs.
+/// Handles the outputs of a successful call.
 pub(super) fn spoil(spoil: &mut Spoil, verb: &str, arguments: &[u64]) {
     let argument = |index: usize| arguments[index] as usize;
     // SAFETY: the arguments are those of a call that has succeeded, so its outputs can be written.

@@ -61,10 +61,10 @@ pub(super) trait Answer: Sized {
         0
     }
 
-    /// The result is an output.
+    /// Records the result as an output.
     fn spoil(&mut self, _spoil: &mut Spoil) {}
 
-    /// From the return value of a test's own function.
+    /// Converts the return value of a test's own function.
     fn from_test(code: c_int) -> Self {
         unreachable!("a test's own function replaces a call that returns a number, and gave {code}")
     }
@@ -187,7 +187,7 @@ pub(super) fn verb(name: &str) -> &str {
     verb.strip_prefix("ibv_").unwrap_or(verb)
 }
 
-/// A call of the C function `name`: logs it, fails it if it is to fail, and forwards it otherwise.
+/// Logs a call of the C function `name`, and then makes it fail or forwards it.
 pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u64)], forward: impl FnOnce() -> R) -> R {
     let verb = verb(name);
     let numbers: Vec<u64> = arguments.iter().map(|(_, number)| *number).collect();
@@ -217,7 +217,7 @@ pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u6
     let mut state = lock();
     state.end(verb, id);
     if result.is_failure(verb) {
-        // Calls of other threads may follow it.
+        // Other threads may have made calls after this one.
         if let Some(call) = state.calls.iter_mut().rev().find(|call| call.verb == verb && call.failed.is_none()) {
             call.failed = Some(errno);
         }
@@ -266,7 +266,7 @@ impl State {
         if self.live.get(&object) == Some(&kind) {
             self.live.remove(&object);
         } else if is_seen {
-            self.violation(format!("a {kind:?} was released that does not exist"));
+            self.violation(format!("a {kind:?} that does not exist was released"));
         }
     }
 }

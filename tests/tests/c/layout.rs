@@ -1,6 +1,6 @@
 //! The layout of every type and the value of every constant of the bindings, compared with the C compiler's.
 //!
-//! bindgen asserts its own layout at compile time; this asks the C compiler.
+//! bindgen asserts its own layout at compile time; this test queries the C compiler.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write;
@@ -98,7 +98,7 @@ impl Header {
         all
     }
 
-    /// Asks the C compiler.
+    /// Queries the C compiler.
     fn compare(&self, name: &str, headers: &[&str]) {
         let Some(compiler) = requirements::c_compiler() else { return };
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -64,10 +64,10 @@ fn hint_addresses_are_valid_when_c_reads_them() {
     let gid = InfiniBandAddress::new("fe80::7".parse().unwrap());
     let mut hints = AddressInfo::new();
     hints.setup_destination(gid).setup_port_space(PortSpace::InfiniBand);
-    // softrnic has no such addresses.
+    // softrnic has no InfiniBand addresses.
     shim.instead("rdma_getaddrinfo", |arguments| {
         let hints = std::ptr::with_exposed_provenance::<rdma_addrinfo>(arguments[2] as usize);
-        // SAFETY: the hints are there during the call, and so is the address that they name.
+        // SAFETY: the hints exist during the call, and so does the address that they name.
         let (hints, address) = unsafe { (*hints, (*hints).ai_dst_addr.cast::<sockaddr_ib>().read()) };
         assert_eq!(hints.ai_dst_len as usize, size_of::<sockaddr_ib>());
         assert_eq!(i32::from(address.sib_family), libc::AF_IB);
@@ -156,7 +156,7 @@ fn failed_endpoint_leaks_nothing() {
     assert_eq!(shim.live(), []);
 }
 
-/// Looks up, listens, connects and disconnects; the first error ends it.
+/// Looks up, listens, connects and disconnects; stops at the first error.
 fn whole_life() -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let found = getaddrinfo(Some("127.0.0.1"), None, &passive())?;
@@ -190,11 +190,11 @@ fn any_failing_call_leaks_nothing() {
         let failed: Vec<_> = shim.calls().into_iter().filter(|call| call.failed.is_some()).collect();
         // An object that C does not destroy is leaked, and keeps its parents.
         let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
-        // Port 0 works as well: the connection is not established.
+        // Port 0 is enough, because the connection is not established.
         let has_other_way = failed.iter().any(|call| ["rdma_ack_cm_event", "rdma_get_src_port"].contains(&call.verb));
         assert!(is_leaked || has_other_way || told.is_err(), "{failed:?}");
         assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());
-        // An identifier that lives on does so on a channel that is not destroyed.
+        // A leaked identifier keeps its channel.
         assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
         shim.violations();
     }

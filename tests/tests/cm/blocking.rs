@@ -33,7 +33,8 @@ fn ask(resolved: &Resolved) -> End {
     end
 }
 
-/// Both ends of a connection, with their queue pairs. The other thread creates nothing: the shim belongs to this one.
+/// Both ends of a connection, with their queue pairs. The other thread creates no objects, because the shim belongs to
+/// this thread.
 #[track_caller]
 fn connect(resolved: Resolved, listener: &Listener) -> [(Connection, End); 2] {
     let active = End::of(Arc::clone(resolved.identifier()));
@@ -63,7 +64,7 @@ fn failed_migration_leaves_the_identifier_in_place() {
     assert!(Arc::ptr_eq(&id.event_channel(), &old));
     raise(&shim, &id, EventType::AddressChange.raw(), 0);
     assert!(Arc::ptr_eq(expect(&old, EventType::AddressChange).cm_id(), &id));
-    // The new channel does not have it.
+    // The new channel does not have the identifier.
     let (c_channel, c_id) = raw(&new, &id);
     shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
     assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not on this channel"));
@@ -250,7 +251,7 @@ fn channel_failure_is_reported_once_and_the_others_continue() {
     let [(active, _end), _passive] = connect(resolved, &listener);
     shim.only_raised(true);
     thread::scope(|scope| {
-        // With a limit, so that the loop below ends.
+        // The wait has a limit, so that the loop below ends.
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(Some(LONG)))).collect();
         // An event of an unknown identifier.
         let channel = active.event_channel();
@@ -276,13 +277,13 @@ fn connection_that_cannot_be_ended_reports_why() {
     let error = active.disconnect(Some(LONG)).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
     assert!(error.to_string().contains("rdma_disconnect: EIO"), "{error}");
-    // The channel fails too: there is no wait.
+    // The channel fails too, so the call does not wait.
     shim.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
     shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
     let error = active.disconnect(Some(SHORT)).unwrap_err();
     assert!(error.to_string().contains("rdma_disconnect: EINVAL"), "{error}");
     shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
-    // No more events will arrive: that is an end too.
+    // No more events will arrive, which also counts as the end.
     assert!(active.is_ended());
 }
 
@@ -301,9 +302,9 @@ fn request_is_detached_from_its_listener() {
     assert_eq!(shim.live(), []);
 }
 
-/// One end connects, and the other accepts; the first error ends it.
+/// One end connects, and the other accepts; stops at the first error.
 fn both_ways() -> Result<(), Box<dyn Error>> {
-    // For the confirmation, which does not arrive.
+    // The time limit for the confirmation, which does not arrive.
     let listener = Listener::builder().setup_timeout(SHORT).bind((HERE, 0))?;
     // The failure of `rdma_get_src_port`.
     if listener.local_address().port() == 0 {

@@ -44,7 +44,7 @@ fn unused_context_is_released() {
     assert_eq!(shim.verbs(), [""; 0]);
     drop(again);
     assert_eq!(shim.verbs(), ["rdma_free_devices"]);
-    // Not cached: the next one is requested again.
+    // The context is not cached: the next one is requested again.
     let context = id.get_device_context().unwrap();
     assert_eq!(shim.verbs(), ["rdma_get_devices"]);
     Arc::into_inner(context).unwrap().close().unwrap();

@@ -20,7 +20,8 @@ fn event_holds_its_identifier_and_its_channel() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), Duration::from_secs(1)).unwrap();
     let event = expect(&channel, EventType::AddressResolved);
-    // Otherwise the first would wait for the event, and the second leave it with freed memory.
+    // Otherwise dropping the identifier would wait for the event, and dropping the channel would leave the event with
+    // freed memory.
     drop(id);
     drop(channel);
     assert_eq!(shim.live(), [Kind::EventChannel, Kind::Identifier]);
@@ -133,7 +134,8 @@ fn request_of_a_destroyed_listener_is_rejected_and_destroyed() {
     assert_eq!(shim.live(), []);
 }
 
-/// Events of any type and status, on an identifier of either port space: only requests are taken for requests.
+/// Raises events of any type and status, on an identifier of either port space. Only requests may be taken for
+/// requests.
 #[test]
 fn events_are_not_confused() {
     let shim = Shim::new();
@@ -225,7 +227,7 @@ fn both_ends_get_the_disconnect() {
     while let Some(event) = channel.try_get_cm_event().unwrap() {
         if event.event_type() == EventType::Disconnected {
             ended += 1;
-            // The peer receives it only after this end has disconnected as well.
+            // The peer receives the event only after this end has disconnected as well.
             let _ = event.cm_id().disconnect();
         }
     }
@@ -243,7 +245,7 @@ fn waits_end_on_time() {
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT);
     assert_eq!(error.hint(), Some("no event of the connection manager arrived in time"));
     let (_listener, address) = sideway_tests::connections::listen_at(&channel, PortSpace::Tcp, HERE);
-    // Longer than a clock can count.
+    // This time-out exceeds the range of the clock.
     let id = resolve(&channel, PortSpace::Tcp, address);
     id.connect(&ConnectionParameter::default()).unwrap();
     assert_eq!(channel.get_cm_event(Some(Duration::MAX)).unwrap().event_type(), EventType::ConnectRequest);

@@ -1,4 +1,4 @@
-//! Every call fails once, each with an errno of its own.
+//! Every call fails once, each with a different errno.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ fn identifier_that_cannot_be_destroyed_is_leaked() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     shim.fail("rdma_destroy_id", 0, Failure::documented(libc::EIO));
     drop(id);
-    // It still exists, and its channel works.
+    // The identifier still exists, and its channel works.
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.bind_addr((HERE, 0).into()).unwrap();
     drop(id);
@@ -97,7 +97,7 @@ fn identifier_that_cannot_be_destroyed_is_leaked() {
     assert_eq!(shim.violations().len(), 1);
 }
 
-/// Connects and disconnects two ends; the first error ends it.
+/// Connects and disconnects two ends; stops at the first error.
 fn whole_life() -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let next = |event_type| -> Result<Arc<Identifier>, Box<dyn Error>> {
@@ -153,7 +153,7 @@ fn any_failing_call_leaks_nothing_and_repeats_nothing() {
             // An object that C does not destroy is leaked, and keeps its parents.
             let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
             assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());
-            // An identifier that lives on does so on a channel that is not destroyed.
+            // A leaked identifier keeps its channel.
             assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
             shim.violations();
         }

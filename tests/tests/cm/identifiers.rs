@@ -1,4 +1,4 @@
-//! Calls on identifiers: the arguments of C, and calls that are not made.
+//! Calls on identifiers: the arguments that C receives, and calls that are rejected before C.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -38,7 +38,7 @@ fn joined(channel: &Arc<EventChannel>) -> Option<SocketAddr> {
 
 /// A group event as the library returns it, with its context.
 fn told(shim: &Shim, event_type: EventType, id: &Identifier, key: usize) {
-    // SAFETY: all-zero is legal: integers and null pointers.
+    // SAFETY: all zeros are valid: integers and null pointers.
     let parameters: rdma_ud_param = unsafe { std::mem::zeroed() };
     let parameters = rdma_ud_param { private_data: std::ptr::without_provenance(key), ..parameters };
     let (channel, id) = raw(&id.event_channel(), id);
@@ -82,7 +82,7 @@ fn each_event_names_its_group() {
     for last in 1..=3 {
         assert_eq!(joined(&channel), Some(group(last)));
     }
-    // Of the second join, much later.
+    // The event of the second join, much later.
     told(&shim, EventType::MulticastError, &id, 2);
     let event = expect(&channel, EventType::MulticastError);
     assert_eq!(event.to_string(), "multicast error: 239.1.1.2: ETIMEDOUT (Connection timed out)");
@@ -107,7 +107,7 @@ fn lost_group_is_left_before_it_is_rejoined() {
     let verbs = shim.verbs();
     assert_eq!(verbs, ["rdma_leave_multicast", "rdma_join_multicast"]);
     assert_eq!(joined(&channel), Some(group(1)));
-    // A late event of the first join is not taken for the second's.
+    // A late event of the first join is not taken for an event of the second.
     told(&shim, EventType::MulticastError, &id, first[0]);
     assert_eq!(failure(&channel).group(), None);
     id.join_multicast(group(1)).unwrap_err();
@@ -206,7 +206,7 @@ fn events_of_freed_objects_are_not_read() {
     for with_queue_pair in [false, true] {
         let id = bound(&channel);
         let end = with_queue_pair.then(|| datagram_end(&id));
-        // Its event is not read.
+        // The event of the freed object is not read.
         id.join_multicast(group(1)).unwrap();
         stays.join_multicast(group(2)).unwrap();
         shim.fail("rdma_leave_multicast", 0, Failure::documented(libc::ENXIO));
@@ -220,7 +220,7 @@ fn events_of_freed_objects_are_not_read() {
         }
         let error = channel.try_get_cm_event().unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), ("rdma_get_cm_event", libc::EBUSY));
-        // It is forgotten; other groups are joined and left as before.
+        // The lost group is removed; other groups are joined and left as before.
         assert_eq!(id.leave_multicast(group(1)).unwrap_err().errno().raw(), libc::EADDRNOTAVAIL);
         id.join_multicast(group(3)).unwrap();
         assert_eq!(channel.try_get_cm_event().unwrap_err().errno().raw(), libc::EBUSY);
@@ -281,7 +281,7 @@ fn channel_of_a_leaked_identifier_gets_no_events() {
     assert_eq!(shim.violations().len(), 1);
 }
 
-/// Joins, loses and leaves groups; the first error ends it.
+/// Joins, loses and leaves groups; stops at the first error.
 fn whole_life(shim: &Shim) -> Result<(), Box<dyn Error>> {
     let channel = EventChannel::new()?;
     let id = channel.create_id(PortSpace::Udp)?;
@@ -341,7 +341,7 @@ fn leave_does_not_wait_for_an_event_read_elsewhere() {
         let taker = scope.spawn(|| {
             let mut taken = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
-                // Kept, as by a program that never acknowledges.
+                // The event is kept, as in a program that never acknowledges.
                 taken.extend(channel.try_get_cm_event().unwrap());
                 thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Options, the route, and vendor options: the arguments of C, and its results.
+//! Options, the route, and vendor options: the arguments that C receives, and its results.
 
 use std::ptr;
 
@@ -160,7 +160,7 @@ fn library_without_vendor_options_gives_a_typed_error() {
         assert_eq!((error.verb(), error.errno().raw()), (verb, libc::EOPNOTSUPP));
         assert!(error.hint().unwrap().contains("older than rdma-core 31"), "{error}");
     }
-    // The answer was not set.
+    // The vendor options of the response were not set.
     request.cm_id().reject(b"").unwrap();
 }
 

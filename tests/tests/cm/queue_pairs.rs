@@ -54,7 +54,7 @@ fn identifier_forgets_a_queue_pair_before_it_is_destroyed() {
     assert!(error.hint().unwrap().contains("has a queue pair"), "{error}");
     shim.fail("destroy_qp", 0, Failure::documented(libc::EBUSY));
     qp.close().unwrap_err();
-    assert!(!attached(), "also where destroying it fails");
+    assert!(!attached(), "destroying it failed");
     shim.violations();
     let second = id.create_qp_ex(&builder).unwrap();
     assert!(attached());
@@ -62,7 +62,7 @@ fn identifier_forgets_a_queue_pair_before_it_is_destroyed() {
     assert!(!attached());
 }
 
-/// Runs `make` with small queues, and then restores the requested sizes, as if granted.
+/// Runs `make` with small queues, and then restores the requested sizes, as if they were granted.
 ///
 /// # Safety
 ///
@@ -161,7 +161,7 @@ fn shared_queue_of_the_identifier_feeds_its_queue_pair() {
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let mut qp = id.create_qp(&builder).unwrap();
-    // C sets the shared queue by itself; a receive of the queue pair's own would be lost.
+    // C sets the shared queue, so a receive posted to the queue pair itself would be lost.
     let mut batch = qp.start_post_recv();
     batch.construct_wr(1).setup_no_data();
     batch.post().unwrap_err();
@@ -180,8 +180,8 @@ fn dying_shared_queue_feeds_no_queue_pair() {
     let (pd, cq) = parents(&id);
     let srq = pd.create_srq_builder().build().unwrap();
     let (_, c_id) = raw(&channel, &id);
-    // As between the drop of its last owner and the moment when the identifier forgets it. SAFETY: no other thread uses
-    // the identifier, and the queue lives until it is forgotten below.
+    // Simulates the time after the queue's last owner is dropped and before the identifier forgets the queue. SAFETY:
+    // no other thread uses the identifier, and the queue lives until it is forgotten below.
     unsafe { (*c_id).srq = srq.srq().as_ptr() };
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);

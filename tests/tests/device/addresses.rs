@@ -105,7 +105,7 @@ fn reply_address_reaches_the_sender() {
         assert_eq!(back.port(), device::PORT);
         pd.create_ah_from_wc(device::PORT, &source, Some(&header)).unwrap_or_else(|error| panic!("{gid:?}: {error}"));
         ways += 1;
-        // Sent to an address that the port does not have.
+        // The datagram was sent to an address that the port does not have.
         let mut bytes = *header.as_bytes();
         bytes[39] ^= 0xff;
         let foreign = GlobalRoutingHeader::from_bytes(bytes);
@@ -223,7 +223,7 @@ fn own_hardware_address_is_found() {
     let file = std::fs::read_to_string(format!("/sys/class/net/{netdev}/address")).expect("its file");
     assert!(
         [file.trim(), "00:00:00:00:00:00"].contains(&found.to_string().as_str()),
-        "{found} is neither {file} nor that of the loopback"
+        "{found} is neither {file} nor the loopback's address"
     );
     assert_eq!(found.vlan_id, None);
 }
@@ -244,7 +244,7 @@ fn resize_under_load<Q: Kind>(queue: QueueKind) {
         for at in 0..u64::from(REQUESTS) {
             pair.near.post_send(next + at, 0, 8);
         }
-        // All have completed here; those of the peer wait in the queue that is resized.
+        // All requests have completed here; the peer's completions wait in the queue that is resized.
         for at in 0..u64::from(REQUESTS) {
             assert_eq!(pair.near.success().wr_id, next + at);
         }
@@ -271,7 +271,7 @@ fn unsupported_feature_is_refused_with_a_reason() {
         return has_all_but_counters(&context);
     }
     if !device::is_soft_roce(&context) {
-        return eprintln!("another device than soft-RoCE: what it has not is not known");
+        return eprintln!("DID NOT RUN: the device is not soft-RoCE, so its missing features are unknown");
     }
     let pd = context.alloc_pd().expect("a domain");
     let cq = context.create_cq_builder().build().expect("a queue");

@@ -1,5 +1,5 @@
-//! Each test of the device ring gets the same completions on the kernel's soft-RoCE and on softrnic. Runs after the
-//! other programs, which have logged them.
+//! Checks that each test of the device ring has the same completions on the kernel's soft-RoCE and on softrnic. Runs
+//! after the other programs, which have logged them.
 
 use std::env;
 use std::fs;
@@ -21,11 +21,14 @@ const DIFFERENCES: &[(&str, &str)] = &[
         invalid request",
     ),
     ("errors::bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
-    ("control::unreachable_peer_is_named", "the kernel asks for the peer when the state is changed, and refuses that"),
-    ("datagrams::datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
+    (
+        "control::unreachable_peer_is_named",
+        "the kernel resolves the peer when the state is changed, and refuses the change",
+    ),
+    ("datagrams::datagram_longer_than_the_mtu_does_not_arrive", "rxe does not check the MTU"),
     (
         "datagrams::datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
-        "rxe takes a Q_Key with the highest bit set for one like others",
+        "rxe treats a Q_Key with the highest bit set like any other",
     ),
 ];
 
@@ -33,9 +36,9 @@ const DIFFERENCES: &[(&str, &str)] = &[
 const COMPARED: &str = "SIDEWAY_COMPARED";
 
 #[test]
-#[ignore = "compares what the other programs have written down: cargo xtask test --ring softroce"]
+#[ignore = "compares the logs of the other programs: cargo xtask test --ring softroce"]
 fn completions_are_the_same_on_both_devices() {
-    let folder = PathBuf::from(env::var_os(COMPARED).unwrap_or_else(|| panic!("{COMPARED} names no folder")));
+    let folder = PathBuf::from(env::var_os(COMPARED).unwrap_or_else(|| panic!("{COMPARED} is not set")));
     let (mut compared, mut completions, mut faults) = (0, 0, Vec::new());
     for file in fs::read_dir(folder.join("soft")).expect("a folder") {
         let program = file.expect("an entry").file_name().into_string().expect("a name");
@@ -50,7 +53,7 @@ fn completions_are_the_same_on_both_devices() {
             let is_known = DIFFERENCES.iter().any(|(known, _)| *known == test);
             match (theirs == ours, is_known) {
                 (true, false) | (false, true) => {}
-                (true, true) => faults.push(format!("{test} is listed as a difference, and is none")),
+                (true, true) => faults.push(format!("{test} is listed as a difference, but does not differ")),
                 (false, false) => faults.push(format!("{test}:\n{}", difference(theirs, ours))),
             }
         }
@@ -60,7 +63,7 @@ fn completions_are_the_same_on_both_devices() {
     assert!(faults.is_empty(), "the devices differ:\n{}", faults.join("\n"));
 }
 
-/// Completions that one of the two had more often.
+/// The completions that one of the devices had more often.
 fn difference(kernel: &Completions, soft: &Completions) -> String {
     let more = |name: &str, these: &Completions, those: &Completions| {
         let lines = these.iter().filter_map(|(line, count)| {

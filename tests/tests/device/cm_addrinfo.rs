@@ -51,7 +51,7 @@ fn numeric_addresses_resolve_unchanged() {
     assert_eq!((info.route(), info.connect_data()), (&b""[..], &b""[..]));
     let info = one(Some("::1"), Some("7471"), numeric().setup_qp_type(QueuePairType::UnreliableDatagram));
     assert_eq!((info.family(), info.port_space()), (AddressFamily::Ipv6, Some(PortSpace::Udp)));
-    // Only the hints: they are returned.
+    // A lookup with only hints returns the hints.
     let mut hints = numeric();
     let (source, destination) = (SocketAddr::new(address(), 0), SocketAddr::new(address(), 9));
     hints.setup_source(source).setup_destination(destination);
@@ -101,13 +101,13 @@ fn unknown_names_are_errors_with_the_name() {
         assert_eq!(error.code(), code, "{text}");
         assert!(text.contains(&format!("node {node:?}, service {service:?}")), "{text}");
     }
-    // Without a name service: any error has a message.
+    // The machine may have no name service, so any error is accepted that has a message.
     let error = getaddrinfo(Some("no.such.host.invalid"), None, &AddressInfo::new()).unwrap_err();
     assert!(matches!(error, GetAddressInfoError::Lookup(_)) && error.to_string().contains("no.such.host"), "{error}");
 }
 
 #[test]
-#[ignore = "is about addresses of InfiniBand, which the soft device has not: cargo xtask softroce"]
+#[ignore = "requires InfiniBand addresses, which the soft device lacks: cargo xtask softroce"]
 fn gid_address_resolves_and_roce_rejects_it() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::NumericHost | AddressInfoFlags::Family).setup_port_space(PortSpace::InfiniBand);
@@ -178,7 +178,7 @@ fn connect_data_comes_before_private_data() {
     let mut parameter = ConnectionParameter::default();
     let error = active.id.connect(parameter.setup_private_data(&[7; 249])).unwrap_err();
     assert_eq!(error.hint(), Some("249 bytes of private data are too many; use at most 248"));
-    // C has space for it, the packet has not.
+    // The data fits into the C struct, but not into the packet.
     let error = active.id.connect(parameter.setup_private_data(&[7; 50])).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EINVAL, "{error}");
     active.id.connect(parameter.setup_private_data(b"second")).unwrap();
@@ -188,7 +188,7 @@ fn connect_data_comes_before_private_data() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn unreachable_endpoint_reports_why() {
     let channel = channel();
     let refused = |node: &str| channel.create_ep(&one(Some(node), Some("7471"), &numeric())).unwrap_err();

@@ -28,7 +28,7 @@ fn datagram_arrives_at_the_looked_up_destination() {
     let EventKind::LookupResponse(remote) = event.kind() else { panic!("{event:?}") };
     assert_eq!((remote.private_data().trimmed(), remote.private_data().len()), (&b"me"[..], 136));
     assert_eq!(remote.qp_number(), receiver.qp.qp_number());
-    // There is no connection: the peer gets no event.
+    // Datagrams have no connection, so the peer receives no event.
     assert!(channel.try_get_cm_event().unwrap().is_none());
 
     receiver.post_receive(1, 100, GRH + 16);
@@ -74,7 +74,7 @@ fn refused_lookup_reports_why() {
     assert!(error.hint().unwrap().contains("137 bytes"), "{error}");
     request.cm_id().reject(&[7; 136]).unwrap();
     refused(&[7; 136], SidrStatus::Rejected);
-    // It holds the listener.
+    // The request keeps the listener alive.
     drop(request);
 
     let forgotten = resolve(&channel, PortSpace::Udp, address);

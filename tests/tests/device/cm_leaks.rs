@@ -1,6 +1,6 @@
-//! Connections by address, repeated a thousand times: however they end, this process then has as many identifiers,
-//! queue pairs, completion queues, regions, domains and open files as before. These counts belong to the process, so
-//! each test has one of its own.
+//! Connections by address, repeated a thousand times. However they end, this process afterwards has as many
+//! identifiers, queue pairs, completion queues, regions, domains and open files as before. Each test runs in its own
+//! process, because these counts belong to a process.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use sideway_tests::resources::Held;
 /// Connections that are established and ended.
 const TIMES: usize = 1000;
 
-/// Fewer rounds for slower cases: they still show a leak.
+/// Fewer rounds for slower cases, which are still enough to show a leak.
 const SOME: usize = 200;
 
 /// Marks this program as the peer of another, with the address of the other's listener.
@@ -56,7 +56,7 @@ fn answer(channel: &Arc<EventChannel>) -> End {
 }
 
 #[test]
-#[ignore = "counts what the kernel keeps: cargo xtask softroce"]
+#[ignore = "counts the kernel's objects: cargo xtask softroce"]
 fn held_objects_are_counted() {
     if !alone("cm_leaks::held_objects_are_counted", &[]) {
         return;
@@ -118,7 +118,7 @@ fn refused_connections_leak_nothing() {
     for time in 0..SOME {
         let active = ask(&channel, address);
         let request = expect(&channel, EventType::ConnectRequest);
-        // Some after everything for an accept was created.
+        // Some are refused after all objects for an accept were created.
         let end = (time % 2 == 0).then(|| End::of(Arc::clone(request.cm_id())));
         request.cm_id().reject(b"no").unwrap();
         assert!(Arc::ptr_eq(expect(&channel, EventType::Rejected).cm_id(), &active.id));
@@ -151,7 +151,7 @@ fn connects_without_a_listener_leak_nothing() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
-    // Its port stays in use, but it does not listen.
+    // The identifier keeps its port, but does not listen.
     drop(listener);
     let bound = channel.create_id(PortSpace::Tcp).unwrap();
     bound.bind_addr(address).unwrap();
@@ -185,7 +185,7 @@ fn channels_dropped_with_events_leak_nothing() {
                 id.resolve_addr(None, address, LONG).unwrap();
                 wait_for_event(&channel);
             }
-            // A request, whose identifier this side does not have yet.
+            // A request; this side does not have its identifier yet.
             1 => {
                 let (listener, address) = listen(&channel, PortSpace::Tcp);
                 let active = ask(&other, address);
@@ -199,7 +199,7 @@ fn channels_dropped_with_events_leak_nothing() {
                 let passive = answer(&other);
                 wait_for_event(&channel);
                 drop((active, channel));
-                // The peer never became ready, or had before: both end.
+                // Whether or not the peer had become ready, both connections end.
                 let event = other.get_cm_event(Some(LONG)).unwrap();
                 match event.event_type() {
                     EventType::Established => drop(expect(&other, EventType::Disconnected)),
@@ -214,20 +214,20 @@ fn channels_dropped_with_events_leak_nothing() {
     before.is_held_again();
 }
 
-/// Waits until there is an event, without reading it.
+/// Waits until an event is queued, without reading it.
 #[track_caller]
 fn wait_for_event(channel: &EventChannel) {
     use std::os::fd::AsRawFd;
     let mut entry = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: there is one entry, to be read and written.
     let ready = unsafe { libc::poll(&mut entry, 1, LONG.as_millis() as i32) };
-    assert_eq!(ready, 1, "no event comes");
+    assert_eq!(ready, 1, "timed out waiting for an event");
 }
 
 /// The process that is killed: connects to its parent, and lets the parent connect to it.
 #[test]
 fn peer() {
-    // Only if the test below starts it.
+    // Runs only if the test below starts it.
     let Ok(address) = env::var(PEER_OF) else { return };
     let active_channel = channel();
     let address = address.parse().expect("an address");
@@ -264,7 +264,7 @@ fn connections_to_a_killed_peer_end_and_leak_nothing() {
     command.env(PEER_OF, address.to_string());
     let mut peer = Program::start(command, 6 * LONG);
     let mut ends = Vec::new();
-    // Requests are sequential; each is established when the peer has its response.
+    // Requests are sequential. A connection is established when the peer has received the response.
     while ends.len() < WITH_PEER || is_one_missing(&ends) {
         let event = channel.get_cm_event(Some(LONG)).unwrap_or_else(|error| panic!("{error}\n{}", peer.said()));
         match event.event_type() {
@@ -298,7 +298,7 @@ fn connections_to_a_killed_peer_end_and_leak_nothing() {
         let at = all.iter().position(|id| Arc::ptr_eq(id, event.cm_id())).expect("one of these");
         assert!(!told.contains(&at), "{at} was reported twice");
         told.push(at);
-        // Its message has no receiver, and needs none.
+        // The disconnect message has no receiver, and needs none.
         event.cm_id().disconnect().unwrap();
     }
     drop((peer, all, active, ends));
@@ -320,7 +320,7 @@ fn peer_address(peer: &Program) -> SocketAddr {
         if let Some((line, _)) = line {
             return line.parse().expect("an address");
         }
-        assert!(started.elapsed() < LONG, "the peer does not say where it is:\n{said}");
+        assert!(started.elapsed() < LONG, "the peer did not print its address:\n{said}");
         thread::sleep(Duration::from_millis(10));
     }
 }

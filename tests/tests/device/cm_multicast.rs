@@ -12,8 +12,8 @@ use sideway_tests::connections::{DatagramEnd, LONG, address, channel, datagram_e
 use sideway_tests::datagrams::GRH;
 use sideway_tests::recording::Warnings;
 
-/// Tests run in parallel, also in other processes of the user, and a datagram reaches all members of its group in any
-/// process. So each test and each process has groups of its own.
+/// Tests run in parallel, also in other processes of the user, and a datagram reaches all members of its group in every
+/// process. So each test and each process uses its own groups.
 fn group(last: u8) -> SocketAddr {
     let process = std::process::id().to_le_bytes()[0];
     SocketAddr::from(([239, 9, process, last], 0))
@@ -133,13 +133,13 @@ fn several_groups_are_distinct_and_left_with_the_queue_pair_or_the_identifier() 
         error.hint(),
         Some(&*format!("the identifier is in the group {} or is joining it; leave the group first", group(12).ip()))
     );
-    // With the port that was not set when joining.
+    // This address has a port, unlike the one that was joined.
     let mut elsewhere = group(12);
     elsewhere.set_port(7);
     id.leave_multicast(elsewhere).unwrap();
     id.join_multicast(group(12)).unwrap();
     end.side.qp.close().unwrap();
-    // It was left before its event was read.
+    // The group was left before its event was read.
     assert!(channel.try_get_cm_event().unwrap().is_none());
     id.leave_multicast(group(11)).unwrap_err();
 

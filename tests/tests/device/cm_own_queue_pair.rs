@@ -25,7 +25,7 @@ fn own(context: &Arc<DeviceContext>) -> End<GenericQueuePair> {
     End { qp, cq, memory }
 }
 
-/// Changes its state with the identifier's attributes.
+/// Changes the queue pair's state with the identifier's attributes.
 fn go(end: &End<GenericQueuePair>, id: &Identifier, states: &[QueuePairState]) {
     for &state in states {
         let attributes = id.get_qp_attr(state).unwrap();
@@ -43,13 +43,13 @@ fn parameter(end: &End<GenericQueuePair>) -> ConnectionParameter {
 const INIT: QueuePairState = QueuePairState::Init;
 const UP: [QueuePairState; 2] = [QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend];
 
-/// Both ends, up to the response: the active one has it, and must establish.
+/// Connects both ends up to the response: the active end has received it, and must establish.
 fn respond(channel: &Arc<EventChannel>) -> [(Arc<Identifier>, End<GenericQueuePair>); 2] {
     let (_listener, address) = listen(channel, PortSpace::Tcp);
     let id = resolve(channel, PortSpace::Tcp, address);
     let context = device::open();
     let active = own(&context);
-    // It is on a different context of the same device than the identifier.
+    // The queue pair and the identifier use different contexts of the same device.
     assert!(!Arc::ptr_eq(&id.get_device_context().unwrap(), &context));
     go(&active, &id, &[INIT]);
     id.connect(&parameter(&active)).unwrap();
@@ -151,7 +151,8 @@ fn establish_after_accept_is_refused() {
     establish_too_early(false);
 }
 
-/// A request of a missing queue pair with this number; the kernel remembers numbers for a while.
+/// Sends a request for a queue pair that does not exist. Each request has another number, because the kernel remembers
+/// numbers for a while.
 fn offered(channel: &Arc<EventChannel>, qp_number: u32, ece: Option<Ece>) -> (Arc<Identifier>, Event) {
     let (_listener, address) = listen(channel, PortSpace::Tcp);
     let id = resolve(channel, PortSpace::Tcp, address);

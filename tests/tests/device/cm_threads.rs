@@ -71,14 +71,14 @@ fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
     assert!([0, address.port()].contains(&id.peer_port()));
     assert!([None, Some(1)].contains(&id.port_num()));
     assert!(!format!("{id:?}").is_empty());
-    // Another use, which fails while it is too early.
+    // Another call, which fails while it is too early.
     if let Ok(attributes) = id.get_qp_attr(QueuePairState::Init) {
         assert!(!format!("{attributes:?}").is_empty());
     }
     let device = id.get_device_context();
     let is_on_device = device.is_some();
     if is_on_device {
-        // Once it exists, everything else does.
+        // Once this attribute exists, all others exist too.
         assert_eq!(id.peer_address(), Some(address));
         assert_eq!(id.port_num(), Some(1));
         assert_ne!(id.port(), 0);
@@ -91,7 +91,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
     without_hanging(|| {
         let channel = channel();
         let (listener, address) = listen(&channel, PortSpace::Tcp);
-        // Looked up once, and not for each query.
+        // The context is looked up once, not for each query.
         let _device = listener.get_device_context();
         let current: Mutex<Option<Arc<Identifier>>> = Mutex::new(None);
         let is_over = AtomicBool::new(false);
@@ -113,7 +113,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
                 });
             }
             let events = scope.spawn(|| {
-                // Until the readers have had their turn, on a machine with other work.
+                // Repeats until the readers have run, even on a busy machine.
                 let is_seen = || [&without_device, &with_device].iter().all(|seen| seen.load(Ordering::Relaxed) > 0);
                 for round in 0..100 * rounds() {
                     if round >= rounds() && is_seen() {
@@ -131,7 +131,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
                                 let end = passive.insert(End::of(Arc::clone(event.cm_id())));
                                 end.id.accept(&ConnectionParameter::default()).unwrap();
                             }
-                            // From an earlier round: a reader has held its identifier.
+                            // An event from an earlier round, whose identifier a reader still held.
                             EventKind::Disconnected(_) | EventKind::TimewaitExit
                                 if !Arc::ptr_eq(event.cm_id(), &id) => {}
                             kind => established += usize::from(step(event.cm_id(), kind, &mut active)),
@@ -148,8 +148,8 @@ fn identifier_can_be_used_while_its_events_are_read() {
                             break event;
                         }
                     };
-                    // The last owner of the one is this thread, of the other perhaps a reader; events may still be
-                    // outstanding.
+                    // This thread is the last owner of one identifier, and a reader may be the last owner of the other.
+                    // Events may still be outstanding.
                     drop((event, passive));
                     *current.lock().unwrap() = None;
                     drop((active, id));
@@ -162,7 +162,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
                 std::panic::resume_unwind(panic);
             }
         });
-        // Both were seen often, so the readers ran during the changes.
+        // The readers saw both often, so they ran during the changes.
         let seen = (without_device.into_inner(), with_device.into_inner());
         assert!(seen.0 > 0 && seen.1 > 0, "{seen:?}");
     });
@@ -172,7 +172,7 @@ fn identifier_can_be_used_while_its_events_are_read() {
 fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
     let mut dropped = 0;
     loop {
-        // Not during the drop: the others continue.
+        // The lock is released before the drop, so that the other threads continue.
         let next = receiver.lock().expect("no thread panicked").recv();
         let Ok(next) = next else { return dropped };
         for _ in 0..dropped % 7 {
@@ -233,7 +233,7 @@ fn identifiers_are_dropped_by_other_threads_while_their_events_arrive() {
             (dropped, taken)
         });
         assert_eq!(dropped, rounds());
-        println!("{events} events were taken before their identifiers went");
+        println!("{events} events were taken before their identifiers were dropped");
         before.is_held_again();
         drop(listener);
         assert!(Arc::into_inner(channel).is_some(), "nothing holds the channel");
@@ -266,12 +266,12 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
             let droppers: Vec<_> = (0..2).map(|_| scope.spawn(|| drop_all(&receiver))).collect();
             let channel = &channel;
             let events = scope.spawn(move || {
-                // Until one end of a connection exists, and then until its first event.
+                // Waits until one end of a connection exists, and then until its first event.
                 let mut waiting = Vec::new();
                 let mut kept: Vec<End> = Vec::new();
                 let (mut begun, mut ended) = (0, 0);
                 while ended < rounds() {
-                    // A few at a time.
+                    // A few connections at a time.
                     while begun < rounds() && begun < ended + 4 {
                         let id = channel.create_id(PortSpace::Tcp).unwrap();
                         id.resolve_addr(None, address, LONG).unwrap();
@@ -301,7 +301,7 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
                                 sender.send(end).unwrap();
                             }
                         }
-                        // Of the active ones that were kept: their peers disconnect, or have done so.
+                        // The active ends that were kept: their peers disconnect, or have already disconnected.
                         EventKind::Established(_)
                         | EventKind::Rejected(_)
                         | EventKind::Disconnected(_)
@@ -312,7 +312,8 @@ fn both_ends_are_dropped_by_other_threads_while_their_events_arrive() {
                                 ended += 1;
                             }
                         }
-                        // Its queue pair is dropped already, and it is about to be dropped itself.
+                        // The queue pair of this identifier is already dropped, and the identifier is about to be
+                        // dropped.
                         EventKind::ConnectResponse(_) => assert!(!kept.iter().any(|end| Arc::ptr_eq(&end.id, &id))),
                         _ => panic!("{kind:?}"),
                     }

@@ -52,7 +52,7 @@ fn events<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (0, 10));
     is_silent();
 
-    // Requested on one of the two queues that share the channel.
+    // An event is requested on one of the two queues that share the channel.
     pair.far.cq.req_notify(false).expect("the queue has a channel");
     is_silent();
     send(&mut pair.near, 11, SIGNALED);
@@ -115,7 +115,7 @@ fn poll_extended(cq: &mut ExtendedCompletionQueue) -> Vec<(u64, Status, u32)> {
         Ok(mut poller) => {
             while let Some(completion) = poller.next().expect("a working queue") {
                 let missing = completion.completion_timestamp().expect_err("the queue has no such field");
-                assert_eq!(missing.field(), Fields::CompletionTimestamp, "it was not asked for");
+                assert_eq!(missing.field(), Fields::CompletionTimestamp, "the field was not requested");
                 completions.push((completion.wr_id(), completion.status(), completion.byte_len()));
             }
         }
@@ -124,12 +124,12 @@ fn poll_extended(cq: &mut ExtendedCompletionQueue) -> Vec<(u64, Status, u32)> {
     completions
 }
 
-/// Like a program that is generic over the kind of queue: the same from each kind.
+/// Polls like a program that is generic over the kind of queue.
 fn poll_any(cq: &mut impl PollCompletions, most: u32) -> Vec<(u64, Status, u32)> {
     let mut completions = Vec::new();
     let taken = cq.poll_each(most, |completion| {
         let missing = completion.completion_timestamp().expect_err("the queue has no such field");
-        assert_eq!(missing.field(), Fields::CompletionTimestamp, "it was not asked for");
+        assert_eq!(missing.field(), Fields::CompletionTimestamp, "the field was not requested");
         completions.push((completion.wr_id(), completion.status(), completion.byte_len()));
         Ok::<_, PollCompletionQueueError>(())
     });
@@ -189,7 +189,7 @@ fn unsupported_fields_are_refused_by_name() {
         Ok(cq) => assert!(cq.wc_flags().contains(Fields::CompletionTimestamp | Fields::StandardFlags)),
         Err(error) => {
             assert!(error.to_string().contains("CompletionTimestamp"), "{error}");
-            // It works without.
+            // The queue can be created without the field.
             let cq = builder.build_generic().expect("a queue without the field");
             assert!(matches!(cq, GenericCompletionQueue::Basic(_)) && cq.cqe() >= 10);
         }
@@ -285,7 +285,7 @@ fn objects_hold_their_parents() {
 fn drop_in_any_order<Q: Kind>(queue: QueueKind) {
     let Loopback { near, far, pd, context } = Loopback::<Q>::new(queue);
     let weak = std::sync::Arc::downgrade(&context);
-    // From the bottom up: a parent lives until its last user is dropped.
+    // Parents are dropped first; each lives until its last user is dropped.
     drop(context);
     drop(pd);
     let End { qp, cq, memory } = near;

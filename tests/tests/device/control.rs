@@ -107,7 +107,7 @@ fn connected_by_endpoints<Q: Kind>(queue: QueueKind) {
         assert_eq!(endpoint.qp_num, end.qp.qp_number());
         QueuePairEndpoint::from_bytes(&endpoint.to_bytes())
     });
-    // From Init too, in which receives can be posted.
+    // The transition also works from Init, where receives can be posted.
     pair.far.qp.modify(&init()).expect("RESET to INIT");
     pair.near.qp.connect_rc(&endpoints[1], &options).expect("RESET to RTS");
     pair.far.qp.connect_rc(&endpoints[0], &options).expect("INIT to RTS");
@@ -224,7 +224,8 @@ fn unreachable_peer_is_named() {
         other => panic!("{other:?}"),
     }
 
-    // Reserved for documentation: no machine has it, and only a machine with a default IPv6 route has a route to it.
+    // This address is reserved for documentation. No machine has it, and only a machine with a default IPv6 route has a
+    // route to it.
     let foreign: Gid = "2001:db8::1".parse().expect("a GID");
     let table = pair.context.query_gid_table().expect("the table");
     let link_local = table.iter().find(|entry| entry.gid().is_unicast_link_local());
@@ -261,7 +262,7 @@ fn unreachable_peer_is_named() {
     pair.works();
 }
 
-/// The near side of a pair, in RTR without a peer, sends: the completion reports the error. Then it is in INIT again.
+/// Sends from the near side without a peer; the completion reports the error. Afterwards, the near side is in INIT.
 fn is_not_answered(pair: &mut Loopback<BasicQueuePair>) {
     let mut ready = ready_to_send(1, 7);
     ready.setup_timeout(8).setup_retry_cnt(1);

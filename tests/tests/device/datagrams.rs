@@ -59,12 +59,12 @@ fn send<Q: Kind>(queue: QueueKind) {
     assert_eq!(pair.far.success(), received(10, 1000, near, None));
     assert_eq!(pair.far.success(), received(11, 1000, near, Some(0xdead_beef)));
     for offset in [1000, 4000] {
-        assert_eq!(pair.far.bytes(offset + GRH, 1001), [&data[..], &[0]].concat(), "and nothing after it");
+        assert_eq!(pair.far.bytes(offset + GRH, 1001), [&data[..], &[0]].concat(), "the datagram was longer than sent");
     }
     assert_eq!((pair.near.success(), pair.near.success()), (sent(20), sent(21)));
     if pair.context.query_port(device::PORT).unwrap().link_layer().to_string() == "Ethernet" {
         let header = pair.far.bytes(1000, GRH);
-        // Of an IPv4 header, which starts in the middle: version and length, and the protocol, UDP.
+        // The IPv4 header starts in the middle. Its fields are the version and length, and the protocol UDP.
         assert_eq!((header[20], header[20 + 9]), (0x45, 17), "{header:?}");
     }
 }
@@ -188,7 +188,7 @@ fn too_long<Q: Kind>(queue: QueueKind) {
     let completion = pair.near.completion();
     assert_eq!(completion.wr_id, 2);
     if device::is_soft_roce(&pair.context) {
-        // It sends nothing, and reports success, as the specification allows (C10-93.1.1).
+        // The device sends nothing and reports success, as the specification allows (C10-93.1.1).
         assert_eq!(completion, sent(2));
         pair.far.silence();
         pair.send(3, 0, mtu, QKEY);

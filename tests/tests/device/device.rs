@@ -29,7 +29,7 @@ fn device_list_matches_the_kernels() {
     let list = DeviceList::new().expect("a list");
     let mut listed: Vec<String> =
         list.iter().filter(|device| device.sysfs_path().is_some()).map(|device| device.name()).collect();
-    // Without such a folder the kernel has no devices.
+    // If the folder does not exist, the kernel has no devices.
     let mut present: Vec<String> = fs::read_dir("/sys/class/infiniband").map_or_else(
         |_| Vec::new(),
         |devices| devices.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name")).collect(),

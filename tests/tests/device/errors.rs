@@ -52,7 +52,7 @@ fn wrong_key<Q: Kind>(queue: QueueKind) {
     pair.near.memory.write(0, &[0xff; 64]);
     let wrong = RemoteKey::from_raw(rkey.raw() ^ 0x55);
     let mut runs = 0;
-    // The key, and an address before the memory.
+    // One request has an invalid key, one an address before the memory.
     for (rkey, addr) in [(wrong, addr), (rkey, addr - 64)] {
         for read in [false, true] {
             let mut batch = pair.near.qp.start_post_send();
@@ -89,7 +89,7 @@ fn too_short<Q: Kind>(queue: QueueKind) {
     batch.post().expect("a send can be posted");
     let sent = pair.near.completion();
     assert_eq!(sent.wr_id, 31);
-    // The specification has the first of each; soft-RoCE returns the second.
+    // The specification requires the first status of each pair; soft-RoCE returns the second.
     assert!([Status::RemoteInvalidRequestError, Status::RemoteOperationError].contains(&sent.status), "{sent:?}");
     let received = pair.far.completion();
     assert_eq!(received.wr_id, 30);
@@ -128,7 +128,7 @@ fn bad_request_of_a_basic_batch_is_named() {
         return pair.works();
     }
     if ends == 0 {
-        println!("the device takes an atomic on an odd address, or leaves it to the peer: {posted:?}");
+        println!("the device accepts an atomic on an odd address, or leaves the check to the peer: {posted:?}");
         return;
     }
     let error = posted.expect_err("the third request is wrong");
@@ -152,7 +152,7 @@ fn full_queue_reports_how_many_were_posted() {
 fn full<Q: Kind>(queue: QueueKind) {
     let mut pair = Loopback::<Q>::new(queue);
     let range = pair.near.range(0, 8);
-    // There is no receive: sends are retried, and stay in the queue.
+    // No receive is posted, so sends are retried and stay in the queue.
     let mut posted = 0;
     let error = loop {
         let mut batch = pair.near.qp.start_post_send();
@@ -167,7 +167,8 @@ fn full<Q: Kind>(queue: QueueKind) {
     };
     assert_eq!(error.kind(), PostErrorKind::NotEnoughResources, "{error}");
     assert!(error.to_string().contains("the queue is full"), "{error}");
-    // The extended verbs do not report it; soft-RoCE's post all or nothing, which the receives below show.
+    // The extended verbs do not report this number. soft-RoCE posts all requests of a batch or none, as the receives
+    // below show.
     let of_batch = error.posted().unwrap_or(0);
     if let Some(failed) = error.failed_request() {
         assert_eq!((failed.index, failed.wr_id), (Some(of_batch), posted + of_batch as u64));
@@ -176,7 +177,7 @@ fn full<Q: Kind>(queue: QueueKind) {
     // If a batch is posted as a whole, at most two more requests fit after the last.
     assert!(posted + 2 >= u64::from(REQUESTS), "{posted} requests fit and {REQUESTS} were asked for");
 
-    // With receives the posted ones arrive, and the queue pair still works.
+    // Once receives are posted, the posted requests arrive, and the queue pair still works.
     for wr_id in 0..posted {
         pair.far.post_receive(wr_id, 0, 8);
         assert_eq!(pair.far.success().wr_id, wr_id);

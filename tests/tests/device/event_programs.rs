@@ -94,14 +94,14 @@ fn asyncwatch_prints_the_events_of_the_c_program() {
 fn asyncwatch_ends_on_a_signal() {
     let name = device::name();
     let watching = format!("{name}: watching\n");
-    // All devices, for a while.
+    // Watches all devices for a while.
     let ended = child::run(ours("asyncwatch", "--timeout 0.2"), LIMIT);
     assert!(ended.status.success(), "{}: {}", ended.status, ended.output);
     let devices = fs::read_dir("/sys/class/infiniband").expect("the kernel's devices").count();
     assert_eq!(ended.output.matches(": watching\n").count(), devices, "{}", ended.output);
     assert!(ended.output.contains(&watching), "{}", ended.output);
 
-    // Fewer events than requested.
+    // Fewer events arrive than requested.
     let ended = child::run(ours("asyncwatch", &format!("-d {name} -n 3 --timeout 0.25")), LIMIT);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
     assert_eq!(ended.output, format!("{watching}error: 0 of 3 events arrived within 0.25 s; raise --timeout\n"));
@@ -111,14 +111,14 @@ fn asyncwatch_ends_on_a_signal() {
         println!("DID NOT RUN in part: no address is given to a real device");
         return;
     }
-    // As many as requested, while there are more.
+    // The program prints the requested number, although more events arrive.
     let interface = Interface::of(&context);
     let mut program = Program::start(ours("asyncwatch", &format!("-d {name} -n 2")), LIMIT);
     wait_until_printed(&program, "watching", 1);
     for at in 1..=4 {
         interface.ip(&format!("address add 10.71.7.{at}/32 dev {{}}"));
     }
-    let ended = program.wait().unwrap_or_else(|| panic!("it does not end: {}", program.said()));
+    let ended = program.wait().unwrap_or_else(|| panic!("the program does not exit: {}", program.said()));
     for at in 1..=4 {
         interface.ip(&format!("address del 10.71.7.{at}/32 dev {{}}"));
     }

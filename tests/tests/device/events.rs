@@ -31,7 +31,7 @@ fn event_of(events: &AsyncEventChannel, event_type: Type) -> AsyncEvent {
         if event.event_type() == event_type {
             return event;
         }
-        assert!(started.elapsed() < LONG, "{event_type:?} does not come");
+        assert!(started.elapsed() < LONG, "timed out waiting for {event_type:?}");
     }
 }
 
@@ -72,7 +72,7 @@ fn overrun_queue_is_named() {
     assert!(queue.is_of(&small) && !queue.is_of(&other));
     assert_eq!(event.to_string(), "CQ error: CQ with the context 77");
     if device::is_soft_nic(&context) {
-        // As in the specification and in NICs; soft-RoCE continues to send.
+        // The specification and NICs stop the queue pair; soft-RoCE continues to send.
         let fatal = event_of(&events, Type::QueuePairFatal);
         let Element::QueuePair(qp) = fatal.element() else { panic!("{fatal:?}") };
         assert!(qp.is_of(&pair.near.qp));
@@ -127,7 +127,7 @@ fn drained_send_queue_raises_an_event() {
     pair.far.post_receive(1, 0, 8);
     pair.near.post_send(2, 0, 8);
     assert_eq!((pair.far.success().wr_id, pair.near.success().wr_id), (1, 2));
-    assert!(rest(&events).iter().all(|event| event.event_type() != Type::SendQueueDrained), "not asked for");
+    assert!(rest(&events).iter().all(|event| event.event_type() != Type::SendQueueDrained), "not requested");
     pair.near.qp.modify(to(State::SendQueueDrain).setup_sqd_async_notify(true)).expect("RTS to SQD");
     let event = event_of(&events, Type::SendQueueDrained);
     let Element::QueuePair(qp) = event.into_element() else { panic!("not of a queue pair") };
@@ -138,7 +138,7 @@ fn drained_send_queue_raises_an_event() {
     qp.modify(&to(State::ReadyToSend)).expect("SQD to RTS");
     pair.works();
 
-    // It outlives its owner, can be modified, and is destroyed with the last reference.
+    // The queue pair outlives its owner, can be modified, and is destroyed with the last reference.
     let weak = Arc::downgrade(&context);
     drop((pair, channel, events, context));
     qp.modify(&to(State::Error)).expect("any state to ERROR");
@@ -258,7 +258,7 @@ impl Crowd {
         };
         let numbers = workers.iter().map(address).zip(0..).collect();
         let crowd = Self { workers, numbers, left: AtomicUsize::new(2 * PAIRS * MESSAGES as usize), channel };
-        // Receives first: a message without one is retransmitted later.
+        // Posts receives first, because a message without a receive is retransmitted later.
         for sends in [false, true] {
             for worker in &crowd.workers {
                 let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +275,7 @@ impl Crowd {
     fn run(&self) {
         let mut last = Instant::now();
         while self.left.load(Ordering::Acquire) > 0 {
-            // Short, so that a thread notices that others have done the last of it.
+            // The time-out is short, so that a thread notices when others have handled the last completion.
             let event = match self.channel.get_cq_event(Some(Duration::from_millis(100))) {
                 Ok(event) => event,
                 Err(error) if error.errno().raw() == libc::ETIMEDOUT => {

@@ -1,4 +1,4 @@
-//! Memory on a device: I/O addresses, pages, windows, and the error of each that the device does not support.
+//! Memory on a device: I/O addresses, pages, windows, and the error for each unsupported feature.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which reports what the device has")]
 
 use std::fs;
@@ -42,7 +42,7 @@ fn requests_name_memory_by_its_io_address() {
     assert_eq!(write(&mut pair, 15, moved.rkey(), IOVA + 5000), Status::Success);
     assert_eq!(pair.far.bytes(4999, 17), b"\0by another name\0");
 
-    // So do entries of this side.
+    // Entries of this side also use the I/O address.
     let mut batch = pair.far.qp.start_post_send();
     let request = batch.construct_wr(2, SIGNALED).setup_write(pair.near.memory.rkey(), pair.near.memory.addr() + 100);
     // SAFETY: the region is registered until the end of this function; its bytes are not written until the completion.
@@ -74,7 +74,7 @@ fn owned_memory_of_every_kind_of_page_is_written_by_the_peer() {
         println!("{error}");
         assert_eq!(error.verb(), "mmap");
         assert!(error.to_string().contains("huge pages of 2 MiB"), "{error}");
-        // In a private guest they can be reserved.
+        // In a private guest, huge pages can be reserved.
         if fs::write("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4").is_err() {
             println!("no huge pages can be reserved here");
         }
@@ -134,7 +134,7 @@ fn bound_window_exposes_its_range_and_holds_the_region() {
     region.read_at(1081, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\0through the window\0");
 
-    // The region cannot be deregistered under its window, and its memory stays.
+    // The region cannot be deregistered while the window is bound, so its memory stays.
     let (held, at) = (region.region().clone(), region.as_ptr());
     drop(region);
     let error = Arc::into_inner(held).unwrap().close().unwrap_err();
@@ -146,8 +146,8 @@ fn bound_window_exposes_its_range_and_holds_the_region() {
     // SAFETY: as above.
     assert_eq!(unsafe { at.add(1099).read_volatile() }, b't');
 
-    // Beyond the region there is no access, and the connection breaks. Soft-RoCE of Linux 6.1 allows access to the
-    // region beyond the window, which real devices do not.
+    // An access beyond the region fails and breaks the connection. Soft-RoCE of Linux 6.1 allows access to the region
+    // beyond the window, which real devices do not.
     assert_eq!(write(&mut pair, 18, rkey, at as u64 + 8192 - 17), Status::RemoteAccessError);
     window.close().unwrap();
 }
@@ -173,7 +173,7 @@ fn dropped_window_releases_its_region() {
     }
 }
 
-/// The device supports it, or an error states that it does not.
+/// Asserts that the device supports an operation, or that the error states that it does not.
 #[track_caller]
 fn there_or_not<T>(verb: &str, result: Result<T, sideway::error::VerbError>) -> Option<T> {
     match result {
@@ -210,7 +210,7 @@ fn unsupported_operation_is_an_error_and_no_crash() {
     there_or_not("ibv_alloc_buf", pd.alloc_buf(4096));
     let imports = there_or_not("ibv_import_pd", context.import_pd(pd.handle())).is_some();
     there_or_not("ibv_reg_mr", pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::OnDemand));
-    // SAFETY: only this side's own requests could use it, and there are none.
+    // SAFETY: only requests of this side could use the region, and none are posted.
     there_or_not("ibv_reg_mr", unsafe { pd.reg_implicit_odp_mr(AccessFlags::LocalWrite) });
     let region = pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap();
     let range = [region.sge(..).unwrap()];
@@ -226,7 +226,7 @@ fn unsupported_operation_is_an_error_and_no_crash() {
     // SAFETY: as above, and no request is outstanding.
     let reregistered = unsafe { Arc::get_mut(&mut mr).unwrap().rereg_mr(None, None, Some(AccessFlags::empty())) };
     if device::is_soft_nic(&context) {
-        // The capabilities that it reports.
+        // The capabilities that the device reports.
         assert_eq!([has_null, has_memory, imports, takes_advice, reregistered.is_ok()], [true; 5]);
     }
     match reregistered {

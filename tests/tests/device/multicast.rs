@@ -22,7 +22,7 @@ use sideway_tests::recording::Warnings;
 use sideway_tests::{device, on_all_kinds};
 
 fn group(last: u8) -> Gid {
-    // A datagram reaches the members in other processes of the user as well.
+    // A datagram also reaches members in other processes of the user.
     let process = std::process::id().to_le_bytes()[0];
     Gid::of_multicast_group(Ipv4Addr::new(239, 7, process, last).into(), GidType::RoceV2).expect("a group")
 }
@@ -40,7 +40,7 @@ fn connection<Q: Kind>(queue: QueueKind) {
         "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection; \
          multicast groups need UnreliableDatagram"
     );
-    let error = pair.near.qp.detach_mcast(&group(1), 0).expect_err("it is not in it");
+    let error = pair.near.qp.detach_mcast(&group(1), 0).expect_err("it is not in the group");
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_detach_mcast", libc::EINVAL));
     assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
     pair.works();
@@ -63,10 +63,10 @@ fn datagram_queue_pairs_join_and_leave_groups() {
             qp.attach_mcast(&gid, 0).expect("a group");
             qp.attach_mcast(&gid, 0).expect("once more is no error");
         }
-        qp.detach_mcast(&group(1), 0).expect("it was in it");
-        let error = qp.detach_mcast(&group(1), 0).expect_err("it is not in it any more");
+        qp.detach_mcast(&group(1), 0).expect("it was in the group");
+        let error = qp.detach_mcast(&group(1), 0).expect_err("it has left the group");
         assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
-        // The kernel does not destroy a queue pair in a group: it leaves the other two by itself.
+        // The kernel refuses to destroy a queue pair in a group. sideway detaches it from its other two groups first.
         match last {
             0 => qp.close().expect("destroyed"),
             1 => drop(qp),
@@ -90,7 +90,7 @@ fn datagram_to_a_group_reaches_each_of_its_members() {
         let index = device::gid(&pair.context).expect("an Ethernet device").gid_index() as u8;
         let mut way = AddressHandleAttribute::new();
         way.setup_port(device::PORT).setup_grh(&group(9), 0, index, 1, 0);
-        let to_group = pair.pd.create_ah(&way).expect("a group is a way like others");
+        let to_group = pair.pd.create_ah(&way).expect("a group can be a destination");
         let number = pair.near.qp.qp_number();
         for (wr_id, members) in (0..).zip([[false, false], [true, false], [true, true], [false, true]]) {
             for (end, is_member) in [&mut pair.far, &mut third].into_iter().zip(members) {
@@ -125,11 +125,11 @@ fn datagram_to_a_group_reaches_each_of_its_members() {
     }
 }
 
-/// The error of a verb that this device lacks, or nothing if it has it.
+/// Checks the error of a verb that this device lacks; accepts success if the device has the verb.
 fn lacks<T>(verb: &str, result: Result<T, VerbError>) -> Option<VerbError> {
     let error = result.err()?;
     assert_eq!(error.verb(), verb);
-    // Hardware has some of them, and then other reasons to refuse these arguments.
+    // Hardware supports some of these verbs, and may refuse the arguments for other reasons.
     assert!(
         matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) || !is_soft_roce(),
         "{error}: {:?}",
@@ -216,7 +216,7 @@ fn alternate_path_needs_infiniband() {
         ),
         Err(error) => panic!("{error:?}"),
     }
-    // Migration is on, with only one path.
+    // Path migration is enabled with only one path.
     let (found, _) = pair.near.qp.query(QueuePairAttributeMask::PathMigrationState).expect("an answer");
     assert_eq!(found.path_mig_state(), PathMigrationState::Migrated);
     pair.works();
@@ -230,7 +230,7 @@ fn send_queue_drains_with_and_without_an_event() {
         drain.setup_sqd_async_notify(notify).setup_current_state(QueuePairState::ReadyToSend);
         let mut without_current = to(QueuePairState::SendQueueDrain);
         without_current.setup_sqd_async_notify(notify);
-        // The table of the specification has no current state there.
+        // The specification's table does not list the current state for this transition.
         let error = pair.near.qp.modify(&drain).expect_err("one attribute too many").to_string();
         assert_eq!(error, "ibv_modify_qp(ReadyToSend -> SendQueueDrain): EINVAL: must not set CurrentState");
         pair.near.qp.modify(&without_current).expect("RTS to SQD");

@@ -38,7 +38,7 @@ fn send<Q: Kind>(queue: QueueKind) {
         let received = pair.far.success();
         assert_eq!((received.wr_id, received.opcode), (wr_id, Some(Operation::Receive)));
         assert_eq!((received.byte_len, received.imm_data), (Some(5000), imm_data));
-        assert_eq!(pair.far.bytes(offset, 5001), [&data[..], &[0]].concat(), "and nothing after it");
+        assert_eq!(pair.far.bytes(offset, 5001), [&data[..], &[0]].concat(), "the message was longer than sent");
     }
     for wr_id in [20, 21] {
         let sent = pair.near.success();
@@ -209,7 +209,7 @@ fn unequal_lists<Q: Kind>(queue: QueueKind) {
     batch.construct_wr(72, SIGNALED).setup_write(rkey, addr).give_list(&ranges);
     let posted = batch.post();
     if Q::NAME == ExtendedQueuePair::NAME && device::is_soft_roce(&pair.context) {
-        // rdma-core's driver would send it wrongly.
+        // rdma-core's driver would send this list incorrectly.
         let error = posted.expect_err("soft-RoCE's extended queue pairs refuse it");
         assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest, "{error}");
         assert_eq!(error.failed_request().map(|failed| failed.wr_id), Some(72));

@@ -10,7 +10,7 @@ use sideway_tests::programs::{
     self, LIMIT, fails, kill_client, ours, play, play_in_every_kind, play_within, port, refuses, say_to_server,
 };
 
-/// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
+/// The sizes, with the number of messages of each. An emulated machine takes a tenth of a second to copy a mebibyte.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
 
 /// rdma-core's program, with the GID as an option.
@@ -21,7 +21,7 @@ fn theirs(port: u16, options: &str) -> Command {
 #[test]
 fn example_runs_with_itself_in_every_kind() {
     let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
-    // Few receives at a time, mixed kinds of queues and queue pairs, another MTU, and IPv4 and IPv6.
+    // The cases: few receives at a time, mixed kinds of queues and queue pairs, another MTU, and IPv4 and IPv6.
     for (options, host) in [
         ("-c -r 1 -m 256 --cq basic --new-send", "127.0.0.1"),
         ("-c -r 2 -m 512 --cq extended --qp basic", "::1"),
@@ -50,7 +50,7 @@ fn every_size_arrives_whole() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn example_runs_with_the_c_program_in_both_roles() {
     let mut games = 0;
     for (size, iterations) in SIZES {
@@ -77,7 +77,7 @@ fn example_runs_with_the_c_program_in_both_roles() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn a_mebibyte_a_thousand_times_with_the_c_program() {
     let limit = Duration::from_secs(400);
     let options = "-c --cq extended --qp extended";
@@ -91,7 +91,7 @@ fn a_mebibyte_a_thousand_times_with_the_c_program() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn split_pingpong_runs_with_all_others() {
     let mut games = 0;
     for (size, iterations) in SIZES {
@@ -193,7 +193,7 @@ fn differing_options_of_the_sides_are_errors() {
     fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
     let [_, client] = both("--timeout 2", "-c --timeout 2");
     fails(&client, &["message 0 has wrong data", "give -c on both sides"]);
-    // Messages longer than the peer accepts, and shorter.
+    // Messages are longer or shorter than the peer expects.
     let [server, client] = both("-s 64 --timeout 2", "-s 4k --timeout 2");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["sending message 1 of 1000 failed", "--size"]);

@@ -49,7 +49,7 @@ fn gids_of_the_kernel() -> BTreeMap<u32, Ipv6Addr> {
         let path = entry.expect("an entry").path();
         let index = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let index = index.unwrap_or_else(|| panic!("{} is no index", path.display()));
-        // Some kernels do not allow reading an unused one.
+        // Some kernels do not allow reading an unused entry.
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let gid: Ipv6Addr = text.trim().parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         if !gid.is_unspecified() {
@@ -71,14 +71,14 @@ fn gids_listed(options: &str) -> BTreeMap<u32, Ipv6Addr> {
         if name == device::name() && port == "1" {
             let index = index.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"));
             let gid = gid.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"));
-            assert_eq!(gids.insert(index, gid), None, "index {index} stands there twice:\n{text}");
+            assert_eq!(gids.insert(index, gid), None, "index {index} is listed twice:\n{text}");
         }
     }
     gids
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn devinfo_prints_what_the_c_program_prints() {
     let name = device::name();
     let mut longest = 0;
@@ -94,7 +94,7 @@ fn devinfo_prints_what_the_c_program_prints() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn show_gids_lists_what_the_kernel_has() {
     let name = device::name();
     let expected = gids_of_the_kernel();

@@ -9,7 +9,7 @@ fn rows(output: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.split_whitespace().collect()).collect()
 }
 
-/// In the memory of this process.
+/// Runs the example in one process.
 fn run_loopback(options: &str) -> Ended {
     let mut command = example("rdma_atomic");
     command.args(["--loopback", "-d", &sideway_tests::device::name()]).args(options.split_whitespace());
@@ -66,7 +66,7 @@ fn server_and_client_agree() {
             &server,
             &[
                 &format!("accesses the counter with {count} queue pair"),
-                // Not always 0: the client may begin before the server reads it.
+                // The value may differ from 0, because the client may begin before the server reads it.
                 "; its value is ",
                 &format!("added {sum} in total, and the counter has this value"),
             ],
@@ -107,7 +107,7 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
     fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
     fails(&say_to_server(b"00"), &["did not send its number of queue pairs within 1 s (2 of 5 bytes arrived)"]);
     fails(&say_to_server(b"0001\0nonsense"), &["did not send the address of its queue pair", "8 of 52 bytes arrived"]);
-    // A peer that takes the counter and adds nothing, but reports that it has.
+    // A peer that receives the counter's address and adds nothing, but reports a sum.
     let server = format!("0000:{:06x}:000001:{:032x}\0", 0x11, u128::from_be_bytes(gid()));
     let lie = format!("0001\0{server}done\0{:016x}\0", 7);
     fails(&say_to_server(lie.as_bytes()), &["added 7 in total, but the counter is 0"]);
@@ -117,7 +117,7 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
     let [server, client] = child::run_both(server, client, port, LIMIT);
     fails(&server, &["is not a queue pair address"]);
     fails(&client, &["the server at "]);
-    // Depending on unread data at its exit and on timing, the connection ends in different places.
+    // The client's error depends on unread data at the server's exit, and on timing.
     let ends = ["disconnected before sending the address of its queue pair", "disconnected: "];
     assert!(ends.iter().any(|end| client.output.contains(end)), "{}", client.output);
 }

@@ -11,11 +11,11 @@ use sideway_tests::{connections, device};
 /// The environment variable that names the folder of the programs.
 const PROGRAMS: &str = "SIDEWAY_CAPI_EXAMPLES";
 
-/// Runs one, with softrnic requested or not, and asserts success.
+/// Runs a program, with or without softrnic, and asserts success.
 #[track_caller]
 fn run(name: &str, word: Option<&str>) -> Ended {
     let folder = env::var_os(PROGRAMS).map(PathBuf::from);
-    let folder = folder.unwrap_or_else(|| panic!("{PROGRAMS} names no folder; cargo xtask softroce sets it"));
+    let folder = folder.unwrap_or_else(|| panic!("{PROGRAMS} is not set; run cargo xtask softroce"));
     let mut command = Command::new(folder.join(name));
     command.args(word).env_remove("RDMA_MUMMY_SOFTRNIC");
     let ended = child::run(command, LIMIT);

@@ -42,8 +42,8 @@ fn both(server: Command, client: Command, port: u16) -> [Ended; 2] {
     let mut server = Program::start(server, LIMIT);
     wait_for_listener(port);
     let mut client = Program::start(client, LIMIT);
-    let client = client.wait().unwrap_or_else(|| panic!("the client does not end:\n{}", client.said()));
-    let server = server.wait().unwrap_or_else(|| panic!("the server does not end:\n{}", server.said()));
+    let client = client.wait().unwrap_or_else(|| panic!("the client does not exit:\n{}", client.said()));
+    let server = server.wait().unwrap_or_else(|| panic!("the server does not exit:\n{}", server.said()));
     [server, client]
 }
 
@@ -83,7 +83,7 @@ fn without(options: &str) -> &'static str {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn ucmatose_runs_with_the_c_program_on_either_side() {
     let host = address();
     let mut games = 0;
@@ -118,8 +118,8 @@ fn ucmatose_reports_differing_options_of_the_sides() {
     let at = port();
     let [server, client] = both(ours("ucmatose", at, "-c 2"), ours("ucmatose", at, &format!("-s {host} -c 3")), at);
     assert_eq!((server.status.code(), client.status.code()), (Some(1), Some(1)), "{}", server.output);
-    // The server exits after the first rejection's report, and refuses the third connection; the client gets either
-    // error first.
+    // The server exits after the client reports the first rejection, and rejects the third connection. The client may
+    // receive either error first.
     let causes =
         ["the server was started with -c 2\n", "connection 2: rejected: the program there declined the request\n"];
     assert!(causes.iter().any(|cause| client.output.contains(cause)), "{}", client.output);
@@ -139,7 +139,7 @@ fn ucmatose_reports_a_killed_peer() {
         std::thread::sleep(Duration::from_millis(10));
     }
     client.kill();
-    let server = server.wait().unwrap_or_else(|| panic!("the server does not end:\n{}", server.said()));
+    let server = server.wait().unwrap_or_else(|| panic!("the server does not exit:\n{}", server.said()));
     assert_eq!(server.status.code(), Some(1), "{}", server.output);
     assert!(server.output.contains("disconnected\n"), "{}", server.output);
 }
@@ -188,7 +188,7 @@ fn two_programs_have_many_connections() {
 
 #[test]
 fn runtime_runs_hundreds_of_connections_without_leaks() {
-    // Both sides, with the channel closed at the end: the program fails if an object still holds it.
+    // Runs both sides and closes the channel at the end; the program fails if an object still uses the channel.
     let ended = child::run(with(example("cm_tokio"), port(), "-n 200"), LIMIT);
     let output = &ended.output;
     assert!(ended.status.success(), "{}\n{output}", ended.status);

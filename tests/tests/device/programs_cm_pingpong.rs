@@ -95,7 +95,7 @@ fn datagram_pingpongs_run_with_every_kind() {
 #[test]
 fn addresses_of_both_families_are_understood() {
     let host = address().to_string();
-    // At one address, and at all; from one address, and from the route's.
+    // The server listens at one address or at all; the client connects from one address or from the route's.
     let [server, client] = play(&format!("-b {host}"), &format!("-I {host}"), &host, 64, 3);
     assert!(server.output.contains(&format!("local address:  {host}:")), "{}", server.output);
     assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
@@ -154,7 +154,7 @@ fn peer_with_other_options_is_an_error() {
     fails(&client, &[]);
     let [server, client] = run_both("-n 10", "-n 20");
     succeeds(&server, &["10 iters in "]);
-    // In messages that it waits for, or in one to a process that has exited.
+    // The error names messages that the side waits for, or a message to a process that has exited.
     fails(&client, &["of 20", "--iters"]);
     let [server, client] = run_both("-n 20 --timeout 10", "-n 10");
     fails(&server, &["nothing completed for 10 s: 10 of 20 messages were received", "--iters"]);
@@ -168,7 +168,7 @@ fn peer_with_other_options_is_an_error() {
         &client,
         &["nothing completed for 5 s: 10 of 20 messages", "datagrams (UD) may be lost", "this address (-b)"],
     );
-    // Too long for a packet: reported before a connection attempt, and by a server to such a client.
+    // A size too long for a packet is reported before a connection attempt, and by a server to such a client.
     let [server, client] = run_both("-u -s 1M", "-u --timeout 20");
     fails(&server, &["a datagram is one packet"]);
     fails(&client, &["unreachable"]);
@@ -184,11 +184,11 @@ fn killed_peer_is_an_error() {
         server.wait_for_cm_port(port);
         let client = Program::start(ours(port, &format!("{options} {}", address())), LIMIT);
         wait_for_game(&server, &client);
-        // In the middle of the run.
+        // Kills the peer in the middle of the run.
         thread::sleep(Duration::from_millis(300));
         let (mut killed, mut stays) = if killed_is_server { (server, client) } else { (client, server) };
         killed.kill();
-        let ended = stays.wait().unwrap_or_else(|| panic!("it does not end:\n{}", stays.said()));
+        let ended = stays.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", stays.said()));
         fails(&ended, &["100000000"]);
         let is_told = ["the peer disconnected", "message"].iter().any(|word| ended.output.contains(word));
         assert!(is_told, "{}", ended.output);

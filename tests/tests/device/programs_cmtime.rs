@@ -40,7 +40,7 @@ fn rows(ended: &Ended) -> Vec<(String, [f64; 4])> {
     rows.collect()
 }
 
-/// All connections were made, and all steps timed.
+/// Asserts that all connections were established and all steps timed.
 #[track_caller]
 fn timed(client: &Ended, steps: &[&str], connections: f64) {
     succeeds(client, &["creating id\n", "connecting\n", "disconnecting\n", "destroying id\n"]);
@@ -50,7 +50,7 @@ fn timed(client: &Ended, steps: &[&str], connections: f64) {
     for (name, [total_ms, max_ms, min_us, each_us]) in rows {
         assert!(min_us > 0.0 && min_us / 1e3 <= max_ms + 0.01, "{name}: {}", client.output);
         assert!(max_ms <= total_ms + 0.01, "{name}: {}", client.output);
-        // Each is rounded to hundredths.
+        // Each time is rounded to hundredths.
         let total_us = each_us * connections;
         assert!((total_us - total_ms * 1e3).abs() <= 10.0 + connections / 100.0, "{name}: {}", client.output);
     }
@@ -72,10 +72,10 @@ fn program_connects_to_itself_and_disconnects() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn example_interoperates_with_rdma_cores_program() {
     let port = port();
-    // It serves until it is killed.
+    // rdma-core's server runs until it is killed.
     let mut server = Program::start(theirs(port, ""), LIMIT);
     server.wait_for_cm_port(port);
     timed(&child::run(ours(port, &to_server("-c 50 -n 2")), LIMIT), &STEPS, 50.0);
@@ -111,7 +111,7 @@ fn endless_server_serves_until_a_signal() {
         timed(&child::run(ours(port, &to_server("-c 5")), LIMIT), &STEPS, 5.0);
     }
     server.terminate();
-    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+    let ended = server.wait().unwrap_or_else(|| panic!("the server does not exit:\n{}", server.said()));
     succeeds(&ended, &["10 connections were made and ended\n"]);
 }
 
@@ -128,7 +128,7 @@ fn failures_are_counted_and_reported_in_a_sentence() {
 
     let here = |options: &str| child::run(on_this_host(ours(port(), options)), LIMIT);
     fails(&here("-s 203.0.113.5 -c 3"), &["3 of 3", "resolve addr", "ENETUNREACH", "(3)"]);
-    // No host has the address: tried twice.
+    // No host has the address, so resolving it is tried twice.
     fails(&here("-s 10.71.0.77 -c 2 -t 200 -r 1"), &["2 of 2", "resolve addr", "(2)"]);
     if device::name() != device::SOFT_DEVICE {
         fails(&run("-s 127.0.0.1 -c 2"), &["2 of 2", "resolve route", "leads to no RDMA device", "(2)"]);

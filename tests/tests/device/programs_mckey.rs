@@ -12,7 +12,7 @@ use sideway_tests::programs::{LIMIT, fails, refuses, succeeds};
 
 const NAME: &str = "mckey";
 
-/// A group of the test's own.
+/// A group that only this test uses.
 fn group(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(239, 71, 5, last)
 }
@@ -49,7 +49,7 @@ fn receiver(group: Ipv4Addr, options: &str) -> Program {
 
 #[track_caller]
 fn end(mut program: Program) -> Ended {
-    program.wait().unwrap_or_else(|| panic!("it does not end:\n{}", program.said()))
+    program.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", program.said()))
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn messages_of_several_senders_are_distinguished() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn example_interoperates_with_the_c_program() {
-    // Theirs sends three seconds after it has joined.
+    // rdma-core's program sends three seconds after it has joined.
     for (ours, options) in [("", ""), ("-c 2", "-o -C 3 -S 64")] {
         let count = if options.is_empty() { 10 } else { 3 };
         let receiver = receiver(group(3), &format!("{ours} {}", options.replace("-o", "")));
@@ -105,7 +105,7 @@ fn example_interoperates_with_the_c_program() {
     for (options, sender) in [("", ""), ("-c 2 -C 3 -S 64", "-o -C 3 -S 64")] {
         let mut receiver = Program::start(theirs(group(4), options), LIMIT);
         receiver.wait_until("join", |_| is_joined(group(4)));
-        // It joins a moment later.
+        // The program joins a moment later.
         let sent = child::run(ours(group(4), &format!("-s --delay 2 {sender}")), LIMIT);
         succeeds(&sent, &["bytes sent"]);
         succeeds(&end(receiver), &["return status 0"]);
@@ -114,17 +114,17 @@ fn example_interoperates_with_the_c_program() {
 
 #[test]
 fn missing_messages_are_reported() {
-    // Another group.
+    // The sender uses another group.
     let waits = receiver(group(5), "--timeout 4");
     succeeds(&child::run(ours(group(6), "-s --delay 0"), LIMIT), &["10 messages of 100 bytes sent"]);
     fails(&end(waits), &["no message arrived within 4 s"]);
-    // Fewer than requested.
+    // The sender sends fewer messages than requested.
     let waits = receiver(group(5), "-c 2 -C 10 --silence 0.5");
     succeeds(&child::run(ours(group(5), "-s -C 7 --delay 0"), LIMIT), &["7 messages of 100 bytes sent"]);
     let ended = end(waits);
     fails(&ended, &["6 of 20 messages are missing 0.5 s after the last"]);
     assert_eq!(ended.output.matches("7 of 10 messages: 7 from 0x").count(), 2, "{}", ended.output);
-    // Another size.
+    // The sender uses another size.
     let waits = receiver(group(5), "-S 200");
     succeeds(&child::run(ours(group(5), "-s --delay 0"), LIMIT), &["10 messages"]);
     fails(&end(waits), &["a message of 100 bytes arrived, expected 200", "-S"]);
@@ -132,13 +132,13 @@ fn missing_messages_are_reported() {
 
 #[test]
 fn killed_peer_does_not_harm_others() {
-    // A sender before its first message, of which the receiver gets nothing.
+    // The sender is killed before its first message, so the receiver receives nothing.
     let waits = receiver(group(7), "--timeout 3");
     let mut sender = Program::start(ours(group(7), "-s --delay 100"), LIMIT);
     sender.wait_until("join", |sender| sender.said().contains("sending in 100 s"));
     sender.kill();
     fails(&end(waits), &["no message arrived within 3 s"]);
-    // One receiver of two.
+    // One of two receivers is killed.
     let [stays, mut goes] = [receiver(group(7), "--timeout 30"), receiver(group(7), "--timeout 30")];
     goes.kill();
     succeeds(&child::run(ours(group(7), "-s --delay 0"), LIMIT), &["10 messages"]);

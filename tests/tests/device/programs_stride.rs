@@ -20,7 +20,7 @@ fn stride(words: &str) -> Command {
     command
 }
 
-/// It succeeded, with a row for each of N sizes.
+/// Asserts success, with a row for each of N sizes.
 #[track_caller]
 fn has_rows(ended: &Ended, words: &str, sizes: usize) {
     assert!(ended.status.success(), "{words}: {}\n{}", ended.status, ended.output);
@@ -32,7 +32,7 @@ fn has_rows(ended: &Ended, words: &str, sizes: usize) {
 }
 
 #[test]
-#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+#[ignore = "stride-perf has its own tests on softrnic's device: cargo xtask softroce"]
 fn every_byte_arrives() {
     for (verb, transports) in
         [("write", &["rc", "uc"][..]), ("read", &["rc"]), ("send", &["rc", "uc", "ud"]), ("write --imm", &["rc", "uc"])]
@@ -40,7 +40,7 @@ fn every_byte_arrives() {
         for transport in transports {
             for measure in ["bw", "lat"] {
                 let (verb, option) = verb.split_once(' ').unwrap_or((verb, ""));
-                // A datagram is a packet.
+                // A datagram is limited to one packet.
                 let sizes = if *transport == "ud" { "64,1K" } else { "64,4K,64K" };
                 let words = format!("{verb} {measure} {option} -c {transport} -s {sizes} -n 200 --validate --loopback");
                 let ended = child::run(stride(&words), LIMIT);
@@ -51,7 +51,7 @@ fn every_byte_arrives() {
 }
 
 #[test]
-#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+#[ignore = "stride-perf has its own tests on softrnic's device: cargo xtask softroce"]
 fn device_without_a_service_is_an_error() {
     let words = "send bw -c xrc -n 200 --validate --loopback";
     let ended = child::run(stride(words), LIMIT);
@@ -64,7 +64,7 @@ fn device_without_a_service_is_an_error() {
 }
 
 #[test]
-#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+#[ignore = "stride-perf has its own tests on softrnic's device: cargo xtask softroce"]
 fn server_serves_one_client_after_another() {
     let port = port();
     let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);
@@ -74,12 +74,12 @@ fn server_serves_one_client_after_another() {
         has_rows(&child::run(stride(&words), LIMIT), &words, 1);
     }
     server.terminate();
-    let ended = server.wait().expect("it ends when it is asked to");
+    let ended = server.wait().expect("the server exits on request");
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
 }
 
 #[test]
-#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+#[ignore = "stride-perf has its own tests on softrnic's device: cargo xtask softroce"]
 fn stride_runs_with_events_and_over_the_connection_manager() {
     let (port, address) = (port(), connections::address());
     let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);
@@ -95,11 +95,11 @@ fn stride_runs_with_events_and_over_the_connection_manager() {
         let words = format!("{words} -n 100 -s 64 -p {port} {address}");
         has_rows(&child::run(stride(&words), LIMIT), &words, 1);
     }
-    // The address leads to the device, or to none.
+    // The address belongs to the device, or to no device.
     let words = format!("write bw -R -p {port} 127.0.0.1");
     let ended = child::run(stride(&words), LIMIT);
     assert!(!ended.status.success() && ended.output.contains("127.0.0.1"), "{words}:\n{}", ended.output);
     server.terminate();
-    let ended = server.wait().expect("it ends when it is asked to");
+    let ended = server.wait().expect("the server exits on request");
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
 }

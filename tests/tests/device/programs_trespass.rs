@@ -49,7 +49,7 @@ impl Place {
         command
     }
 
-    /// A program of rdma-pipe that uses the device, and nothing else.
+    /// A program of rdma-pipe that uses only the device.
     fn on_device(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(program, &["--rdma", "--device", &device::name()]);
         command.args(arguments);
@@ -64,7 +64,7 @@ fn bytes(count: usize) -> Vec<u8> {
 
 #[track_caller]
 fn succeeds(ended: Option<Ended>) -> String {
-    let Ended { status, output } = ended.expect("it ends in time");
+    let Ended { status, output } = ended.expect("the program exits in time");
     assert!(status.success(), "{status}\n{output}");
     output
 }
@@ -81,7 +81,7 @@ fn stream_arrives() {
     assert!(fs::read(place.path("received")).is_ok_and(|received| received == data));
 }
 
-/// A stand-in for ssh: the far side runs on this machine.
+/// A stand-in for ssh, which runs the far side on this machine.
 fn stand_in(path: &Path) {
     let script = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\nexec sh -c \"$*\"\n";
     fs::write(path, script).expect("a temporary folder");

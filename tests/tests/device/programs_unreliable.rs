@@ -23,7 +23,7 @@ fn largest_datagram() -> u32 {
 #[track_caller]
 fn sizes(program: &str) -> [(u32, u32); 3] {
     match program {
-        // A message of many packets is one message over UC as well.
+        // Over UC, too, a message of many packets is one message.
         "uc_pingpong" => [(1, 100), (4096, 100), (64 << 10, 20)],
         _ => [(1, 100), (1000, 100), (largest_datagram(), 100)],
     }
@@ -34,7 +34,7 @@ fn pingpongs_run_with_themselves_in_every_kind() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         games += play_in_every_kind(program, 1000, 100);
-        // Few receives at a time, mixed kinds of queues and queue pairs, and IPv4 and IPv6.
+        // The cases: few receives at a time, mixed kinds of queues and queue pairs, and IPv4 and IPv6.
         for (options, host) in [
             ("-c -r 1 --cq basic --new-send", "127.0.0.1"),
             ("-c -r 2 --cq extended --qp basic", "::1"),
@@ -45,7 +45,7 @@ fn pingpongs_run_with_themselves_in_every_kind() {
             games += 1;
         }
     }
-    // Packets of another size: a message of twelve.
+    // Another packet size, with a message of twelve packets.
     let port = port();
     let options = "-c -m 256";
     play(ours("uc_pingpong", port, options), ours("uc_pingpong", port, options), port, "localhost", 3000, 100);
@@ -70,7 +70,7 @@ fn every_size_arrives_whole() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn pingpongs_run_with_the_c_programs_in_both_roles() {
     let mut games = 0;
     for (program, in_c) in PROGRAMS {
@@ -126,10 +126,10 @@ fn differing_options_of_the_sides_are_errors() {
         // The data is checked, and the peer does not write the expected data.
         let [server, _] = both("-s 500 -c --timeout 5", "-s 500 --timeout 5");
         fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
-        // Shorter messages than the peer sends.
+        // The receiver expects shorter messages than the peer sends.
         let [server, _] = both("-s 1000 --timeout 5", "-s 64 --timeout 5");
         fails(&server, &["the peer sent a message of 64 bytes, expected 1000", "--size"]);
-        // Longer ones than it accepts: the sender gets no error.
+        // Messages are longer than the peer accepts; the sender receives no error.
         let [server, client] = both("-s 64 --timeout 5", "-s 1000 --timeout 5");
         fails(&server, &["--size"]);
         fails(&client, &["nothing completed for 5 s", LOST, "--size"]);
@@ -150,7 +150,7 @@ fn peer_of_another_kind_ends_the_test() {
         }
         games += 1;
     }
-    // A reliable one detects the missing response: by the device in the end, or by the program earlier.
+    // A reliable sender detects the missing response: the device reports it eventually, or the program earlier.
     let [server, client] = both(of("uc_pingpong"), of("rc_pingpong"));
     fails(&server, &["0 of 1000 messages were received", LOST]);
     fails(&client, &[]);

@@ -27,7 +27,7 @@ fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
         assert!(started.elapsed() < Duration::from_secs(20), "{taken:?}");
         let polled = cq.poll_each(32, |wc| {
             assert_eq!(wc.status(), WorkCompletionStatus::Success);
-            assert_eq!(wc.cvlan().expect_err("it was not asked for").field(), Fields::CustomerVlan);
+            assert_eq!(wc.cvlan().expect_err("the field was not requested").field(), Fields::CustomerVlan);
             taken.push((wc.qp_num(), wc.wr_id(), wc.imm_data()));
             Ok::<_, PollCompletionQueueError>(())
         });
@@ -139,7 +139,7 @@ fn single_threaded_queue_pairs_exchange_datagrams() {
     let gid = device::gid(&context).expect("an Ethernet device");
     let mut way = AddressHandleAttribute::new();
     way.setup_port(device::PORT).setup_grh(&gid.gid(), 0, gid.gid_index() as u8, 64, 0);
-    // In the plain domain: it works with queue pairs of the other.
+    // The handle is in the plain domain, and works with queue pairs of the parent domain.
     let ah = pd.create_ah(&way).expect("a handle");
     let memory = Memory::new(&pd, 64, AccessFlags::LocalWrite);
     for (wr_id, sender_is_near) in [(1, true), (2, false)] {

@@ -1,5 +1,4 @@
-//! softrnic's iWARP device and the kernel's siw as peers: two network namespaces, of which one has siw, and the other only
-//! TCP.
+//! softrnic's iWARP device and the kernel's siw as peers, in two network namespaces: one has siw, the other only TCP.
 
 use std::env;
 use std::ffi::OsStr;
@@ -34,7 +33,7 @@ impl Peers {
     /// Returns `None`, and reports that the test did not run, if the kernel has no siw.
     fn new() -> Option<Self> {
         if !Path::new("/sys/module/siw").exists() || env::var_os(CHANGE_NETWORK).is_none() {
-            may_not_run("there is no kernel with siw whose network tests may change");
+            may_not_run("the kernel lacks siw, or tests may not change its network");
             return None;
         }
         let hosts = Hosts::new()?;
@@ -70,7 +69,7 @@ impl Peers {
         };
         command.args(["-p", &port.to_string()]);
         if name.starts_with("ib_") {
-            // The device decides how these programs control the flow.
+            // perftest chooses its flow control by the device, so the device is named.
             command.args(["-d", if matches!(peer, Peer::Soft) { "softiw0" } else { "siw_0" }]);
         }
         command.args(options.split_whitespace());
@@ -80,7 +79,7 @@ impl Peers {
     /// Runs a server and a client in both roles; the server's address follows the words of the client.
     #[track_caller]
     fn play(&self, [server, client]: [&str; 2]) {
-        // In the other order, one run did not resolve the address within 10 s, for a reason that is not known.
+        // In the other order, one run did not resolve the address within 10 s; the reason is unknown.
         for [serving, connecting] in [[Peer::Kernel, Peer::Soft], [Peer::Soft, Peer::Kernel]] {
             let port = port();
             let (server, mut client) = (self.program(serving, server, port), self.program(connecting, client, port));
@@ -100,7 +99,7 @@ impl Drop for Peers {
 
 #[track_caller]
 fn named(variable: &str) -> PathBuf {
-    env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no program")).into()
+    env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")).into()
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn programs_connect_in_both_roles() {
     }
 }
 
-/// stride-perf checks the data. Its servers stay; each serves all runs of the other peer.
+/// stride-perf checks the data. Its servers keep running; each serves all runs of the other peer.
 #[test]
 #[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
 fn messages_of_every_kind_and_size_arrive() {

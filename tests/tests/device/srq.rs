@@ -27,7 +27,7 @@ const NUMBER: usize = 77;
 /// Two senders, and two receivers that share a queue.
 #[derive(Debug)]
 struct Shared<Q> {
-    // Dropped in this order: no receive is outstanding when the memory is freed.
+    // Fields are dropped in this order, so no receive is outstanding when the memory is freed.
     senders: [End<Q>; 2],
     srq: Option<SharedReceiveQueue>,
     second: Q,
@@ -65,7 +65,7 @@ impl<Q: Kind> Shared<Q> {
 
     /// Posts receives in one batch, each with its own buffer.
     fn post(&mut self, numbers: impl Iterator<Item = u64>) -> Result<(), PostErrorKind> {
-        let srq = self.srq.as_mut().unwrap_or_else(|| panic!("the queue is gone"));
+        let srq = self.srq.as_mut().unwrap_or_else(|| panic!("the queue is destroyed"));
         let mut batch = srq.start_post_recv();
         for wr_id in numbers {
             batch.construct_wr(wr_id).give(self.receiver.range(place(wr_id), LENGTH));
@@ -189,7 +189,7 @@ fn limit_event<Q: Kind>(queue: QueueKind) {
     world.send(0, b"two are left, and no limit is set");
     assert!(limit_events(&events).is_empty());
 
-    // Armed again through the event's queue.
+    // The limit is armed again through the event's queue.
     world.post(6..10).expect("there is room");
     named.arm_limit(6).expect("a limit can be set");
     world.send(0, b"five are left");
@@ -229,7 +229,7 @@ fn resize<Q: Kind>(queue: QueueKind) {
     let mut world = Shared::<Q>::new(queue, 4);
     let before = u64::from(world.srq.as_ref().expect("the queue").max_wr());
     world.post(0..before).expect("as many as the device reported");
-    assert_eq!(world.post(0..before + 1), Err(PostErrorKind::NotEnoughResources), "too long a batch");
+    assert_eq!(world.post(0..before + 1), Err(PostErrorKind::NotEnoughResources), "the batch exceeds the queue");
     // Some devices round up beyond the reported size.
     let mut held = before;
     while world.post(held..held + 1).is_ok() {
@@ -244,7 +244,7 @@ fn resize<Q: Kind>(queue: QueueKind) {
     assert!(srq.query().expect("a queue can be queried").max_wr() >= after);
     let more = u64::from(after) - (held - 1);
     world.post(held..held + more).expect("there is room now");
-    // The earlier ones are still there, and come first.
+    // The earlier receives are still posted, and are used first.
     for wr_id in 1..held + more {
         let from = wr_id as usize % 2;
         assert_eq!(world.send(from, format!("message {wr_id}").as_bytes()).wr_id, wr_id);

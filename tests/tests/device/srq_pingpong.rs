@@ -29,7 +29,7 @@ fn example_runs_with_itself() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn example_runs_with_the_c_program_in_both_roles() {
     let mut games = 0;
     for (mine, its) in [("", ""), ("-e", "-e"), ("-q 5 -r 5", "-q 5 -r 7")] {

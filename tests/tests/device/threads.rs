@@ -16,7 +16,7 @@ use sideway_tests::loopback::{End, Give, Loopback, QueueKind, REQUESTS};
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 const LONG: Duration = Duration::from_secs(60);
 
-/// Sends and receives posted by a thread each, on both ends, while this one polls.
+/// On both ends, one thread posts sends and one posts receives, while this thread polls.
 macro_rules! posts_from_threads {
     ($name:ident, $Kind:ty) => {
         #[test]

@@ -1,6 +1,6 @@
-//! State changes, each with its attributes, right and wrong: the device accepts what sideway's table, which explains
-//! errors, lists, and nothing else. Tests beside that table (`sideway/src/ibverbs/queue_pair/transition/table.rs`)
-//! compare it with rows in C's terms, so that all three agree.
+//! State changes with correct and incorrect attributes: the device accepts exactly those in sideway's table, which is
+//! used to explain errors. Tests beside that table (`sideway/src/ibverbs/queue_pair/transition/table.rs`) compare the
+//! table with rows in C's terms, so that all three agree.
 #![expect(clippy::print_stdout, reason = "a test, which reports where it did not run")]
 
 use std::mem::zeroed;
@@ -51,7 +51,7 @@ impl World {
             return None;
         }
         let name = device::name();
-        // SAFETY: everything is used as its manual page documents, and is freed at the end, in order.
+        // SAFETY: all objects are used as their manual pages document, and are freed in order at the end.
         unsafe {
             let mut count = 0;
             let list = ibv_get_device_list(&raw mut count);
@@ -71,7 +71,7 @@ impl World {
     }
 
     fn pair(&self, qp_type: u32) -> *mut ibv_qp {
-        // SAFETY: zeros are a value of the attributes, and what they name is there.
+        // SAFETY: zeros are valid for the attributes, and the objects that they name exist.
         let qp = unsafe {
             let mut attr: ibv_qp_init_attr_ex = zeroed();
             attr.qp_type = ibv_qp_type(qp_type);
@@ -89,9 +89,9 @@ impl World {
         qp
     }
 
-    /// Whether the device accepts it. All values are right, so the mask decides.
+    /// Whether the device accepts the change. All values are valid, so only the mask matters.
     fn modify(&self, qp: *mut ibv_qp, from: u32, to: u32, mask: u32) -> bool {
-        // SAFETY: zeros are a value of the attributes, and the queue pair is there.
+        // SAFETY: zeros are valid for the attributes, and the queue pair exists.
         unsafe {
             let mut attr: ibv_qp_attr = zeroed();
             (attr.qp_state, attr.cur_qp_state) = (ibv_qp_state(to), ibv_qp_state(from));
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Moves it to a state, from any state. `false` if its type has no such state.
+    /// Moves the queue pair from any state to another. `false` if its type has no such state.
     fn bring(&self, qp: *mut ibv_qp, qp_type: u32, state: u32) -> bool {
         let way: &[u32] = match state {
             RESET => &[],
@@ -120,7 +120,7 @@ impl World {
         assert!(self.modify(qp, RESET, RESET, STATE));
         let mut from = RESET;
         for &to in way {
-            let (needed, _) = table(qp_type, from, to).expect("a way that there is");
+            let (needed, _) = table(qp_type, from, to).expect("a valid transition");
             assert!(self.modify(qp, from, to, needed | STATE), "type {qp_type}, {from} to {to}");
             from = to;
         }
@@ -132,7 +132,7 @@ impl World {
 
     /// A send of unregistered memory: the queue pair enters SQE.
     fn fail_a_send(&self, qp: *mut ibv_qp, qp_type: u32) {
-        // SAFETY: zeros are a value of the request, of which the driver reads what its operation has.
+        // SAFETY: zeros are valid for the request, and the driver reads only the fields of its operation.
         unsafe {
             let mut path: ibv_ah_attr = zeroed();
             (path.port_num, path.is_global, path.grh.dgid) = (1, 1, self.gid);
@@ -156,7 +156,7 @@ impl World {
     }
 
     fn close(self) {
-        // SAFETY: nothing is on them any more.
+        // SAFETY: the objects have no dependents.
         unsafe {
             assert_eq!((ibv_destroy_cq(self.cq), ibv_dealloc_pd(self.pd)), (0, 0));
             assert_eq!((ibv_close_xrcd(self.xrcd), ibv_close_device(self.context)), (0, 0));
@@ -192,7 +192,7 @@ fn device_accepts_what_the_table_lists() {
             let rule = table(qp_type, from, to);
             let (needed, optional) = rule.unwrap_or_default();
             for mask in masks(needed, optional) {
-                // Without a state it is a change within the current one.
+                // Without a state, the change stays within the current state.
                 for mask in [Some(mask | STATE), (from == to).then_some(mask & !STATE)].into_iter().flatten() {
                     let allowed = (needed | optional | STATE) & !ALT_PATH;
                     let expected = rule.is_some() && mask & needed == needed && mask & !allowed == 0;

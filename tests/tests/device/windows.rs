@@ -22,7 +22,7 @@ const TEXT: &[u8; 18] = b"through the window";
 
 /// Two connected sides. Peers can access the far side's region only through the window.
 struct Fixture<Q> {
-    // A bound window belongs to its queue pair and holds its region: it is dropped before both.
+    // A bound window uses its queue pair and its region, so it is dropped before both.
     window: MemoryWindow,
     region: OwnedMemoryRegion,
     pair: Loopback<Q>,
@@ -61,7 +61,7 @@ impl<Q: Kind> Fixture<Q> {
         rkey
     }
 
-    /// Invalidates a key on its own side.
+    /// Invalidates a key of the side that posts the request.
     #[track_caller]
     fn invalidate(&mut self, wr_id: u64, rkey: RemoteKey) {
         let far = &mut self.pair.far;
@@ -108,7 +108,7 @@ impl<Q: Kind> Fixture<Q> {
         assert_eq!(bytes, expected, "{}", Q::NAME);
     }
 
-    /// Nothing is bound to the region any more, so it can be deregistered.
+    /// No window is bound to the region any more, so the region can be deregistered.
     #[track_caller]
     fn end(self) {
         self.region.close().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
@@ -120,7 +120,7 @@ impl<Q: Kind> Fixture<Q> {
 #[track_caller]
 fn invalidated(received: &Completion) -> Option<RemoteKey> {
     let mut flags = received.wc_flags.unwrap();
-    // Soft-RoCE of Linux 6.1 passes the kernel's flag on, and its number has another meaning here.
+    // Soft-RoCE of Linux 6.1 passes the kernel's flag on unchanged, and the same number has another meaning here.
     if device::is_soft_roce(&device::open()) && flags.contains(WorkCompletionFlags::IpChecksumOk) {
         flags = WorkCompletionFlags::WithInvalidate;
     }

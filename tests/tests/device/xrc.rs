@@ -25,7 +25,7 @@ const PEER: AccessFlags = AccessFlags::LocalWrite.union(AccessFlags::RemoteWrite
 
 /// A sender, and a receiver with two shared receive queues.
 struct World {
-    // Dropped in this order: nothing is posted or received any more when the memory is freed.
+    // Fields are dropped in this order, so nothing is posted or received when the memory is freed.
     sender: GenericQueuePair<Xrc>,
     receiver: XrcReceiveQueuePair,
     queues: [(SharedReceiveQueue, GenericCompletionQueue); 2],
@@ -92,7 +92,7 @@ impl World {
     }
 
     fn number(&self, queue: usize) -> u32 {
-        self.queues[queue].0.srq_number().expect("queues of XRC have numbers")
+        self.queues[queue].0.srq_number().expect("XRC queues have numbers")
     }
 
     fn post_receive(&mut self, queue: usize, wr_id: u64, offset: usize) {
@@ -177,14 +177,14 @@ fn missing_shared_queue_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let gone = world.number(1);
     let [kept, (srq, cq)] = world.queues;
-    // Its completion queue holds it: a poll might name it.
-    let held = srq.close().expect_err("it goes with its completion queue");
+    // The completion queue keeps the shared queue alive, because a completion may name it.
+    let held = srq.close().expect_err("it is destroyed with its completion queue");
     assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
     drop(cq);
     let cq = QueueKind::Generic.build(&world.pd.device_context().create_cq_builder());
     let mut builder = world.pd.create_srq_builder();
     world.queues = [kept, (builder.setup_xrc(&world.xrcd, &cq).build_ex().expect("another"), cq)];
-    assert_ne!(world.number(1), gone, "numbers come again late");
+    assert_ne!(world.number(1), gone, "numbers are reused late");
     world.post_receive(0, 1, 0);
     world.post_receive(1, 2, 0);
     assert_eq!(world.send(gone, 3, b"unused").status, Status::RemoteInvalidRequestError);

@@ -65,31 +65,31 @@ fn absent_fails_verb_by_verb_as_in_c() {
     let mut qp: ffi::ibv_qp = zeroed();
     qp.context = context;
     let mut count = 7;
-    // SAFETY: the objects are alive and of no provider, so that no function of C is ever reached.
+    // SAFETY: the objects are alive and of no provider, so that no C function is ever called.
     unsafe {
         assert!(ffi::ibv_get_device_list(&mut count).is_null());
         assert_eq!((count, errno()), (0, libc::EOPNOTSUPP));
-        // A null pointer.
+        // Functions that return a null pointer.
         assert!(ffi::ibv_alloc_pd(context).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
-        // The errno value.
+        // Functions that return the errno value.
         assert_eq!(ffi::ibv_query_device(context, null_mut()), libc::EOPNOTSUPP);
         assert_eq!(ffi::ibv_dealloc_pd(&mut pd), libc::EOPNOTSUPP);
         assert_eq!(ffi::ibv_modify_qp(&mut qp, null_mut(), 0), libc::EOPNOTSUPP);
         assert_eq!(ffi::ibv_fork_init(), libc::EOPNOTSUPP);
-        // -1.
+        // Functions that return -1.
         assert_eq!(ffi::ibv_query_gid(context, 1, 0, null_mut()), -1);
         assert_eq!(ffi::ibv_query_pkey(context, 1, 0, null_mut()), -1);
         assert_eq!(ffi::ibv_get_async_event(context, null_mut()), -1);
         assert_eq!(ffi::ibv_close_device(context), -1);
         assert_eq!(errno(), libc::EOPNOTSUPP);
-        // A count, negative.
+        // Functions that return a negative count.
         let entries = ibverbs::_ibv_query_gid_table(context, null_mut(), 0, 0, 0);
         assert_eq!(entries, -(libc::EOPNOTSUPP as isize));
-        // "No".
+        // Functions that return "no".
         assert_eq!(ffi::ibv_query_qp_data_in_order(&mut qp, ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0), 0);
         assert_eq!(ffi::ibv_is_fork_initialized(), ffi::ibv_fork_status::IBV_FORK_DISABLED);
-        // Nothing.
+        // Functions that return nothing.
         ffi::ibv_free_device_list(null_mut());
         // Later functions fail in the same way.
         assert_eq!(ffi::ibv_query_port_speed(context, 1, null_mut()), libc::EOPNOTSUPP);
@@ -117,7 +117,7 @@ fn absent_fails_verb_by_verb_as_in_c() {
 
 #[test]
 fn null_objects_are_refused() {
-    // SAFETY: null is what these are about, and the reason why nothing is reached.
+    // SAFETY: every object is null, so no function dereferences it.
     unsafe {
         assert!(ffi::ibv_open_device(null_mut()).is_null());
         assert_eq!(errno(), libc::EINVAL);
@@ -140,7 +140,7 @@ fn null_objects_are_refused() {
 
 #[test]
 fn error_names_the_package_to_install() {
-    // SAFETY: there is no such file, so that nothing of it runs.
+    // SAFETY: the file does not exist, so no code of it runs.
     let error = unsafe { Ibverbs::open_from("libno-such-verbs.so.9") }.unwrap_err();
     let text = error.to_string();
     for words in ["cannot load libibverbs.so.1", "libno-such-verbs.so.9", "Debian", "RDMA_MUMMY_LIBIBVERBS"] {
@@ -160,7 +160,7 @@ fn later_attempt_succeeds() {
     }
     let context = system_context();
     assert!(matches!(ibverbs::library(), Err(LoadError::Library { .. })));
-    // SAFETY: no library is there.
+    // SAFETY: the library does not exist.
     assert!(unsafe { ffi::ibv_alloc_pd(context) }.is_null());
 
     std::os::unix::fs::symlink(object_without_verbs(), &link).unwrap();
@@ -168,7 +168,7 @@ fn later_attempt_succeeds() {
     assert_eq!(library.path(), Some(object_without_verbs().canonicalize().unwrap().as_path()));
     assert!(ptr::eq(library, ibverbs::loaded().unwrap()));
 
-    // It has no verb at all: each fails alone, with its name.
+    // The library has no verb at all. Each verb fails separately, and the error names it.
     let error = library.ibv_alloc_pd().unwrap_err();
     assert_eq!(error.symbol(), Some("ibv_alloc_pd"));
     let text = error.to_string();
@@ -214,7 +214,7 @@ fn nothing_is_loaded_before_the_first_verb() {
     // SAFETY: the result is a string that ends and stays.
     let words = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR)) };
     assert_eq!(words, c"transport retry counter exceeded");
-    // SAFETY: null is refused before anything is needed.
+    // SAFETY: null is rejected before a library is needed.
     assert!(unsafe { ffi::ibv_alloc_pd(null_mut()) }.is_null());
     assert!(ibverbs::loaded().is_none());
     assert!(nothing());
@@ -233,12 +233,12 @@ fn installed_table_replaces_the_library() {
     unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut ffi::ibv_pd {
         Box::into_raw(Box::new(ffi::ibv_pd { context, handle: 44 }))
     }
-    // SAFETY: the function does what its name states.
+    // SAFETY: the function behaves as its name documents.
     let library = unsafe { Ibverbs::from_table(IbverbsTable { ibv_alloc_pd: Some(alloc_pd), ..Default::default() }) };
     let library = library.install().unwrap();
     assert_eq!((library.path(), library.release()), (None, None));
     let context = system_context();
-    // SAFETY: the context is alive, and the result is what the function above makes.
+    // SAFETY: the context is alive, and the function above creates the result.
     unsafe {
         let pd = ffi::ibv_alloc_pd(context);
         assert_eq!((*pd).handle, 44);
@@ -247,7 +247,7 @@ fn installed_table_replaces_the_library() {
     }
     let text = library.ibv_dealloc_pd().unwrap_err().to_string();
     assert!(text.contains("ibv_dealloc_pd") && text.contains("table"), "{text}");
-    // SAFETY: there is no function in it.
+    // SAFETY: the table has no function.
     let second = unsafe { Ibverbs::from_table(IbverbsTable::default()) };
     assert!(second.install().is_err(), "the first is in use");
 }
@@ -266,7 +266,7 @@ fn old_library_lacks_one_verb() {
     // The file name of an old rdma-core, as a distribution installs it.
     let file = directory.join("libibverbs.so.1.0.17.2");
     fs::rename(object, &file).unwrap();
-    // SAFETY: the text is above.
+    // SAFETY: the source above has no constructors.
     let library = unsafe { Ibverbs::open_from(&file) }.unwrap();
     assert_eq!(library.path(), Some(file.canonicalize().unwrap().as_path()));
     assert_eq!(library.release(), Some(17));

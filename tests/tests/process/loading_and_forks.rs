@@ -24,7 +24,7 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// Takes some time.
+/// A device list function that takes some time.
 unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
     IS_IN.store(true, Ordering::SeqCst);
     wait_for(&MAY_LEAVE);
@@ -79,7 +79,7 @@ fn fork_waits_for_the_list_that_selects_the_connection_provider() {
         thread::sleep(Duration::from_millis(100));
         let is_early = HAS_FORKED.load(Ordering::SeqCst);
         MAY_LEAVE.store(true, Ordering::SeqCst);
-        assert!(!is_early, "it has forked while the library listed its devices");
+        assert!(!is_early, "the process forked while the library listed its devices");
     });
     assert!(HAS_FORKED.load(Ordering::SeqCst));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The base folder of the table's paths.
 const BASE: &str = "sideway/src/ibverbs";
-/// The text before the name of a feature, which is no C name.
+/// The text before the name of a feature; a feature is not a C name.
 const FEATURE: &str = "(feature ";
 
 /// The files of each alias below `sideway/src`, as paths from the root of the repository.
@@ -39,7 +39,7 @@ impl Row {
         let mut paths: Vec<PathBuf> = Vec::new();
         for (_, path) in codes(rust) {
             let path = Path::new(path);
-            // A bare name is in the folder of the path before it.
+            // A file name without a folder belongs to the folder of the previous path.
             let folder = match paths.last().and_then(|last| last.parent()) {
                 Some(beside) if path.components().count() == 1 => beside.to_owned(),
                 _ => PathBuf::from(BASE),
@@ -52,7 +52,7 @@ impl Row {
         Ok(Self { names, paths })
     }
 
-    /// Paths and names that the repository lacks, or has in another file.
+    /// Paths that the repository lacks, and names that it lacks or has in another file.
     fn faults(&self, root: &Path, aliases: &Aliases) -> Vec<String> {
         let gone = self.paths.iter().filter(|path| !root.join(path).exists());
         let mut faults: Vec<String> = gone.map(|path| format!("{} is not there", path.display())).collect();

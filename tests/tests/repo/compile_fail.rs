@@ -1,9 +1,9 @@
-//! Programs that must not compile: one rule a file in `compile-fail/`, named after the rule, with the compiler's
-//! errors.
+//! Programs that must not compile. Each file in `compile-fail/` tests the rule that it is named after, and has the
+//! compiler's errors.
 //!
 //! After a change of the compiler's messages, `TRYBUILD=overwrite cargo xtask ci compile-fail --again` updates them.
 
-/// The number of rules. Raise it for a new one; a lost one fails the test.
+/// The number of rules. Raise it for a new rule; the test fails if a rule is lost.
 const RULES: usize = 62;
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that are not searched: nothing of the repository's own is there, or more than documents name.
+/// Folders that are not searched, because they contain no sources, or more files than documents name.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 /// The folders of the published crates. Their pages in a registry have no repository around them.
 const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
@@ -58,7 +58,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(|target| !target.starts_with("https://")).collect()
 }
 
-/// The names by which a link finds the headings of a document.
+/// The anchors of a document's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let anchor = |heading: &str| {
@@ -94,11 +94,11 @@ fn paths(text: &str) -> Vec<String> {
     codes.filter(|code| is_path(code) && !code.starts_with("target/")).map(str::to_owned).collect()
 }
 
-/// Whether there is such a file or folder, by its path from the root or by the end of it.
+/// Whether a file or folder exists with this path from the root, or with this end of its path.
 fn is_there(path: &str, all: &BTreeSet<String>) -> bool {
     let path = path.trim_end_matches('/');
     all.iter().any(|known| {
-        // As many names as the path has, from the end.
+        // Compares the last components, as many as the path has.
         let at = known.rmatch_indices('/').nth(path.matches('/').count()).map_or(0, |(at, _)| at + 1);
         let end = &known[at..];
         match path.split_once('*') {

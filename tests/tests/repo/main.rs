@@ -1,4 +1,4 @@
-//! The repository itself: what documents name exists, every function has its row, and misuse does not compile.
+//! The repository itself: files that documents name exist, every function has its row, and misuse does not compile.
 
 mod architecture;
 mod compile_fail;

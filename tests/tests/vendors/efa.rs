@@ -187,7 +187,7 @@ fn completion_gives_the_sender_on_an_old_device() {
     assert!(!world.recording.verbs().contains(&"wc_read_sgid"));
     drop(poller);
 
-    // The reader holds the queue.
+    // The reader keeps the queue alive.
     assert_eq!(cq.close().unwrap_err().errno().raw(), libc::EBUSY);
     assert!(!world.recording.verbs().contains(&"destroy_cq"));
     drop(reader);

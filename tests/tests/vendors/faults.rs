@@ -1,5 +1,5 @@
-//! Programs use everything of a vendor; then each call fails in turn, and each number from its library is replaced by
-//! one that no header defines.
+//! Programs that use all functions of a vendor. Each call fails in turn, and each number from the vendor's library is
+//! replaced by one that no header defines.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -108,7 +108,7 @@ fn each_call_may_fail() {
                 }
                 assert_eq!(lines, [""; 0], "{what}");
                 let text = result.expect_err(&what).to_string();
-                // Or the vendor's verb that called it.
+                // The error may also name the vendor's verb that made the call.
                 assert!(text.contains(failed) || text.contains("dv_create"), "{what}: {text}");
                 world.end();
             }

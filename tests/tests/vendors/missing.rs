@@ -1,4 +1,4 @@
-//! Without the library of a vendor.
+//! Errors if a vendor's library is missing.
 
 use sideway::mlx5::is_mlx5;
 use sideway_tests::process::alone;

@@ -158,7 +158,7 @@ fn each_request_names_its_target() {
             "wr_complete"
         ]
     );
-    // SAFETY: the address is compared alone.
+    // SAFETY: the address is only compared.
     let handle = unsafe { ah.ah() }.as_ptr().addr() as u64;
     for (call, dctn, key) in [(&calls[2], 0x10, KEY), (&calls[5], 0x11, !KEY)] {
         assert_eq!([call.argument("ah"), call.argument("dctn"), call.argument("dc_key")], [handle, dctn, key]);
@@ -311,7 +311,7 @@ fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
         ("max_send_sge", 0),
         ("max_recv_sge", 0),
         ("qp_type", DRIVER),
-        // Only the domain: the library accepts nothing else for a target.
+        // Only the domain is set, because the library accepts nothing else for a target.
         ("comp_mask", 1),
         ("srq", srq_address),
         ("same_cq", 1),
@@ -336,7 +336,7 @@ fn dc_target_has_a_key_and_a_shared_receive_queue_but_no_requests() {
     target.modify(ready.setup_address_vector(&AddressHandleAttribute::new())).unwrap();
     assert_ne!(target.qp_number(), 0);
     assert_eq!(target.state(), QueuePairState::ReadyToReceive);
-    // The target holds the C object of the queue.
+    // The target uses the C object of the queue.
     drop((builder, srq));
     assert!(world.recording.live().contains(&Kind::SharedReceiveQueue));
     target.close().unwrap();
@@ -375,7 +375,7 @@ fn transitions_of_an_initiator_need_no_peer() {
     world.end();
 }
 
-/// No request can mark the end of its queue: without a target none is complete.
+/// No request can mark the end of an initiator's queue, because a request without a target is incomplete.
 #[test]
 fn dc_initiator_is_drained_by_a_reset() {
     let mut world = world();

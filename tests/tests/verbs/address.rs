@@ -72,10 +72,10 @@ fn closing_reports() {
     world.recording.fail("destroy_ah", 0, Failure::documented(libc::EIO));
     let error = Arc::into_inner(ah).unwrap().close().unwrap_err();
     assert_eq!(error.to_string(), "ibv_destroy_ah: EIO (Input/output error)");
-    assert!(world.recording.live().contains(&Kind::AddressHandle), "it is leaked");
+    assert!(world.recording.live().contains(&Kind::AddressHandle), "the handle is not leaked");
 }
 
-/// The error of creating a handle for this answer of the driver.
+/// The error of creating a handle, for this errno of the driver.
 fn refused(world: &World, way: &AddressHandleAttribute, errno: i32) -> VerbError {
     world.recording.fail("create_ah", 0, Failure::documented(errno));
     let error = world.pd.create_ah(way).expect_err("the driver refuses");
@@ -118,7 +118,7 @@ fn address_handle_errors_name_the_cause() {
     world.end();
 }
 
-/// Like mlx5 for a missing port.
+/// mlx5 refuses a missing port without setting errno.
 #[test]
 fn refusal_without_errno_ignores_an_earlier_failure() {
     let world = World::new();
@@ -172,7 +172,7 @@ fn missing_header_is_not_read() {
     let extended_lid = WorkCompletionSource { slid: 0x1_0000, ..source(WorkCompletionFlags::empty()) };
     let error = world.context.init_ah_from_wc(1, &extended_lid, None).unwrap_err();
     assert!(error.hint().unwrap().contains("0x10000 has more than 16 bits"), "{error}");
-    assert_eq!(world.recording.verbs(), [""; 0], "the library was not asked");
+    assert_eq!(world.recording.verbs(), [""; 0], "the library was called");
     world.end();
 }
 

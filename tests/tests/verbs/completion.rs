@@ -41,9 +41,9 @@ fn resized_queue_keeps_its_completions() {
         let calls = recording.calls();
         assert_eq!(calls.len(), 1);
         assert_eq!((calls[0].verb, calls[0].argument("cqe")), ("resize_cq", 500));
-        // SAFETY: only the address is looked at.
+        // SAFETY: only the address is read.
         assert_eq!(calls[0].argument("cq"), unsafe { cq.cq() }.addr().get() as u64);
-        assert_eq!(cq.cqe(), 512, "what the device made of it");
+        assert_eq!(cq.cqe(), 512, "the size that the device granted");
         assert_eq!(poll(&mut cq), [0, 1, 2]);
     }
 }
@@ -69,7 +69,7 @@ fn failed_resize_is_explained() {
             let error = cq.resize(cqe).unwrap_err();
             assert!(error.hint().unwrap().contains(&format!("cqe is {cqe}")), "{error}");
         }
-        assert_eq!(recording.verbs(), [""; 0], "the library is not asked");
+        assert_eq!(recording.verbs(), [""; 0], "the library was called");
         for failure in [Failure::documented(libc::ENOSYS), Failure::negative(libc::EOPNOTSUPP)] {
             recording.fail("resize_cq", 0, failure);
             let error = cq.resize(16).unwrap_err();
@@ -269,7 +269,7 @@ fn counter_counts_for_its_queue_pairs() {
     connect(&connected).unwrap();
     let error = counter.attach(&connected, CountedOperations::Send).unwrap_err();
     assert!(error.hint().unwrap().contains("is in ReadyToSend;"), "{error}");
-    // The queue pair holds it.
+    // The queue pair keeps the counter alive.
     let weak = Arc::downgrade(&counter);
     drop(counter);
     assert!(weak.upgrade().is_some());
@@ -314,7 +314,7 @@ fn counter_failures_have_a_reason() {
     }
     assert_eq!(errors.map(|error| error.verb().len()), [24, 20, 17, 21, 17, 21, 18, 22, 23]);
     drop(qp);
-    // An object that was not attached is not held.
+    // A counter that was not attached is not kept alive.
     assert_eq!(Arc::into_inner(counter).unwrap().close(), Ok(()));
     world.end();
 }
@@ -331,5 +331,5 @@ fn counter_of_another_context_is_not_attached() {
     assert_eq!(world.recording.verbs(), [""; 0]);
     world.recording.fail("destroy_comp_cntr", 0, Failure::documented(libc::EBUSY));
     assert_eq!(Arc::into_inner(counter).unwrap().close().unwrap_err().errno().raw(), libc::EBUSY);
-    assert!(world.recording.live().contains(&Kind::CompletionCounter), "it is leaked");
+    assert!(world.recording.live().contains(&Kind::CompletionCounter), "the counter is not leaked");
 }

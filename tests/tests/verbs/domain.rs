@@ -41,7 +41,8 @@ const LAYOUT: Layout = match Layout::from_size_align(4096, 256) {
     Err(_) => unreachable!(),
 };
 
-// SAFETY: memory is allocated as asked for (there is one size and alignment, which is checked), and freed once.
+// SAFETY: the allocated memory has the requested size and alignment (only one is requested, which is checked), and is
+// freed once.
 unsafe impl DomainAllocator for Counting {
     fn allocate(&self, request: &AllocationRequest) -> Allocation {
         assert_eq!((request.size, request.alignment), (LAYOUT.size(), LAYOUT.align()));
@@ -52,7 +53,7 @@ unsafe impl DomainAllocator for Counting {
             Answer::Memory => NonNull::new(unsafe { alloc(LAYOUT) }).map_or(Allocation::Failed, Allocation::Memory),
             Answer::Default => Allocation::Default,
             Answer::Failed => Allocation::Failed,
-            Answer::Panic => panic!("the allocator is out of its mind"),
+            Answer::Panic => panic!("a panic in the allocator"),
         }
     }
 
@@ -78,7 +79,7 @@ fn parent_domain_works_like_its_protection_domain() {
     let parent = world.pd.create_parent_domain_builder().build().unwrap();
     let call = world.recording.calls().remove(0);
     assert_eq!((call.verb, call.argument("td"), call.argument("comp_mask")), ("alloc_parent_domain", 0, 0));
-    // SAFETY: only the address is looked at.
+    // SAFETY: only the address is read.
     assert_eq!(call.argument("pd"), unsafe { world.pd.pd() }.addr().get() as u64);
     assert!(parent.is_parent_domain() && !world.pd.is_parent_domain());
     assert!(Arc::ptr_eq(parent.plain(), &world.pd) && Arc::ptr_eq(world.pd.plain(), &world.pd));
@@ -93,7 +94,7 @@ fn parent_domain_works_like_its_protection_domain() {
     let recording = &world.recording;
     drop((builder, parent));
     let domains = recording.live().iter().filter(|&&kind| kind == Kind::ProtectionDomain).count();
-    assert_eq!(domains, 2, "what was made in it keeps it");
+    assert_eq!(domains, 2, "objects in the domain keep it alive");
     recording.calls();
     drop((mr, ah, qp));
     assert_eq!(recording.verbs(), ["dereg_mr", "destroy_ah", "destroy_qp", "dealloc_pd"]);
@@ -151,10 +152,10 @@ fn queues_live_in_memory_of_the_allocator() {
     let cq = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex().unwrap();
     let calls = world.recording.calls();
     assert_eq!((calls[0].argument("comp_mask"), calls[0].argument("flags")), (2, 0));
-    // SAFETY: only the address is looked at.
+    // SAFETY: only the address is read.
     assert_eq!(calls[0].argument("parent_domain"), unsafe { parent.pd() }.addr().get() as u64);
     assert_eq!(counts(&allocator), (1, 0));
-    // The queue holds the domain, which holds the allocator.
+    // The queue keeps the domain alive, which keeps the allocator alive.
     drop(parent);
     assert_eq!(Arc::strong_count(&allocator), 2);
     cq.close().unwrap();
@@ -186,7 +187,7 @@ fn allocator_outlives_an_object_that_could_not_be_destroyed() {
     drop(parent);
     world.recording.fail("destroy_cq", 0, Failure::documented(libc::EIO));
     drop(cq);
-    // The device may still write to it.
+    // The device may still write to the allocated memory.
     assert_eq!((counts(&allocator), Arc::strong_count(&allocator)), ((1, 0), 2));
 
     let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
@@ -223,11 +224,11 @@ fn thread_domain_is_created_and_destroyed() {
     assert_eq!((call.verb, call.argument("comp_mask")), ("alloc_td", 0));
     let domain = pd.create_parent_domain_builder().build_single_threaded(&td).unwrap();
     let call = recording.calls().remove(0);
-    // SAFETY: only the address is looked at.
+    // SAFETY: only the address is read.
     assert_eq!(call.argument("td"), unsafe { td.td() }.addr().get() as u64);
     let error = td.close().unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_dealloc_td", libc::EBUSY));
-    assert_eq!(recording.verbs(), [""; 0], "the driver was not asked");
+    assert_eq!(recording.verbs(), [""; 0], "the driver was called");
     drop(domain);
     assert_eq!(recording.verbs(), ["dealloc_pd", "dealloc_td"]);
     let td = context.alloc_td().unwrap();
@@ -351,7 +352,7 @@ fn queue_pair_dropped_during_a_poll_is_destroyed_at_its_end() {
     drop(receives);
     let polls = ["start_poll", "start_poll", "next_poll", "end_poll", "next_poll", "end_poll", "destroy_qp"];
     assert_eq!(world.recording.verbs(), polls);
-    // After an error it waits too.
+    // The destruction also waits after an error.
     let qp = build();
     let poller = recv_cq.start_poll().unwrap();
     let error = qp.close().unwrap_err();
@@ -396,7 +397,7 @@ fn unsupported_single_threaded_object_is_an_error() {
     world.end();
 }
 
-/// Creates one of each, and drops all.
+/// Creates one object of each kind, and drops all.
 fn one_of_each(world: &World, allocator: &Arc<Counting>) -> Result<(), Box<dyn Error>> {
     let mut builder = world.pd.create_parent_domain_builder();
     builder.setup_allocator(allocator.clone());
@@ -435,7 +436,7 @@ fn each_call_fails_once_without_leaks() {
             let log = world.recording.calls();
             let failed = log.iter().find(|call| call.failed.is_some()).unwrap().verb;
             if failed.starts_with("destroy") || failed.starts_with("dealloc") {
-                // It is leaked with its parents, and logged.
+                // The object is leaked with its parents, and a message is logged.
                 assert!(result.is_ok(), "{failed}: {result:?}");
                 assert_ne!(world.recording.live(), [], "{failed}");
                 continue;

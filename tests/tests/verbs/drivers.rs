@@ -1,5 +1,5 @@
-//! Calls that drivers of rdma-core do not check do not reach them: the recording device has their faults, and a
-//! violation fails the test.
+//! Invalid calls that rdma-core's drivers do not check must not reach the driver. The recording device has the faults
+//! of these drivers, and a violation fails the test.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::io::IoSlice;
@@ -27,7 +27,7 @@ fn world(driver: Driver) -> World {
 /// A world whose driver is also recognized by the name of its file.
 fn named_world(driver: Driver) -> Option<World> {
     let recording = Recording::new();
-    // A folder for each test, because they write the files in parallel.
+    // Each test has its own folder, because tests write the files in parallel.
     let test = std::thread::current().name().unwrap_or_default().replace("::", "-");
     recording.pass_for(driver, &Path::new(env!("CARGO_TARGET_TMPDIR")).join(test))?;
     Some(World::on(recording))
@@ -80,7 +80,7 @@ fn oversized_inline_data_reaches_no_driver() {
             let pieces = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; 8])];
             guard.construct_wr(2, SIGNALED).setup_write(1, 2).setup_inline_data_list(&pieces);
         });
-        // Their sum is 0 in 32 bits.
+        // The sum of these lengths is 0 in 32 bits.
         let mebibyte = vec![0; 1 << 20];
         let pieces = vec![IoSlice::new(&mebibyte); 4096];
         is_refused(&world, &mut qp, "has 4294967296 bytes", |guard| {
@@ -189,7 +189,7 @@ fn unsafe_extended_driver_gets_basic_queue_pairs() {
     for driver in Driver::ALL {
         let Some(world) = named_world(driver) else { return };
         let builder = extended(&world);
-        // The entries of soft-RoCE's lists are corrected, and basic ones need no correction.
+        // sideway limits the list entries of soft-RoCE's extended queue pairs; basic queue pairs need no limit.
         let is_basic = [Driver::BNXT_RE.name, Driver::RXE.name].contains(&driver.name);
         assert_eq!(kind(&builder), !is_basic, "{}", driver.name);
         match builder.build_ex() {
@@ -205,7 +205,7 @@ fn unsafe_extended_driver_gets_basic_queue_pairs() {
     }
 }
 
-/// Resizes a queue without success, and polls it.
+/// Resizes a queue, which fails, and then polls the queue.
 fn resize_and_poll(
     world: &World,
     errno: libc::c_int,
@@ -224,7 +224,7 @@ fn resize_and_poll(
 
 #[test]
 fn queue_lost_in_a_failed_resize_is_not_polled() {
-    // Before the driver is called.
+    // The failure occurs before the driver is called.
     let Some(world) = named_world(Driver::BNXT_RE) else { return };
     for (failed, polled, again) in resize_and_poll(&world, libc::ENOMEM) {
         assert_eq!(failed.errno().raw(), libc::EOPNOTSUPP, "{failed}");

@@ -77,7 +77,7 @@ fn every_event_type_is_returned_with_its_object() {
 
     let srq = world.pd.create_srq_builder().setup_srq_context(77).build().unwrap();
     for event_type in OF_SHARED_RECEIVE_QUEUES {
-        // SAFETY: the address is a name to the recording device.
+        // SAFETY: the recording device does not dereference the address.
         let raised = Raised::of_object(event_type.raw(), unsafe { srq.srq() }.as_ptr());
         world.recording.raise(&world.context, raised);
         let event = events.get_async_event(LONG).unwrap();
@@ -115,7 +115,7 @@ fn unknown_type_is_returned_by_number_without_its_union() {
     let world = World::new();
     let events = world.context.async_events().unwrap();
     for (number, raised) in [
-        // All of them; then a value that looks like a port, and one that is no address.
+        // All unknown types; then a value that looks like a port, and one that is not an address.
         (20, Raised::of_device(20)),
         (0x7fff_ffff, Raised::of_port(0x7fff_ffff, 1)),
         (u32::MAX, Raised::of_port(u32::MAX, -1)),
@@ -145,7 +145,7 @@ fn foreign_object_in_an_event_is_an_address_and_is_acknowledged() {
     for event_type in
         [Type::CompletionQueueError, Type::QueuePairFatal, Type::SharedReceiveQueueError, Type::WorkQueueFatal]
     {
-        // The recording device reads only the context of an object, so one object serves as any.
+        // The recording device reads only the context of an object, so one object can stand for any.
         world.recording.raise(&world.context, Raised::of_object(event_type.raw(), foreign));
         let event = events.get_async_event(LONG).unwrap();
         assert_eq!(event.event_type(), event_type);
@@ -176,7 +176,7 @@ fn event_of_a_dying_object_is_acknowledged_and_skipped() {
     let events = world.context.async_events().unwrap();
     let qp = world.qp_builder().build().unwrap();
     let fatal = Raised::of_qp(Type::QueuePairFatal.raw(), &qp);
-    // The driver refuses, and the queue pair lives on without an owner.
+    // The driver refuses to destroy the queue pair, which lives on without an owner.
     world.recording.fail("destroy_qp", 0, Failure::documented(libc::EIO));
     drop(qp);
     let port = Raised::of_port(Type::PortActive.raw(), 1);
@@ -196,7 +196,7 @@ fn shared_queue_that_waits_for_its_completion_queue_has_no_owner() {
     let events = world.context.async_events().unwrap();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let srq = world.pd.create_srq_builder().setup_xrc(&xrcd, &world.recv_cq).build_ex().unwrap();
-    // SAFETY: the address is a name to the recording device.
+    // SAFETY: the recording device does not dereference the address.
     let raised = Raised::of_object(Type::SharedReceiveQueueLimitReached.raw(), unsafe { srq.srq() }.as_ptr());
     drop((srq, xrcd));
     world.recording.calls();
@@ -252,7 +252,7 @@ fn event_holds_its_object_and_its_parents() {
     let another = event.clone();
     recording.calls();
 
-    // Its owner cannot destroy it, and gets an error.
+    // The owner cannot destroy the queue pair, and receives an error.
     let error = qp.close().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EBUSY);
     assert_eq!(
@@ -265,7 +265,7 @@ fn event_holds_its_object_and_its_parents() {
     assert_eq!(recording.verbs(), [""; 0], "nothing is destroyed");
     assert_eq!(recording.live().len(), 5);
 
-    // It can still be used.
+    // The queue pair can still be used.
     let Element::QueuePair(found) = event.into_element() else { panic!("not a queue pair") };
     let mut to_error = QueuePairAttribute::new();
     to_error.setup_state(QueuePairState::Error);
@@ -276,7 +276,7 @@ fn event_holds_its_object_and_its_parents() {
     );
     assert_eq!(recording.verbs(), ["modify_qp", "query_qp"]);
 
-    // The last reference destroys it, on the thread that drops it, children first.
+    // Dropping the last reference destroys the objects on that thread, children first.
     thread::spawn(move || drop(found)).join().unwrap();
     assert_eq!(recording.verbs(), ["destroy_qp", "destroy_cq", "destroy_cq", "dealloc_pd", "close_device"]);
     assert_eq!(recording.live(), []);
@@ -296,7 +296,7 @@ fn event_of_a_completion_queue_outlives_the_queues_owner() {
     recording.calls();
     drop(event);
     assert_eq!(recording.verbs(), ["destroy_cq"]);
-    // Nothing of it is left: no object has the address.
+    // The queue is destroyed, so no object has the address.
     drop((events, context));
     assert_eq!(recording.live(), []);
 }
@@ -372,7 +372,7 @@ fn failures_are_errors_of_the_verb() {
         events.get_async_event(None).unwrap_err().to_string(),
         "ibv_get_async_event: EACCES (Permission denied)"
     );
-    // The end of a file is a failure that sets no errno.
+    // Reading at the end of a file fails without setting errno.
     recording.fail("get_async_event", 0, Failure::documented(0));
     assert_eq!(events.try_get_async_event().unwrap_err().errno().raw(), libc::EIO);
 }
@@ -382,8 +382,8 @@ fn removed_device_is_an_error_without_an_endless_wait() {
     let recording = Recording::new();
     let context = recording.open();
     let events = context.async_events().unwrap();
-    // A pipe with its other end closed replaces the context's descriptor. It hangs up and is never readable, like that
-    // of a removed device.
+    // A pipe with its other end closed replaces the context's descriptor. The pipe reports a hang-up and is never
+    // readable, like the descriptor of a removed device.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(writer);
     // SAFETY: both descriptors are open; `dup2` leaves the context's descriptor number unchanged.
@@ -458,7 +458,7 @@ fn foreign_unacknowledged_event_delays_only_the_destruction() {
     });
     // The recording device detects a second acknowledgement. SAFETY: its objects are never freed.
     unsafe { sys::ibv_ack_async_event(&mut taken) };
-    assert_eq!(world.recording.violations(), ["an asynchronous event was acknowledged that was not read"]);
+    assert_eq!(world.recording.violations(), ["an asynchronous event that was not read was acknowledged"]);
     drop(events);
     world.end();
 }

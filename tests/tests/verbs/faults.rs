@@ -1,5 +1,5 @@
-//! Everything is built, a message is exchanged, everything is dropped; and each of these calls fails once. Each run
-//! gives an error that names the verb, and leaks nothing.
+//! Objects are built, a message is exchanged, and all objects are dropped, while each of these calls fails once. Each
+//! run returns an error that names the verb, and leaks nothing.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, PostSendGuard, Qu
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Call, Failure, Raised, Recording, Warnings, connect};
 
-/// Which interface a scenario uses.
+/// The interface that a scenario uses.
 #[derive(Clone, Copy, Debug)]
 enum Interface {
     Basic,
@@ -126,7 +126,7 @@ fn sweep(interface: Interface) {
                 assert_eq!(recording.violations(), [""; 0], "{what}");
                 let lines = warnings.take();
                 if ends(failed) {
-                    // Leaked with its parents, and logged.
+                    // The object is leaked with its parents, and a message is logged.
                     result.unwrap();
                     assert!(!recording.live().is_empty(), "{what}");
                     let unsuccessful = log.iter().filter(|call| call.failed.is_some()).count();
@@ -138,18 +138,18 @@ fn sweep(interface: Interface) {
                 let text = match result {
                     Err(error) => error.to_string(),
                     Ok(()) => {
-                        // Another way was found: the verb is new, or the atomics are not there.
+                        // The program used a fallback: the verb is new, or the device lacks atomics.
                         let new = ["query_device_ex", "query_port", "query_gid", "create_cq_ex", "create_qp_ex"];
                         let ways = [libc::EOPNOTSUPP, libc::EINVAL];
                         assert!(ways.contains(&errno), "no error: {what}");
-                        assert!(new.iter().any(|verb| failed.verb.contains(verb)), "no second way: {what}");
+                        assert!(new.iter().any(|verb| failed.verb.contains(verb)), "no fallback exists: {what}");
                         continue;
                     }
                 };
                 match failed.verb {
-                    // The first failure of all providers is that of the system, which has no library here.
+                    // The reported failure is the first one: the system's, which has no library here.
                     "get_device_list" => {}
-                    // What drivers return there is no errno.
+                    // The value that drivers return here is not an errno.
                     verb if verb.contains("poll") => {
                         assert!(text.contains(name) || text.contains("EIO"), "{what}: {text}");
                     }

@@ -1,4 +1,4 @@
-//! sideway on the recording device, which only the thread that made it lists: tests run side by side.
+//! sideway on the recording device. Only the thread that created a device lists it, so tests run in parallel.
 
 mod address;
 mod calls;

@@ -1,4 +1,4 @@
-//! Teardown with faulty drivers: buffers stay until nothing can use them, and the error has the reason.
+//! Teardown with faulty drivers: buffers stay allocated until nothing can use them, and the error contains the reason.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -121,7 +121,7 @@ fn unflushable_queue_pair_is_reset() {
         let mut world = World::new();
         for mut qp in queue_pairs(&world) {
             match verb {
-                // For any kind of queue.
+                // The same applies to any kind of queue.
                 "poll" => world.recording.fail("start_poll", 0, failure).fail("poll_cq", 0, failure),
                 verb => world.recording.fail(verb, 0, failure),
             };
@@ -143,7 +143,7 @@ fn timeout_resets_and_returns_the_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
     for qp in queue_pairs(&world) {
-        // Receives are not flushed: the queue pair only appears to be in the error state.
+        // Receives are not flushed, because the queue pair only appears to be in the error state.
         world.recording.edit(|facts| facts.flushes = false);
         let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
         let torn_down =

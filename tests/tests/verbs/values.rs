@@ -1,4 +1,4 @@
-//! The numeric attributes of a device and its port, and the library's own conversions.
+//! The numeric attributes of a device and its port, and the crate's own conversions.
 
 use sideway::ibverbs::address::{StaticRate, flow_label_to_udp_sport};
 use sideway::ibverbs::device::DeviceInfo;
@@ -15,7 +15,7 @@ fn port_uses_the_old_query_of_an_old_library() {
     let port = context.query_port(1).unwrap();
     assert_eq!(recording.verbs(), ["query_port_basic"]);
     assert_eq!((port.port_state(), port.link_layer()), (PortState::Active, LinkLayer::Ethernet));
-    assert_eq!(port.flags().bits(), 0, "what it does not know is not there");
+    assert_eq!(port.flags().bits(), 0, "the old query cannot return flags");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn rates_convert_to_sdr_multiples_and_megabits() {
         (StaticRate::Gbps100.to_mbps(), StaticRate::from_mbps(103_125)),
         (Some(103_125), Some(StaticRate::Gbps100))
     );
-    // The rates of FDR and EDR are no multiples of 2.5 Gbit/s.
+    // The rates of FDR and EDR are not multiples of 2.5 Gbit/s.
     assert_eq!((StaticRate::Gbps100.to_mult(), StaticRate::from_mult(3)), (None, None));
     assert_eq!((StaticRate::Max.to_mbps(), StaticRate::from_mbps(1)), (None, None));
     assert_eq!((StaticRate::from_raw(77).to_mult(), StaticRate::from_mult(u32::MAX)), (None, None));

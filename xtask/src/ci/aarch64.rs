@@ -1,6 +1,6 @@
-//! The step `aarch64`: everything in programs builds for AArch64, for which a few files have code of their own.
+//! The step `aarch64`: all libraries and programs build for AArch64, for which a few files have special code.
 //!
-//! It needs no linker for that processor, and runs nothing.
+//! The step needs no linker for that processor, and runs nothing.
 
 use anyhow::Result;
 

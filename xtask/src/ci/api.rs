@@ -1,4 +1,4 @@
-//! The step `api`: the public items of the crates match `api/`, one item a line.
+//! The step `api`: the public items of the crates match `api/`, which has one item per line.
 //!
 //! A change of the API thus shows in the diff. The items come from rustdoc's JSON, which only a public-api of the same
 //! months can parse, so the nightly toolchain is pinned by date. Derived traits are not listed. rdma-mummy-sys is left
@@ -31,7 +31,7 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     rustdoc.args(["doc", "--no-deps", "--all-features", "--lib", "--quiet"]);
     rustdoc.args(CRATES.iter().flat_map(|name| ["--package", name]));
     rustdoc.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json --cap-lints allow");
-    // The folder of another compiler: these files are no documentation.
+    // The folder of another toolchain, because these files are not documentation.
     let folder = repo::target_folder(root)?.join("nightly");
     rustdoc.arg("--target-dir").arg(&folder);
     repo::build(rustdoc)?;
@@ -44,7 +44,7 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The items, without those that every type has.
+/// The items, except those that every type has.
 fn list(api: &PublicApi) -> String {
     let lines: Vec<String> = api.items().map(ToString::to_string).collect();
     let sets: BTreeSet<&str> = lines.iter().filter_map(|line| function(line)).filter_map(of_set).collect();
@@ -64,7 +64,7 @@ fn of_set<'l>((of, name): (&'l str, &'l str)) -> Option<&'l str> {
     (name == "from_bits_retain").then_some(of)
 }
 
-/// Whether a line is more than an item of every bitflags or printable type.
+/// Whether a line is an item that not every bitflags or printable type has.
 fn tells(line: &str, sets: &BTreeSet<&str>) -> bool {
     let is_usual = function(line).is_some_and(|(of, name)| {
         name == "fmt" || sets.contains(of) && OF_FLAGS.split(' ').any(|of_flags| of_flags == name)
@@ -92,7 +92,7 @@ fn compare(root: &Path, name: &str, list: &str, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The lines of each that the other lacks.
+/// The lines of each list that the other lacks.
 fn differences<'l>(one: &'l str, other: &'l str) -> (Vec<&'l str>, Vec<&'l str>) {
     let lines = |text: &'l str| text.lines().collect::<BTreeSet<_>>();
     let (one, other) = (lines(one), lines(other));

@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::table::Finished;
 use crate::{repo, test, toolchain};
 
-/// The test, which other runs ignore.
+/// The name of the test, which other runs ignore.
 const TEST: &str = "misuse_does_not_compile";
 /// The release.
 const RELEASE: &str = "1.95.0";
@@ -26,7 +26,7 @@ pub(super) fn check(root: &Path) -> Result<Finished> {
         toolchain::require(root, RELEASE)?;
         repo::toolchain_cargo(root, RELEASE)
     };
-    // With the features of the whole workspace, like the other tests.
+    // Uses the features of the whole workspace, like the other tests.
     cargo.args(["test", "--workspace", "--test", "repo", TEST, "--", "--ignored"]);
     let mut finished = Finished::default();
     finished.add("cargo test --test repo", test::stream(cargo)?);

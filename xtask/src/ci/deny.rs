@@ -11,13 +11,13 @@ use anyhow::{Context, Result, ensure};
 use super::cargo;
 use crate::repo;
 
-/// The release that `deny.toml` is written for.
+/// The cargo-deny release for which `deny.toml` is written.
 const VERSION: &str = "0.20.2";
 
 /// Runs cargo-deny; builds it into the target folder first if it is missing.
 pub(super) fn check(root: &Path) -> Result<()> {
     let program = program(root)?;
-    // Only the locked dependencies: the gate checks the committed state.
+    // Checks only the locked dependencies, because the gate checks the committed state.
     let words = ["--locked", "--all-features", "check", "--hide-inclusion-graph", "licenses", "sources", "bans"];
     let mut command = Command::new(&program);
     let status = command.current_dir(root).args(words).status();

@@ -1,7 +1,8 @@
 //! The step `drivers`: the C files of rdma-core's drivers under AddressSanitizer, called as sideway calls them.
 //!
-//! `xtask/drivers` has a program for each driver. What sideway refuses must damage memory there, or the refusal has no
-//! reason in this release; what sideway passes must not. The release is that of Debian 13.
+//! `xtask/drivers` has a program for each driver. Calls that sideway refuses must damage memory there, because
+//! otherwise this release gives no reason to refuse them. Calls that sideway passes must not. The release is that of
+//! Debian 13.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -42,14 +43,19 @@ pub(super) fn check(root: &Path) -> Result<Finished> {
     for (name, file, refused) in PROGRAMS {
         let program = compile(root, &source, &include, (name, file))?;
         let passed = run(&program, "passed")?;
-        ensure!(passed.status.success(), "{name}: what sideway passes ends with {}:\n{}", passed.status, text(&passed));
+        ensure!(
+            passed.status.success(),
+            "{name}: calls that sideway passes end with {}:\n{}",
+            passed.status,
+            text(&passed)
+        );
         for (case, function) in refused {
             let output = run(&program, case)?;
             let finding = finding(&text(&output), function);
             let finding = finding.with_context(|| {
                 let (status, text) = (output.status, text(&output));
                 format!(
-                    "{name} {case}: what sideway refuses does no harm in {function}, and ends with {status}:\n{text}"
+                    "{name} {case}: calls that sideway refuses do no harm in {function}, and end with {status}:\n{text}"
                 )
             })?;
             println!("{name}: passed calls are clean; {case}: {finding} in {function}");
@@ -82,7 +88,7 @@ fn source(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(source))
 }
 
-/// A folder of headers as rdma-core's build makes it.
+/// Creates a folder of headers like rdma-core's build.
 fn headers(source: &Path) -> Result<PathBuf> {
     let include = source.join("include");
     let kernel = include.join("kernel-abi");
@@ -111,7 +117,7 @@ fn compile(root: &Path, source: &Path, include: &Path, (name, file): (&str, &str
     let driver = source.join("providers").join(file);
     let program = include.join(format!("{name}-under-asan"));
     let mut command = Command::new("cc");
-    // Not position-independent: the linker resolves the calls that have no library to 0.
+    // Not position-independent, so that the linker resolves calls without a library to address 0.
     command.args(["-g", "-O1", "-no-pie", "-fsanitize=address", "-D_GNU_SOURCE", "-w"]);
     command.arg("-include").arg(include.join("config.h"));
     command.arg(format!("-DDRIVER=\"{}\"", driver.display()));
@@ -141,7 +147,7 @@ fn text(output: &Output) -> String {
 }
 
 /// The kind of damage in a report, if one of its two innermost frames is in this function. A call of a function that
-/// was not linked is no damage: its innermost frame has no name.
+/// was not linked does not count: its innermost frame has no name.
 fn finding(report: &str, function: &str) -> Option<String> {
     let (_, report) = report.split_once("ERROR: AddressSanitizer: ")?;
     let kind = report.split(' ').next()?.to_owned();

@@ -48,7 +48,7 @@ fn files(root: &Path) -> Result<BTreeSet<String>> {
     Ok(files)
 }
 
-/// Whether a file has unsafe code, macros included. Comments, string literals and function pointer types do not count.
+/// Whether a file has unsafe code, macros included. Comments, string literals and function pointer types are ignored.
 fn is_unsafe(source: &str) -> Result<bool> {
     let tokens: TokenStream = source.parse().map_err(|error| anyhow!("cannot parse its Rust tokens: {error}"))?;
     Ok(has_unsafe(tokens))

@@ -26,7 +26,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
         for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // A module is a folder, a file, or both; lib.rs and main.rs wire them.
+            // A module is a folder, a file, or both. lib.rs and main.rs connect the modules and have no layer.
             if ["lib", "main"].contains(&name.as_str()) || EXEMPT.contains(&name.as_str()) {
                 continue;
             }

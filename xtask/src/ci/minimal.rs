@@ -1,7 +1,7 @@
 //! The step `minimal`: the public crates build with the oldest dependencies that their manifests allow.
 //!
-//! cargo chooses them for the lock file of a whole workspace. So the step copies the public crates alone, without their
-//! development dependencies, and uses a nightly toolchain's `-Z direct-minimal-versions`.
+//! cargo chooses these versions for the lock file of a whole workspace. So the step copies the public crates alone,
+//! without their development dependencies, and uses a nightly toolchain's `-Z direct-minimal-versions`.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::repo::Package;
 use crate::{repo, toolchain};
 
-/// Builds them, if there is a nightly toolchain.
+/// Builds the crates, if a nightly toolchain is installed.
 pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     let nightly = toolchain::nightly(root, &[])?;
     let crates = published(record);
@@ -29,7 +29,7 @@ pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Copies the public crates, in a workspace of their own.
+/// Copies the public crates into a separate workspace.
 fn make(root: &Path, copy: &Path, crates: &[&Package]) -> Result<()> {
     let mut members = Vec::new();
     for Package { folder, .. } in crates {

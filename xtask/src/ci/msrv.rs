@@ -10,7 +10,7 @@ use super::published;
 use crate::record::Record;
 use crate::{repo, toolchain};
 
-/// Builds them.
+/// Builds the public crates.
 pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     let versions = record.packages.iter().filter_map(|package| package.rust_version.as_deref());
     let oldest = versions.min_by_key(|version| number(version)).context("no package has a rust-version")?;

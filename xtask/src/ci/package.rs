@@ -13,13 +13,13 @@ use crate::repo::Package;
 
 const TARGET: &str = "target/packages";
 
-/// Packs and builds them together, so that cargo takes each from the other packages.
+/// Packs and builds the crates together, so that cargo takes each dependency from the other packages.
 pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     let crates = published(record);
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }
-    // Build results of them too, for the same reason.
+    // Also removes their build results, for the same reason.
     let built = root.join(TARGET);
     if built.exists() {
         fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;

@@ -13,7 +13,7 @@ use crate::repo;
 
 /// The table, in the root of the repository.
 const TABLE: &str = "words.txt";
-/// Files that are code, with comments and string literals; the prose of the others is their whole text.
+/// Source files, in which comments and string literals are prose. In all other files, the whole text is prose.
 const CODE: [&str; 4] = ["rs", "c", "h", "cpp"];
 const TEXT: [&str; 3] = ["md", "sh", "toml"];
 /// Comments that come from the headers of rdma-core.
@@ -145,8 +145,8 @@ struct Piece {
 }
 
 impl Piece {
-    /// The words in lower case, each with its line. Punctuation, and code in backticks or braces, is an empty word: no phrase goes
-    /// across it.
+    /// The words in lower case, each with its line. Punctuation, and code in backticks or braces, is an empty word, so
+    /// that no phrase spans it.
     fn words(&self) -> Vec<(String, usize)> {
         let mut words = Vec::new();
         let mut line = self.line;
@@ -164,7 +164,7 @@ impl Piece {
                     word.len()
                 }
                 '\\' if self.kind == Kind::Escaped => {
-                    // Before a line end it continues the literal.
+                    // A backslash before a line end continues the literal.
                     let escaped = rest[1..].chars().next().filter(|next| *next != '\n');
                     if escaped.is_some() {
                         words.push((String::new(), line));

@@ -1,4 +1,4 @@
-//! What executes the guest: the processor (KVM) or QEMU's translator (TCG).
+//! The accelerator of the guest: the processor (KVM) or QEMU's translator (TCG).
 //!
 //! An open `/dev/kvm` is no proof: on some nested hosts a guest then hangs at its first instruction. So KVM is tried
 //! once with a short deadline, and the result is kept until the host restarts.
@@ -25,7 +25,7 @@ pub(crate) enum Asked {
     Count,
 }
 
-/// What executes the guest.
+/// The accelerator of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     /// The processor.
@@ -47,12 +47,12 @@ impl Accelerator {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
             Self::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max"],
-            // 2^0 nanoseconds an instruction; an idle processor waits for real time.
+            // Each instruction takes 2^0 nanoseconds; an idle processor waits for real time.
             Self::Count => &["-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=0"],
         }
     }
 
-    /// The kernel's.
+    /// The kernel's arguments.
     pub(crate) fn kernel_arguments(self) -> &'static str {
         match self {
             Self::Kvm => "",
@@ -124,7 +124,7 @@ fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Boots the kernel up to its first program. `None` on success, else what happened.
+/// Boots the kernel up to its first program. Returns `None` on success, else the reason of the failure.
 fn probe(machine: &Machine) -> Result<Option<String>> {
     let machine = Machine { arguments: "earlyprintk=ttyS0 SOFTROCE_PROBE=1".into(), ..machine.clone() };
     let mut running = machine.start_bare()?;
@@ -160,6 +160,6 @@ fn plain(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::NotFound => "it does not exist",
         std::io::ErrorKind::PermissionDenied => "no permission (the group kvm has it)",
-        _ => "it does not open",
+        _ => "it cannot be opened",
     }
 }

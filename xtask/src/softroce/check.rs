@@ -1,4 +1,4 @@
-//! `cargo xtask softroce --check`: reports what a run would do.
+//! `cargo xtask softroce --check`: reports the actions of a run.
 
 use anyhow::Result;
 

@@ -15,8 +15,8 @@ const KEPT: usize = 20;
 pub(crate) fn new_folder(home: &Path) -> Result<PathBuf> {
     let logs = home.join("logs");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // The time first, so that names sort by age; then the process ID, because two runs may start in the same
-    // millisecond.
+    // The name begins with the time, so that names sort by age. The process ID follows, because two runs may start in
+    // the same millisecond.
     let folder = logs.join(format!("{:014}-{}", now.as_millis(), std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut all: Vec<PathBuf> = std::fs::read_dir(&logs)?.flatten().map(|entry| entry.path()).collect();

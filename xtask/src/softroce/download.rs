@@ -10,7 +10,7 @@ use super::kernel::{Tree, depmod};
 use crate::packages;
 use crate::progress::Step;
 
-/// The packages that always depend on the current kernel: Debian's and Ubuntu's.
+/// The packages of Debian and Ubuntu that always depend on the current kernel.
 const NEWEST: &[&str] = &["linux-image-amd64", "linux-image-generic"];
 
 /// An unpacked kernel in a folder that lives as long as this value.
@@ -38,18 +38,18 @@ pub(crate) fn kernel(home: &Path, release: Option<&str>) -> Result<Unpacked> {
     let cache = home.join("downloads");
     std::fs::create_dir_all(&cache)?;
     let files = match fetch_all(release, &cache) {
-        // The lists are empty, or name packages that the archive has replaced since.
+        // apt's lists are empty, or name packages that the archive has since replaced.
         Err(_) if packages::may_install() => {
             packages::apt_update()?;
             fetch_all(release, &cache)?
         }
         files => files?,
     };
-    // The lock is held: a folder of this name is left from an interrupted run.
+    // This process holds the lock, so an existing folder of this name is left from an interrupted run.
     let folder = home.join(".unpacked");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
-    // Created before the unpacking, so that a failure leaves no half gigabyte.
+    // Created before the unpacking, so that a failure does not leave half a gigabyte on the disk.
     let mut unpacked =
         Unpacked { tree: Tree { release: String::new(), image: PathBuf::new(), modules: PathBuf::new() }, folder };
     let step = Step::start("softroce: unpacking it");

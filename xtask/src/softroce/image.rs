@@ -15,9 +15,9 @@ const MAGIC: usize = 0x202;
 /// Offset of the position of the compressed kernel, relative to the end of the real-mode part, and of its length.
 const PAYLOAD: usize = 0x248;
 
-/// The ELF kernel in a `bzImage`; `None` if QEMU should get the image itself.
+/// The ELF kernel in a `bzImage`; `None` if QEMU must use the image itself.
 ///
-/// That is: another format, a compression without a program on the host, or a kernel without a PVH entry.
+/// `None` means another format, a compression for which the host has no program, or a kernel without a PVH entry.
 pub(crate) fn unpack(image: &[u8]) -> Option<Vec<u8>> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;

@@ -37,7 +37,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Result<PathBuf> {
     archive.file("init", INIT.as_bytes());
     archive.file("guest.sh", GUEST.as_bytes());
 
-    // Renamed into place as a whole: a machine that starts now reads the old or the new file.
+    // The file is renamed into place, so that a machine that starts now reads the old or the new file.
     let draft = kernel.folder.join(".draft");
     std::fs::write(&draft, archive.finish())?;
     std::fs::rename(&draft, &file)?;

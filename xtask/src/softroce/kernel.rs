@@ -37,11 +37,11 @@ pub(crate) struct Tree {
 /// The caller's choice of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// The distribution's.
+    /// The distribution's current kernel.
     Default,
-    /// The distribution's of this release.
+    /// The distribution's kernel of this release.
     Release(String),
-    /// An image of the caller's, and the folder of its modules.
+    /// The caller's image, and the folder of its modules.
     Own { image: PathBuf, modules: PathBuf },
 }
 
@@ -67,7 +67,7 @@ impl Choice {
     }
 }
 
-/// The kernel of `choice`, from the folder of prepared ones if it is there; the caller holds the lock.
+/// The kernel of `choice`, taken from the folder of prepared kernels if possible. The caller holds the lock.
 ///
 /// # Errors
 ///
@@ -112,8 +112,8 @@ pub(crate) fn prepared(choice: &Choice, home: &Path) -> Result<Option<Kernel>> {
     Ok(folder.join("vmlinuz").is_file().then_some(Kernel { release, folder }))
 }
 
-/// The release that [`prepare`] would find; for an image of the caller's, its folder's name, which changes with the
-/// image.
+/// The release that [`prepare`] would find. For the caller's image, the name of the prepared folder, which changes with
+/// the image.
 pub(crate) fn release(choice: &Choice, home: &Path) -> Option<String> {
     match choice {
         Choice::Own { image, modules } => {
@@ -151,7 +151,7 @@ pub(crate) fn installed(release: Option<&str>) -> Option<Tree> {
     found.pop().map(|(_, tree)| tree)
 }
 
-/// Copies the image and the needed modules, unpacked, into `folder`: all of them or, on failure, nothing.
+/// Copies the image and the needed modules, unpacked, into `folder`. On failure, copies nothing.
 fn import(tree: &Tree, folder: PathBuf) -> Result<Kernel> {
     let step = Step::start(format!("softroce: preparing Linux {}", tree.release));
     let modules = Index::read(&tree.modules)?
@@ -187,7 +187,8 @@ pub(crate) fn depmod(root: &Path, release: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folder name contains a hash of the list of wanted modules: with another list the kernel is prepared again.
+/// The folder name contains a hash of the list of wanted modules, so that the kernel is prepared again if the list
+/// changes.
 fn distribution_folder(home: &Path, release: &str) -> PathBuf {
     home.join("kernels").join(format!("{release}-{:08x}", wanted_number()))
 }
@@ -242,7 +243,7 @@ mod tests {
         std::fs::write(default_note(&home), "1.2-test").unwrap();
         let found = release(&Choice::Default, &home);
         let named = release(&Choice::Release("3.4-test".into()), &home);
-        // An image of the caller's changes under the same name.
+        // The caller's image may change under the same name.
         let own = |text: &str| {
             std::fs::write(home.join("modules.dep"), text).unwrap();
             release(&Choice::Own { image: folder.join("vmlinuz"), modules: home.clone() }, &home)

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Holds the lock of a folder until dropped; the system also releases it when the process dies.
+/// Holds the lock of a folder until it is dropped; the system also releases the lock when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,

@@ -15,7 +15,7 @@ use crate::packages;
 /// The parts of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// What executes the guest.
+    /// The accelerator of the guest.
     pub(crate) accelerator: Accelerator,
     /// Processors.
     pub(crate) cpus: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Machine {
     pub(crate) image: PathBuf,
     /// The initial RAM disk.
     pub(crate) initrd: PathBuf,
-    /// Added to the kernel's command line.
+    /// Arguments added to the kernel's command line.
     pub(crate) arguments: String,
     /// The folder for the logs: `console.log` of the guest, `qemu.log` of QEMU's own messages.
     pub(crate) logs: PathBuf,
@@ -94,7 +94,7 @@ impl Machine {
             .arg(&self.image)
             .arg("-initrd")
             .arg(&self.initrd)
-            // An oops becomes a panic, and a panic ends QEMU, so that a broken guest is not waited for.
+            // An oops becomes a panic, and a panic ends QEMU, so that no run waits for a broken guest.
             .arg("-append")
             .arg(format!(
                 "console=ttyS0 oops=panic panic=-1 {} {}",
@@ -108,7 +108,7 @@ impl Machine {
 
     fn spawn(&self, mut command: Command, inherited: Vec<OwnedFd>) -> Result<Running> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.messages())?);
-        // A process group of its own: Ctrl-C ends this program, and its end ends QEMU (below), in that order.
+        // QEMU has its own process group: Ctrl-C ends this program first, and its end then ends QEMU (see below).
         command.process_group(0);
         let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let parent = std::process::id();

@@ -37,7 +37,7 @@ use self::machine::Machine;
 use crate::packages;
 use crate::repo;
 
-/// A boot takes seconds, and a minute on a busy machine.
+/// Time limit of a boot, which takes seconds, or a minute on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
 
 /// The exit status of `docker run` and others for a failure of their own, as opposed to the command's.
@@ -86,7 +86,7 @@ pub(crate) struct Softroce {
     #[arg(trailing_var_arg = true)]
     command: Vec<OsString>,
 
-    // Last: its heading would also cover the options after it.
+    // This field is last, because its heading would also cover the options after it.
     #[command(flatten)]
     guest: Guest,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Softroce {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Guest")]
 pub(crate) struct Guest {
-    /// What executes the guest
+    /// Accelerator of the guest
     #[arg(long, value_enum, default_value = "auto", env = "SIDEWAY_SOFTROCE_ACCEL")]
     accel: accel::Asked,
 
@@ -108,11 +108,11 @@ pub(crate) struct Guest {
         value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
 
-    /// A release of your distribution's kernel (6.1.0-13-amd64), or the path of an image of yours
+    /// Release of your distribution's kernel (6.1.0-13-amd64), or path of your own image
     #[arg(long, value_name = "RELEASE|PATH")]
     kernel: Option<String>,
 
-    /// The folder with the modules.dep of an image of yours
+    /// Folder with the modules.dep of your own image
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
 

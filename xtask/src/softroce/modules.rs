@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     name: &'static str,
-    /// A kernel without an optional module is usable.
+    /// Whether the guest needs the module. A kernel without an optional module is usable.
     required: bool,
 }
 
@@ -88,7 +88,7 @@ impl Index {
     pub(crate) fn load_order(&self, wanted: &[Wanted]) -> Result<Vec<Module>> {
         let mut order = Vec::new();
         let mut absent = Vec::new();
-        // Required ones first, so that a dependency that they share with an optional one is required.
+        // Required modules come first, so that dependencies that they share with optional ones are required.
         for needed in [true, false] {
             for want in wanted.iter().filter(|want| want.required == needed) {
                 if !self.visit(&module_name(want.name), want.required, &mut order) && want.required {
@@ -99,7 +99,7 @@ impl Index {
         if !absent.is_empty() {
             bail!("this kernel has no module {}", absent.join(", "));
         }
-        // The guest creates rxe_0 after all are loaded, so optional ones may come last.
+        // The guest creates rxe_0 after all modules are loaded, so optional ones may come last.
         Ok(order)
     }
 

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use crate::repo;
 
-/// What to run in the guest.
+/// The command to run in the guest, with its environment and folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// The program and its arguments; at least one word.
     pub(crate) words: Vec<OsString>,
     /// The whole environment of the program.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The folder it starts in.
+    /// The folder in which the program starts.
     pub(crate) folder: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl Request {
 /// The RDMA device of the guest.
 pub(crate) const DEVICE: &str = "rxe_0";
 
-/// Allows tests to change interfaces, routes and neighbours: those of the guest.
+/// Allows tests to change the guest's interfaces, routes and neighbours.
 const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
 
 /// Quotes a word for a POSIX shell. Inside single quotes every byte except the quote is literal.
@@ -69,8 +69,8 @@ fn quote(word: &OsStr, script: &mut Vec<u8>) {
 
 /// Whether to pass on a variable of the caller's environment.
 ///
-/// Left out: variables that name a session, a display or an agent of the host, those that the shell sets itself, and
-/// those that `cargo run` sets for xtask (a test would use them).
+/// Variables are left out if they name a session, a display or an agent of the host, if the shell sets them itself, or
+/// if `cargo run` sets them for xtask (a test would use them).
 fn is_passed_on(name: &str) -> bool {
     let is_identifier = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');

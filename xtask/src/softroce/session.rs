@@ -26,14 +26,14 @@ impl Sinks {
     }
 }
 
-/// The end of a run, other than by a broken guest.
+/// The end of a run, unless the guest broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command ended with this status; 128 + N when signal N killed it.
     Exited(u8),
     /// The deadline passed.
     TimedOut,
-    /// The reader of the output has closed it.
+    /// The reader of the output has closed the stream.
     OutputClosed,
 }
 
@@ -146,7 +146,7 @@ fn relay(mut port: UnixStream, mut sink: Box<dyn Write + Send>, events: Sender<E
 
 /// Communicates with guest.sh; the protocol is described at its top.
 fn talk(control: UnixStream, script: &[u8], events: &Sender<Event>) {
-    // A send fails only if the run has ended for another reason.
+    // A send fails only if the run has already ended for another reason.
     let send = |event| {
         let _ = events.send(event);
     };

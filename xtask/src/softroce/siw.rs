@@ -1,4 +1,4 @@
-//! The kernel's software iWARP, `siw`, for a kernel of Debian, whose packages have its source but not the module.
+//! The kernel's software iWARP, `siw`. Debian's kernel packages have its source but not the module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn prepare(kernel: &Kernel, home: &Path) -> Result<()> {
         kernel.release
     );
     packages::require("building siw", &[packages::MODULE])?;
-    // The lock is held: a folder of this name is left from an interrupted run.
+    // This process holds the lock, so an existing folder of this name is left from an interrupted run.
     let folder = home.join(".siw");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
@@ -55,7 +55,7 @@ fn build(release: &str, folder: &Path) -> Result<PathBuf> {
         let file = download::fetch(&name, folder)?;
         run(Command::new("dpkg").arg("-x").arg(file).arg(folder))?;
     }
-    // The source of all of Linux: the archive has 140 MB, of which 250 KB are needed.
+    // The archive with the source of Linux has 140 MB, of which 250 KB are needed.
     let version: Vec<&str> = release.split('.').take(2).collect();
     let source = format!("linux-source-{}", version.join("."));
     let package = download::fetch(&source, folder)?;
@@ -63,7 +63,7 @@ fn build(release: &str, folder: &Path) -> Result<PathBuf> {
     let unpack =
         "dpkg --fsys-tarfile \"$1\" | tar -xO \"./usr/src/$2.tar.xz\" | tar -xJ --strip-components=1 \"$2/$3\"";
     run(Command::new("sh").args(["-c", unpack, "sh"]).arg(&package).args([&source, SOURCE]).current_dir(folder))?;
-    // Their only absolute path names the folder of an installation.
+    // The only absolute path in the headers names the folder of an installation.
     let headers = folder.join("usr/src").join(headers);
     let makefile = headers.join("Makefile");
     let text = fs::read_to_string(&makefile).with_context(|| format!("cannot read {}", makefile.display()))?;
@@ -78,7 +78,7 @@ fn build(release: &str, folder: &Path) -> Result<PathBuf> {
     Ok(module)
 }
 
-/// Runs a program; its output is in the error.
+/// Runs a program; an error contains its output.
 fn run(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {

@@ -30,7 +30,7 @@ pub(crate) struct Executable {
 }
 
 impl Target {
-    /// All of a package.
+    /// All test programs of a package.
     pub(crate) fn all(package: &Package) -> Vec<Self> {
         let target = |(kind, name): &(String, String)| Self {
             package: package.name.clone(),
@@ -49,7 +49,7 @@ impl Target {
 }
 
 impl Executable {
-    /// The command that runs it as `cargo test` does.
+    /// The command that runs the program as `cargo test` does.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         command.current_dir(&self.target.folder);
@@ -81,8 +81,8 @@ pub(crate) fn build(mut cargo: Command, selection: &[&str], wanted: &[Target]) -
     wanted.iter().map(find).collect()
 }
 
-/// The arguments with which cargo builds only these targets. Each is named: `--examples` would build all examples as
-/// test programs, even those without tests.
+/// The arguments with which cargo builds only these targets. Each target is named, because `--examples` would build all
+/// examples as test programs, even those without tests.
 fn filters(wanted: &[Target]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     if wanted.iter().any(|target| target.kind == "lib") {
@@ -127,7 +127,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     crate::capi::examples(root, &library)?;
     let target = repo::target_folder(root)?;
     let folder = target.join("release");
-    // As the tests of their packages build them, so that cargo builds nothing twice.
+    // Uses the options of their packages' tests, so that cargo builds nothing twice.
     let mut cargo = repo::cargo(root);
     cargo.args(["build", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
     repo::build(cargo)?;

@@ -12,7 +12,7 @@ use crate::record::Key;
 use crate::softroce;
 use crate::table::Finished;
 
-/// The test program, and the package that it is in.
+/// The test program, and its package.
 const DEVICE: &str = "device";
 const PACKAGE: &str = "sideway-tests";
 
@@ -53,7 +53,7 @@ fn target(context: &Context<'_>) -> Result<Target> {
     targets.into_iter().find(runs_on_device).context("there is no program with device tests")
 }
 
-/// Whether it is the program whose ignored tests the device rings run.
+/// Whether the target is the program whose ignored tests the device rings run.
 pub(crate) fn runs_on_device(target: &Target) -> bool {
     target.package == PACKAGE && target.name == DEVICE
 }
@@ -96,7 +96,7 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
     context.record.key(&what, &packages, &[])
 }
 
-/// What affects the results in the guest, besides the files.
+/// Everything besides the files that affects the results in the guest.
 fn guest(context: &Context<'_>) -> String {
     let guest = &context.options.guest;
     let versions = packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES]);

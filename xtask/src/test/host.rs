@@ -30,7 +30,7 @@ const WHOLE: &str = "repo";
 /// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the
 /// others use softrnic's.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // A quick run installs nothing: the tests that lack the C headers report so.
+    // A quick run installs nothing; tests that lack the C headers report this.
     let is_quick = context.extent == Extent::Quick;
     let c_tests =
         if is_quick { Ok(()) } else { packages::require("comparing with the C headers", &[packages::C_TESTS]) };
@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
             let mut command = built.command();
             command.env_remove("SIDEWAY_TEST_DEVICE");
             if env::var_os("RUST_TEST_THREADS").is_none() {
-                // Half of the tests wait, for time-outs and for programs.
+                // Half of the tests wait for time-outs or for programs, so twice as many tests run as cores exist.
                 let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
                 command.env("RUST_TEST_THREADS", threads.to_string());
             }
@@ -121,7 +121,7 @@ fn documents(context: &Context<'_>) -> Result<Finished> {
     let key = context.record.key("documents", &closure, &["README.md", "sideway/README.md"]);
     context.once("examples in documentation", &key, || {
         let mut cargo = repo::cargo(context.root);
-        // With the features of the whole workspace, like the other tests.
+        // Uses the features of the whole workspace, like the other tests.
         cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         let mut finished = Finished::default();
         finished.add("cargo test --doc", running::stream(cargo)?);

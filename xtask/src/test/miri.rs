@@ -25,7 +25,7 @@ const RUNS: &[Run] = &[
         &["--lib", "--", "--skip", "mem::", "--skip", "wire::", "--skip", "cq::", "--skip", "srq::", "--skip", "ipc::"],
         false,
     ),
-    // The table of transitions is safe code, and its rows take minutes.
+    // The table of transitions is left out: it is safe code, and its rows take minutes.
     ("sideway", &["--lib", "--", "--skip", "transition::table"], false),
     ("sideway-tests", &["--test", "verbs", "--", "requests::"], true),
     ("sideway-tests", &["--test", "verbs", "--", "calls::", "completion::", "--skip", "calls::requests::"], false),
@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     };
     let is_asked = |(_, _, in_gate): &&Run| *in_gate || context.extent == Extent::Full;
     let runs: Vec<&Run> = RUNS.iter().filter(is_asked).collect();
-    // Once, before several processes would do it.
+    // Prepared once, before several processes would do so.
     let mut setup = repo::toolchain_cargo(context.root, &nightly);
     setup.args(["miri", "setup"]);
     let has_new = runs.iter().any(|run| context.record.find(&key(context, &nightly, run)).is_none());
@@ -85,7 +85,7 @@ fn key(context: &Context<'_>, nightly: &str, (package, words, _): &Run) -> crate
     context.record.key(&format!("miri {nightly} {flags} {}", words.join(" ")), &[package], &["fuzz/corpus"])
 }
 
-/// Runs one, and prints its output once it has ended.
+/// Executes one run, and prints its output when it has ended.
 fn run_one(context: &Context<'_>, nightly: &str, title: &str, (package, words, _): &Run) -> Result<Finished> {
     let started = Instant::now();
     let mut command = repo::toolchain_cargo(context.root, nightly);

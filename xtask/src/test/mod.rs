@@ -98,15 +98,15 @@ pub(crate) enum Ring {
 /// How much of each ring runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What needs only Rust and little time.
+    /// The tests that need only Rust and little time.
     Quick,
-    /// What a change must pass.
+    /// The tests that a change must pass.
     Gate,
-    /// All of it.
+    /// All tests.
     Full,
 }
 
-/// What the rings of one run have in common.
+/// The state that the rings of one run share.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) root: &'a Path,
@@ -161,7 +161,7 @@ pub(crate) fn run(
     named: &[Ring],
 ) -> Vec<Row> {
     let rings = Ring::value_variants().iter().copied().filter(|ring| rings.contains(ring));
-    // Pure and embedded are one.
+    // Pure and embedded run together.
     let rings: Vec<Ring> = rings.map(|ring| if ring == Ring::Pure { Ring::Embedded } else { ring }).collect();
     let mut context = Context { root, record, extent, options, rings, named, built: OnceLock::new() };
     context.rings.dedup();

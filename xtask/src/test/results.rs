@@ -12,12 +12,12 @@ pub(crate) struct Results {
     pub(crate) failed: u64,
     /// Tests that were ignored.
     pub(crate) skipped: u64,
-    /// The ignored ones that are left to the softroce and hardware rings; in the results of these rings, how many of
-    /// them ran.
+    /// The ignored tests that are left to the softroce and hardware rings. In the results of these rings, the number of
+    /// such tests that ran.
     pub(crate) for_device: u64,
     /// Tests that passed before, and did not run now.
     pub(crate) recorded: u64,
-    /// The output about failures of each program that has some, below its name.
+    /// The output about failures, by program.
     pub(crate) failures: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Results {
         self.failures.extend_from_slice(&other.failures);
     }
 
-    /// These results as those of an earlier run.
+    /// Converts these results to those of an earlier run.
     pub(crate) fn as_recorded(&self) -> Self {
         let Self { passed, skipped, for_device, .. } = *self;
         Self { recorded: passed, skipped, for_device, ..Self::default() }
@@ -50,7 +50,7 @@ const TAIL: usize = 40;
 pub(crate) struct Scanner {
     line: Vec<u8>,
     program: String,
-    /// The last lines of all.
+    /// The last lines of the whole output.
     tail: VecDeque<String>,
     /// The output about failures, from the first `failures:` to the closing line.
     story: Option<VecDeque<String>>,
@@ -151,7 +151,7 @@ mod tests {
 
     fn count(text: &str) -> Results {
         let mut scanner = Scanner::default();
-        // In small pieces, as they arrive from a pipe.
+        // The text arrives in small pieces, as from a pipe.
         for piece in text.as_bytes().chunks(7) {
             scanner.write_all(piece).unwrap();
         }

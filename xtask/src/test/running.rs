@@ -15,7 +15,7 @@ use super::results::{Results, Scanner};
 /// How long a test program may print nothing. libtest prints a line for each test; under Miri, the longest one takes a
 /// few minutes on a busy machine.
 const SILENCE: Duration = Duration::from_secs(30 * 60);
-/// How long the output of killed programs may take to end.
+/// Time limit for the end of a killed program's output.
 const GRACE: Duration = Duration::from_secs(5);
 /// The variable that marks the processes of one run, including those whose parent has exited.
 const MARK: &str = "XTASK_TEST_PROGRAM";
@@ -23,7 +23,7 @@ const MARK: &str = "XTASK_TEST_PROGRAM";
 /// How a test program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By itself, or by a signal.
+    /// It exited, or a signal killed it.
     Exited(ExitStatus),
     /// It was killed after it had printed nothing for this long.
     TimedOut(Duration),
@@ -115,7 +115,7 @@ fn read(mut reader: PipeReader) -> Receiver<std::io::Result<Vec<u8>>> {
     receiver
 }
 
-/// Kills the processes of a run: the one that was started, its children, and so on.
+/// Kills the processes of a run: the started process and all its descendants.
 fn kill(mark: &str) -> Result<()> {
     let entry = format!("{MARK}={mark}");
     let has_mark = |environment: &[u8]| environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn program_that_hangs_is_killed_with_its_children() {
-        // The inner shell exits, and the last of these then has another parent.
+        // The inner shell exits, so the last of these processes then has another parent.
         let script = "echo 'Running hangs'; sleep 1000 & echo $!; (sleep 1001 & echo $!); wait";
         let silence = Duration::from_secs(3);
         let (end, results, out) = run(script, silence);

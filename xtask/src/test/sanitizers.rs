@@ -2,9 +2,9 @@
 //!
 //! The first detects memory that is used outside an allocation or after its end, and memory that is leaked at the end
 //! of a test program. The second detects two threads that access the same memory without synchronization, one of them
-//! writing. It ignores fences, watches one process at a time, and does not see assembly. None of its reports needs a
-//! suppression. Code that depends on fences uses atomics on both sides, which is never a race for it, so it proves
-//! nothing there; the loom tests do.
+//! writing. It ignores fences, watches one process at a time, and does not see assembly. No report needs a suppression.
+//! Code that depends on fences uses atomics on both sides, which ThreadSanitizer never reports, so it proves nothing
+//! there; the loom tests do.
 
 use anyhow::Result;
 
@@ -13,8 +13,8 @@ use super::{Context, running};
 use crate::table::Finished;
 use crate::{repo, toolchain};
 
-/// A package, one of its test programs (its own tests if it has the same name), and parts of test names: all if there
-/// are none.
+/// A package, one of its test programs (the unit tests if the names are equal), and parts of test names (none selects
+/// all tests).
 type Run = (&'static str, &'static str, &'static [&'static str]);
 
 /// A sanitizer and its runs.
@@ -35,25 +35,25 @@ const ADDRESS: Sanitizer = Sanitizer {
     flag: "-Zsanitizer=address",
     options: &[],
     environment: &[],
-    // The software NIC, also with other processes, connections and threads; and sideway on it. Not `loom` of softrnic:
-    // its model has its own stacks.
+    // The software NIC, also with other processes, connections and threads, and sideway on it. softrnic's test `loom`
+    // is left out, because its model has its own stacks.
     runs: &[
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &[]),
         ("softrnic", "processes", &[]),
         ("sideway-tests", "device", &["completions::", "errors::", "srq::", "windows::"]),
     ],
-    // One generation after `fork` frees nothing, and this test makes several in one process.
+    // A generation after `fork` frees nothing, and this test creates several generations in one process.
     left_out: &["each_generation_has_its_own_instance"],
 };
 
 const THREAD: Sanitizer = Sanitizer {
     name: "ThreadSanitizer",
     flag: "-Zsanitizer=thread",
-    // It does not recognize the locks of a standard library that was built without it.
+    // ThreadSanitizer does not recognize the locks of a standard library that was built without it.
     options: &["-Zbuild-std"],
-    // Tests that fork with threads also have threads in the child, which needs an option. It is ten times as slow, and
-    // fewer cases suffice.
+    // Tests that fork with threads also have threads in the child, which needs an option. Programs run ten times
+    // slower, and fewer cases suffice.
     environment: &[("TSAN_OPTIONS", "die_after_fork=0"), ("PROPTEST_CASES", "8")],
     // Multi-threaded tests.
     runs: &[
@@ -63,7 +63,7 @@ const THREAD: Sanitizer = Sanitizer {
         ("sideway-tests", "cm", &[]),
         ("sideway-tests", "verbs", &["calls::"]),
     ],
-    // All requests of its threads have the same bytes of memory: a race of the test's own.
+    // All requests of this test's threads use the same bytes, which is a race in the test.
     left_out: &["malicious_peer_harms_no_other_process"],
 };
 
@@ -111,7 +111,7 @@ impl Sanitizer {
             false => {
                 let mut cargo = repo::toolchain_cargo(context.root, nightly);
                 cargo.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS");
-                // With an explicit target, build scripts and macros do not get these flags.
+                // With an explicit target, these flags do not apply to build scripts and macros.
                 let host = toolchain::printed(nightly, "host-tuple")?;
                 let folder = repo::target_folder(context.root)?.join("sanitizers");
                 let folder = folder.to_string_lossy();

@@ -58,7 +58,7 @@ const COMPARISON: &str = "both_devices";
 
 /// Boots one guest for all modules that have not passed before.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // First: the versions of the installed packages are in the keys.
+    // This comes first, because the versions of the installed packages are in the keys.
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
@@ -90,7 +90,7 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
         return Ok(finished.or_nothing_ran());
     }
 
-    // A module that hangs must not discard the others' results.
+    // A hanging module must not discard the results of the others.
     let timeout = context.options.timeout;
     let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into()];
     words.extend([OsString::from((timeout / 2).to_string()), program.file.clone().into()]);
@@ -118,7 +118,7 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
     println!();
     for module in &modules {
         let Some(place) = ended.iter().position(|one| one.name == module.name) else {
-            finished.fail(format!("{} did not end", module.name));
+            finished.fail(format!("{} did not finish", module.name));
             continue;
         };
         let Ending { status, seconds, mut results, .. } = ended.swap_remove(place);
@@ -150,7 +150,7 @@ fn endings(text: &str) -> Vec<Ending<'_>> {
     let mut scanner = Scanner::default();
     let mut endings = Vec::new();
     for line in text.split_inclusive('\n') {
-        // Writing to it never fails.
+        // Writing to a string never fails.
         let _ = scanner.write_all(line.as_bytes());
         let Some((name, rest)) = line.strip_prefix(ENDED).and_then(|line| line.split_once(": status ")) else {
             continue;

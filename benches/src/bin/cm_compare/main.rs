@@ -1,5 +1,4 @@
-//! Runs rdma-core's cmtime and this project's alternately on one machine, and prints how the times of their steps
-//! compare.
+//! Runs rdma-core's cmtime and this project's cmtime alternately on one machine, and compares the times of their steps.
 //!
 //! On a machine with other work, the times of one run vary. The programs therefore alternate, and their order changes
 //! each round. The output is the median and the best of all rounds.

@@ -42,7 +42,7 @@ impl Pair {
         let table = self.client(connections)?;
         drop(server);
         thread::sleep(REST);
-        table.with_context(|| format!("{} did not make all connections", self.name))
+        table.with_context(|| format!("{} did not establish all connections", self.name))
     }
 
     fn command(&self) -> Command {
@@ -52,7 +52,7 @@ impl Pair {
     }
 
     /// Checks the identifiers of this machine. A trial connection is not possible, because rdma-core's server serves
-    /// only one client: its queue pairs share the objects of the first one, which are released with it.
+    /// only one client: all its queue pairs share the objects of the first, and these are released with it.
     fn wait_for_server(&self) -> Result<()> {
         let deadline = Instant::now() + START;
         loop {
@@ -84,7 +84,7 @@ impl Pair {
             .output()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // rdma-core's exits with 0 even on failure.
+        // rdma-core's client exits with status 0 even on failure.
         if !output.status.success() || text.contains("error: ") {
             return Ok(None);
         }
@@ -100,7 +100,7 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Either fails only if the server has already ended.
+        // Each call fails only if the server has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,5 +1,5 @@
-//! Runs the programs of perftest and stride-perf alternately, on one device with the same settings, and prints how
-//! their results compare at each size.
+//! Runs the programs of perftest and stride-perf alternately, on one device with the same settings, and compares their
+//! results at each size.
 //!
 //! On a machine with other work, the results of one run vary. The programs therefore alternate, their order changes
 //! each round, and the output is the median of all rounds.
@@ -118,7 +118,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut all = vec![(Which::Perftest, perftest.clone()), (Which::Stride, Pair::Stride { program: stride })];
     all.extend(arguments.control.then_some((Which::Control, perftest)));
     let mut out = io::stdout().lock();
-    let control = if arguments.control { "; itself: perftest's second run of a round to its first" } else { "" };
+    let control =
+        if arguments.control { "; control: perftest's second run of a round relative to its first" } else { "" };
     writeln!(
         out,
         "{}, {} messages of each size, the {} of {} rounds; above 1 stride-perf is faster{control}",
@@ -134,7 +135,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     for (test, list) in lists {
         settings.post_list = list;
         let mut report = Report::new(test, list, arguments.control, arguments.best);
-        // `None` is all sizes in one run.
+        // `None` means all sizes in one run.
         let sizes: Vec<Option<u64>> = match test.has_one_size() || arguments.sizes.is_empty() {
             true => vec![None],
             false => arguments.sizes.iter().copied().map(Some).collect(),

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
 }
 
-/// A library that takes the place of libibverbs in the programs of both.
+/// A library that replaces libibverbs in all programs.
 pub(crate) struct Preload {
     library: PathBuf,
     /// A folder where the library has the name that stride-perf loads.
@@ -112,11 +112,11 @@ fn perftest(by: Option<&Path>, test: Test, size: Option<u64>, settings: &Setting
     // `-F`: no warning about the processor's frequency.
     command.args(["-F", "-d", &settings.device]);
     if !test.is_latency() {
-        // Without the peak bandwidth, which would require the time of each message.
+        // Does not measure the peak bandwidth, which would require the time of each message.
         command.args(["-N", "--report_gbits"]);
     }
     if let Some(Paths { library, .. }) = &settings.preload {
-        // The list that it keeps, as stride-perf does.
+        // perftest then reuses one list of requests, as stride-perf does.
         command.env("LD_PRELOAD", library).arg("--use_old_post_send");
     }
     add_common(&mut command, test, size, settings);
@@ -139,7 +139,7 @@ fn stride_server(program: &Path, settings: &Settings) -> Command {
 
 fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Settings) -> Command {
     let mut command = stride(program, settings);
-    // perftest starts without a warm-up too, since it has one in some tests only.
+    // Both run without a warm-up, because perftest has one in some tests only.
     command.args([test.operation(), test.measure(), "--json-stream", "--warm-up", "0"]);
     command.args(["-d", &settings.device, "--remote-device", &settings.device]);
     command.args(["--remote-gid-index", &settings.gid_index.to_string()]);

@@ -49,7 +49,7 @@ impl Program {
         Ok(())
     }
 
-    /// Waits for its end; returns its output if it succeeded.
+    /// Waits until the program exits; returns its output if it succeeded.
     pub(crate) fn finish(&mut self, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         let status = loop {
@@ -78,7 +78,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Either fails only if the program has already ended.
+        // Each call fails only if the program has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -94,7 +94,7 @@ fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Checks the sockets of this machine. A connection would be taken for the only client.
+/// Checks the list of sockets, because the server would take a trial connection for its only client.
 fn is_listening(port: u16) -> Result<bool> {
     /// `TCP_LISTEN` in `/proc/net/tcp`.
     const LISTEN: &str = "0A";

@@ -20,7 +20,7 @@ pub(crate) struct Resources {
     memory: OwnedMemoryRegion,
     pd: Arc<ProtectionDomain>,
     context: Arc<DeviceContext>,
-    /// Bytes of each side of a connection.
+    /// Bytes of memory for each side of a connection.
     len: usize,
 }
 

@@ -131,7 +131,8 @@ impl Peer {
     }
 }
 
-/// The times of messages in groups: fewer reads of the clock, and their median leaves out pauses of a busy machine.
+/// Times messages in groups, which reads the clock less often; the median of the groups ignores pauses of a busy
+/// machine.
 struct Laps {
     started: Instant,
     count: usize,
@@ -183,7 +184,7 @@ pub(crate) fn serve(device: &str) -> Result<()> {
         output.flush()?;
         let mut sends = 0;
         for number in 0..count {
-            // Waits for the receive; completions of sends may come before it.
+            // Waits for the completion of the receive; sends may complete before it.
             let mut received = false;
             while !received {
                 side.wait(1, |request| if request == 2 { received = true } else { sends += 1 })?;

@@ -100,7 +100,7 @@ impl Side {
                 }
             }
             looks = looks.wrapping_add(1);
-            // The clock is read only now and then.
+            // Reads the clock only occasionally.
             if looks.is_multiple_of(1 << 16) && started.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
                 bail!("nothing completed within {TIMEOUT:?}");
             }

@@ -1,4 +1,4 @@
-//! Counts what a small message costs trespass: instructions, allocations and system calls, on softrnic in one process.
+//! Counts the instructions, allocations and system calls of trespass for a small message, on softrnic in one process.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ static ALLOCATOR: allocations::Counting = allocations::Counting;
 #[derive(Debug, Parser)]
 #[command(name = "trespass_cost", version, max_term_width = 110)]
 struct Arguments {
-    /// Loop to run, in place of measuring all
+    /// Loop to run, instead of measuring all
     #[arg(value_enum, requires = "rounds")]
     task: Option<Task>,
     /// Number of rounds
@@ -36,7 +36,7 @@ enum Task {
     Recv,
     /// 16 messages, sent in one turn
     Batch,
-    /// A turn in which nothing happens
+    /// A turn without work
     Idle,
 }
 
@@ -46,7 +46,7 @@ impl Task {
         if self == Self::Batch { 16 } else { 1 }
     }
 
-    /// The most instructions a message, both ends together, with those of this loop and without the device's.
+    /// The limit of instructions per message, for both ends together, including this loop and without the device.
     fn limit(self) -> f64 {
         match self {
             Self::Read => 785.0,
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // If this fails too, nothing can be reported.
+            // If printing fails too, no way to report remains.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 fn carry_out(arguments: &Arguments) -> Result<bool> {
     if let (Some(task), Some(rounds)) = (arguments.task, arguments.rounds) {
         let mut ends = Ends::new()?;
-        // The first rounds take memory from the system.
+        // The first rounds allocate memory.
         ends.run(task, 300)?;
         allocations::none_in(|| ends.run(task, rounds))?;
         return Ok(true);
@@ -82,7 +82,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
     let folder = std::env::temp_dir().join(format!("trespass_cost-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let measured = measure(&folder, &mut out);
-    // Files left there do no harm.
+    // Files that cannot be removed do no harm.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }
@@ -196,7 +196,7 @@ fn profile(task: &str, rounds: u64, folder: &Path) -> Result<Profile> {
     parse(&std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?)
 }
 
-/// Divides the instructions: the device's are those of its functions, and of what these call.
+/// Splits the instructions into those of the device, with all functions that it calls, and the others.
 fn parse(text: &str) -> Result<Profile> {
     let is_device = |name: &str| name.contains("softrnic");
     let (mut function, mut called) = ("", "");

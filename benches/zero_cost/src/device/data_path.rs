@@ -19,7 +19,7 @@ pub fn take_checksum() -> u64 {
     CHECKSUM.swap(0, Relaxed)
 }
 
-/// Gives a queue `completions` completions without requests.
+/// Adds `completions` completions without requests to a queue.
 ///
 /// # Safety
 ///
@@ -100,8 +100,8 @@ unsafe fn begin(qp: *mut ibv_qp_ex, code: opcode) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         add((*qp).wr_id);
-        // Without the flag for inline data: the call for the data reports that as well, and not every program sets the
-        // flag.
+        // Leaves out the flag for inline data, which not every program sets; the call that sets the data reports it as
+        // well.
         add(u64::from((*qp).wr_flags & SIGNALED) | u64::from(code.0) << 32);
         (*qp.cast::<Pair>()).signalled += u64::from((*qp).wr_flags & SIGNALED != 0);
     }

@@ -1,4 +1,4 @@
-//! Calls both sides in a situation, and compares.
+//! Calls the port and the C function in a situation, and compares their effects.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use super::world::{Owned, World};
 /// The value of `errno` before a call: no valid errno.
 const UNTOUCHED: i32 = 7777;
 
-/// Answers that distinguish a zero, an errno, a failure and a pointer, at every width.
+/// Return values that distinguish a zero, an errno, a failure and a pointer, at every width.
 pub(crate) const ANSWERS: &[&[u64]] = &[&[0], &[22], &[u64::MAX], &[0x1122_3344_5566_7788]];
 
 pub(crate) struct Bench {
@@ -27,7 +27,7 @@ pub(crate) struct Bench {
     prepare: Box<dyn Fn(&mut World)>,
     answers: Vec<Vec<u64>>,
     effect: Option<fn(*mut World)>,
-    /// Whether the last comparison saw a call.
+    /// Whether any call was recorded in the last comparison.
     called: bool,
     compared: BTreeMap<&'static str, usize>,
 }
@@ -57,7 +57,7 @@ impl Bench {
         let library = compiler.load(folder, "inlines", include_str!("../../../c/inlines.c"), &arguments);
         use_as_libraries(&folder.join("libinlines.so"));
         type Recorder = unsafe extern "C" fn(*const std::ffi::c_char, usize, *const u64) -> u64;
-        // SAFETY: that is its type in `inlines.c`.
+        // SAFETY: `inlines.c` defines it with this type.
         unsafe {
             let set_recorder = library.get::<unsafe extern "C" fn(Recorder)>(b"set_recorder").unwrap();
             set_recorder(record::note_from_c);
@@ -94,19 +94,19 @@ impl Bench {
         self
     }
 
-    /// Sets what every operation does before it returns.
+    /// Sets the action of every operation before it returns.
     pub(crate) fn doing(&mut self, effect: fn(*mut World)) {
         self.effect = Some(effect);
     }
 
-    /// Whether the last comparison saw any operation or library function called.
+    /// Whether any operation or library function was called in the last comparison.
     pub(crate) fn called(&self) -> bool {
         self.called
     }
 
-    /// Sets what `ibv_get_cq_event` delivers.
+    /// Sets the event that `ibv_get_cq_event` delivers.
     pub(crate) fn deliver(&self, cq: *mut ibv_cq, context: *mut c_void) {
-        // SAFETY: that is its type in `inlines.c`.
+        // SAFETY: `inlines.c` defines it with this type.
         unsafe {
             let set_event = self.library.get::<unsafe extern "C" fn(*mut ibv_cq, *mut c_void)>(b"set_event").unwrap();
             set_event(cq, context);
@@ -123,10 +123,10 @@ impl Bench {
         // SAFETY: only the address is taken here.
         let symbol = unsafe { *self.library.get::<*mut c_void>(format!("c_{name}").as_bytes()).unwrap() };
         for answers in self.answers.clone() {
-            // SAFETY: `inlines.c` defines it from the inline of this name, whose prototype the port has. The objects are
-            // as the inline asks in every situation that a test sets.
+            // SAFETY: `inlines.c` defines it from the inline of this name, whose prototype the port has. In every
+            // situation that a test sets, the objects meet the requirements of the inline.
             let expected = self.outcome(&answers, || unsafe { port.call_in_c(symbol, arguments) });
-            // SAFETY: the same.
+            // SAFETY: as above.
             let got = self.outcome(&answers, || unsafe { port.call(arguments) });
             let at = format!("{name}, {}, answers {answers:x?}", self.situation);
             assert_eq!(got.calls, expected.calls, "{at}: other calls (left: Rust, right: C)");
@@ -168,14 +168,14 @@ pub(crate) trait Port: Copy {
     ///
     /// # Safety
     ///
-    /// The arguments are as the port requires.
+    /// The arguments meet the port's requirements.
     unsafe fn call(self, arguments: Self::Arguments) -> u64;
 
     /// Calls the C function at `symbol`.
     ///
     /// # Safety
     ///
-    /// `symbol` is the C function of this port, and the arguments are as it requires.
+    /// `symbol` is the C function of this port, and the arguments meet its requirements.
     unsafe fn call_in_c(self, symbol: *mut c_void, arguments: Self::Arguments) -> u64;
 }
 
@@ -228,7 +228,7 @@ pub(crate) use both;
 
 /// Makes the port call the library functions of `inlines.c` instead of those of libibverbs and libmlx5.
 fn use_as_libraries(path: &Path) {
-    // SAFETY: `inlines.c` has no constructors, and the functions in it have the types of those that they stand for.
+    // SAFETY: `inlines.c` has no constructors, and its functions have the types of the functions that they replace.
     let (ibverbs, mlx5) = unsafe { (Ibverbs::open_from(path), Mlx5::open_from(path)) };
     ibverbs.unwrap().install().expect("no verb was called before");
     mlx5.unwrap().install().expect("no verb was called before");

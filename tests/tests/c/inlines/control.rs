@@ -137,7 +137,8 @@ fn memory(bench: &mut Bench) {
     let pd = object!(bench, pd);
     let (addr, length, iova) = (scratch(bench, 64), 0x1_0000_0010, 0x8877_6655_4433_2211);
     bench.given("a library", |_| ());
-    // None, an ordinary flag, all of those, an optional flag, the last of those, both kinds, and no flag at all.
+    // No flag, an ordinary flag, all ordinary flags, an optional flag, the last optional flag, both kinds, and invalid
+    // flags.
     for access in [0, 1, 0xfffff, 1 << 20, 1 << 29, 1 << 20 | 1, 1 << 30, u32::MAX] {
         for constant in [0, 1, -1] {
             both!(bench, __ibv_reg_mr(pd, addr, length, access, constant));

@@ -17,7 +17,7 @@ use std::io::Write;
 use bench::Bench;
 use sideway_tests::headers;
 
-/// What the headers define and the port leaves out, with the reason.
+/// The functions that the headers define and the port leaves out, with the reason.
 const LEFT_OUT: &[(&str, &str)] =
     &[("__ibv_get_device_list", "static linking only: it names the providers to the linker")];
 
@@ -49,7 +49,7 @@ fn ported_inlines_match_the_c_inlines() {
             !bench.compared().contains_key(name.as_str()) && !LEFT_OUT.iter().any(|(left_out, _)| name == left_out)
         }));
     }
-    // Other platforms have nothing to compare with.
+    // On other platforms, C has no such function to compare with.
     if cfg!(not(target_arch = "x86_64")) {
         forgotten.retain(|name| !name.contains("_x86_"));
     }

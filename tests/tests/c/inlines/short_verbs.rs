@@ -1,4 +1,4 @@
-//! The short verbs of rdma_verbs.h, whose work requests are on their own stacks: their contents are compared.
+//! The short verbs of rdma_verbs.h. Their work requests are on the stack of each side, so their contents are compared.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -111,7 +111,7 @@ fn completion(bench: &mut Bench) {
     let wc = scratch::<ibv_wc>(bench, 64);
     bench.deliver(at.wrapping_byte_add(offset_of!(World, cq)).cast(), id.cast());
     let failed = u64::MAX;
-    // Polled, armed, polled, waited for, acknowledged, and again.
+    // The queue is polled, armed, polled, waited for, and acknowledged, repeatedly.
     let stories: &[&[u64]] = &[
         &[1],
         &[failed],

@@ -11,7 +11,8 @@ use rdma_mummy_sys::*;
 
 use super::record::record;
 
-/// The bytes before a call, except the pointers between objects: no two runs are alike, so a copy is visible.
+/// The bytes before a call, except the pointers between objects. No two sequences of them are equal, so a copy is
+/// visible.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..size_of::<World>()).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect());
 
@@ -58,15 +59,15 @@ impl Owned {
         owned
     }
 
-    /// The address of everything.
+    /// The address of the whole world.
     pub(crate) fn at(&self) -> *mut World {
         self.0
     }
 
     /// Every byte has the pattern, every object is alive, and every operation is set.
     pub(crate) fn reset(&mut self) {
-        // SAFETY: the memory is as large. Integers and raw pointers may have any bytes; function pointers that are not set
-        // below are neither read nor called.
+        // SAFETY: the memory has this size. Integers and raw pointers may have any bytes; function pointers that are
+        // not set below are neither read nor called.
         unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(PATTERN.as_ptr(), PATTERN.len()) };
         self.link();
         self.fill();

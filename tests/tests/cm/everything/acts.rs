@@ -1,5 +1,5 @@
-//! The programs: both ends of a connection, multicast groups, addresses. Each uses what it creates, prints each value
-//! that it gets, and ends at the first error.
+//! The programs: both ends of a connection, multicast groups, addresses. Each program uses all objects that it creates,
+//! prints each value that it receives, and ends at the first error.
 
 use std::error::Error;
 use std::fmt;
@@ -38,12 +38,12 @@ pub(crate) const ACTS: [Act; 3] = [
     Act { name: "addresses", run: addresses },
 ];
 
-/// Prints a value, as a program would: every value must be printable.
+/// Prints a value as a program would, because every value must be printable.
 fn show(value: impl Debug) {
     black_box(format!("{value:?}"));
 }
 
-/// An event reports a failure.
+/// A failure that an event reports.
 #[derive(Debug)]
 pub(crate) struct Unexpected(String);
 
@@ -118,7 +118,7 @@ fn connected(_shim: &Shim) -> Outcome {
     active.close()?;
     passive.close()?;
 
-    // Again with the program's own queue pairs, whose state the program would change.
+    // The same with the program's own queue pairs, whose state the program would change.
     let id = resolve(&channel, listener.port())?;
     id.set_local_ece(Ece { vendor_id: 0x15b3, options: 7, comp_mask: 0 })?;
     id.connect(ConnectionParameter::default().setup_qp_number(5))?;
@@ -187,7 +187,7 @@ fn addresses(shim: &Shim) -> Outcome {
     id.write_cm_event(0, 7)?;
     next(&channel, EventType::User)?;
 
-    // InfiniBand only; softrnic has neither its addresses nor its paths.
+    // These calls support InfiniBand only; softrnic has no such addresses or paths.
     let mut here = InfiniBandAddress::new("fe80::7".parse()?);
     here.setup_pkey(0x8001).setup_port(PortSpace::InfiniBand, 4242);
     let there = *InfiniBandAddress::new("fe80::8".parse()?).setup_service_id(77, !0);

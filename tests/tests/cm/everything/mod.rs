@@ -15,7 +15,7 @@ use sideway_tests::shim::Shim;
 
 use acts::{ACTS, Act, Unexpected};
 
-/// As documented, without a reason, and with a reason that no header defines.
+/// A documented failure, one without errno, and one with an errno that no header defines.
 const FAILURES: [Failure; 3] = [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
 
 /// Failures that a program need not report, with the reason.
@@ -26,7 +26,7 @@ const OTHER_WAYS: [(&str, &str); 4] = [
     ("rdma_get_dst_port", "0 is a port that no program has"),
 ];
 
-/// Functions that the library calls and the shim does not log: they compute, without a device.
+/// Functions that the library calls and the shim does not log, because they compute without a device.
 const NOT_LOGGED: [&str; 2] = ["rdma_get_local_addr", "rdma_get_peer_addr"];
 
 /// Runs a program without faults, and passes its log to `look`.
@@ -77,7 +77,7 @@ fn each_call_may_fail_in_every_way() {
                 let stays = failed.verb == "rdma_leave_multicast" && !shim.live().is_empty();
                 if ends(failed) || stays {
                     assert!(lines.len() + usize::from(result.is_err()) >= 1, "silent: {what}");
-                    assert!(!shim.live().is_empty(), "it failed, and is gone: {what}");
+                    assert!(!shim.live().is_empty(), "the object whose destruction failed no longer exists: {what}");
                     // An identifier that could not be destroyed still exists when its channel is destroyed.
                     assert!(violations.is_empty() || failed.verb == "rdma_destroy_id", "{what}: {violations:?}");
                     continue;

@@ -82,7 +82,7 @@ fn source_address_is_bound_or_rejected() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn loopback_address_has_no_device() {
     let error = connector().resolve("127.0.0.1:7174").unwrap_err();
     assert_eq!(error.step(), ConnectStep::ResolveRoute);
@@ -96,7 +96,7 @@ fn loopback_address_has_no_device() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn each_address_of_a_name_is_tried_and_reported() {
     let listener = listener();
     let port = listener.local_address().port();
@@ -114,7 +114,7 @@ fn each_address_of_a_name_is_tried_and_reported() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn failed_name_lookup_names_the_host() {
     let error = connector().resolve(("no-such-host.invalid", 7174)).unwrap_err();
     assert_eq!(error.step(), ConnectStep::LookUpName);
@@ -137,7 +137,7 @@ fn network_without_a_route_is_unreachable() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn unanswered_request_uses_the_programs_deadline() {
     let IpAddr::V4(address) = address() else { panic!("the device has no IPv4 address") };
     let [a, b, c, _] = address.octets();

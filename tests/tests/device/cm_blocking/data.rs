@@ -86,7 +86,7 @@ fn two_threads_connect_and_one_writes_into_the_memory_of_the_other() {
 fn twenty_clients_connect_to_a_listener_with_four_threads() {
     const ACTIVE: usize = 20;
     const SERVERS: usize = 4;
-    // A message that an emulated machine loses under load is retransmitted after seconds.
+    // An emulated machine may lose a message under load; it is retransmitted only after seconds.
     const LONGER: Duration = Duration::from_secs(120);
     let listener = Listener::builder().setup_timeout(LONGER).bind((address(), 0)).unwrap();
     thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn own(context: &Arc<DeviceContext>) -> BasicQueuePair {
     pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build().unwrap()
 }
 
-/// Changes its state with the identifier's attributes.
+/// Changes the queue pair's state with the identifier's attributes.
 fn ready(id: &Arc<Identifier>, qp: &mut BasicQueuePair) -> Result<(), Box<dyn Error + Send + Sync>> {
     for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
         qp.modify(&id.get_qp_attr(state)?)?;

@@ -36,7 +36,7 @@ fn lookup_returns_the_destination() {
         let active = scope.spawn(|| connector().resolve(listener.local_address()).unwrap().lookup(&Default::default()));
         let error = listener.accept(Some(LONG)).unwrap().accept(&Default::default()).unwrap_err();
         assert!(error.to_string().contains("Request::accept_lookup"), "{error}");
-        // It was dropped, which rejects it.
+        // The request was dropped, which rejects it.
         let error = active.join().unwrap().unwrap_err();
         let ConnectCause::Unreachable(unreachable) = error.cause() else { panic!("{error:?}") };
         assert_eq!(unreachable.sidr_status(), Some(SidrStatus::Rejected));

@@ -21,8 +21,8 @@ fn fail(connector: &Connector, to: SocketAddr) -> ConnectError {
     resolved.connect(&ConnectionParameter::default()).unwrap_err()
 }
 
-/// Tries to connect to an unresponsive address for half a second; longer if the machine was so slow that the time was
-/// over before the request was sent.
+/// Tries to connect to an unresponsive address for half a second; longer on a machine so slow that the time ends before
+/// the request is sent.
 fn fail_without_answer(to: SocketAddr) -> (ConnectError, Duration) {
     let mut within = Duration::from_millis(500);
     loop {
@@ -141,18 +141,18 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     let peer = request.peer_address();
     let passive = End::of(request.identifier().clone());
     drop((resolved, end));
-    // Its message arrives, but the kernel does not report it before the accept.
+    // The peer's disconnect arrives, but the kernel does not report it before the accept.
     thread::sleep(Duration::from_millis(200));
     let error = request.accept(&ConnectionParameter::default()).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Accept, peer));
     match error.cause() {
         ConnectCause::Verb(error) => assert_eq!(error.hint(), Some("the peer may have given up")),
-        // It arrived late.
+        // The disconnect arrived late.
         cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
     }
     drop(passive);
 
-    // Disconnected before there is a queue pair.
+    // The peer disconnects before this side has a queue pair.
     let resolved = connector().resolve(listener.local_address()).unwrap();
     let end = End::of(resolved.identifier().clone());
     resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
@@ -160,7 +160,7 @@ fn disconnect_before_accept_is_an_error_of_the_accept() {
     drop((resolved, end));
     let started = Instant::now();
     while request.identifier().get_qp_attr(QueuePairState::Init).is_ok() {
-        assert!(started.elapsed() < LONG, "the peer's word does not arrive");
+        assert!(started.elapsed() < LONG, "timed out waiting for the peer's disconnect");
         thread::sleep(Duration::from_millis(10));
     }
     let pd = request.device_context().alloc_pd().unwrap();

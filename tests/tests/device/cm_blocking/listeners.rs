@@ -128,7 +128,7 @@ fn polling_a_listeners_channel_returns_all_requests() {
         });
     }
     assert_eq!(taken, PEERS);
-    // They were dropped, which rejects them.
+    // The requests were dropped, which rejects them.
     for (resolved, _end) in &peers {
         expect(&resolved.identifier().event_channel(), EventType::Rejected);
     }

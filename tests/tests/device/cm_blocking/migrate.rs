@@ -31,7 +31,7 @@ fn queued_events_migrate_and_later_ones_follow() {
     let passive = End::of(Arc::clone(expect(&old, EventType::ConnectRequest).cm_id()));
     assert!(Arc::ptr_eq(&passive.id.event_channel(), &old));
     passive.id.migrate(&other).unwrap();
-    // It is already there.
+    // The identifier is already on this channel.
     passive.id.migrate(&other).unwrap();
     passive.id.accept(&ConnectionParameter::default()).unwrap();
     expect(&new, EventType::Established);
@@ -61,7 +61,7 @@ fn migrated_listener_keeps_listening() {
 }
 
 #[test]
-#[ignore = "is about the device of the kernel: cargo xtask softroce"]
+#[ignore = "requires the kernel's device: cargo xtask softroce"]
 fn queued_requests_are_rejected_when_their_listener_ends() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
@@ -71,7 +71,7 @@ fn queued_requests_are_rejected_when_their_listener_ends() {
     let kept = Arc::downgrade(&old);
     listener.migrate(&new).unwrap();
     drop(old);
-    // The kernel keeps them on the channel on which they arrived, and the library does not find them.
+    // The kernel keeps the requests on the channel on which they arrived, and the library does not find them.
     assert!(new.try_get_cm_event().unwrap().is_none());
     assert!(other.try_get_cm_event().unwrap().is_none());
     assert!(kept.upgrade().is_some());

@@ -1,4 +1,4 @@
-//! A peer of the iWARP device that sends what no correct peer sends: it is refused, with the code of the RFC.
+//! An iWARP peer that sends messages that no correct peer sends. softrnic refuses each with the code of the RFC.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -73,7 +73,7 @@ fn connect(server: &mut Program, port: u16) -> TcpStream {
 /// Reads frames until the end of the connection. Returns the code of the Terminate message, if there was one.
 fn code_until_end(socket: &mut TcpStream) -> Option<u16> {
     let mut bytes = Vec::new();
-    // A reset ends it too.
+    // A reset also ends the connection.
     let _ = socket.read_to_end(&mut bytes);
     let mut rest = &bytes[..];
     while let Some((length, _)) = rest.split_first_chunk::<2>() {
@@ -117,7 +117,7 @@ fn malformed_set_up_is_refused_and_the_listener_continues() {
         let _ = socket.read_to_end(&mut reply);
         assert!(reply.is_empty(), "{bytes:?}: {reply:?}");
     }
-    // Half a request, and none: neither holds up others.
+    // A connection with half a request and one without a request: neither delays others.
     let mut half = connect(&mut server, port);
     half.write_all(&good_request()[..10]).expect("it is connected");
     let _silent = connect(&mut server, port);

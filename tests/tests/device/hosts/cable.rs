@@ -38,7 +38,7 @@ fn loss_and_delay_of_a_long_path_lose_no_message() {
     }
 }
 
-/// Two hosts with a server and a client that do not end.
+/// Two hosts with a server and a client that run until their connection is lost.
 fn endless(limit: Duration) -> Option<(Hosts, Program, Program)> {
     let hosts = Hosts::new()?;
     let options = "-n 100000000 -s 20000";
@@ -59,7 +59,7 @@ fn is_listening(hosts: &Hosts) -> bool {
 
 /// Waits for the end of a program, which must report its lost connection.
 fn fails(mut program: Program) {
-    let ended = program.wait().unwrap_or_else(|| panic!("it does not end:\n{}", program.said()));
+    let ended = program.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", program.said()));
     assert!(!ended.status.success() && !ended.output.contains("panicked"), "{}", ended.output);
     let has_reason = ["flush", "error"].iter().any(|word| ended.output.to_lowercase().contains(word));
     assert!(has_reason, "{}", ended.output);
@@ -82,7 +82,7 @@ fn half_open_connection_ends_when_the_peer_is_back() {
     }
     let Some((hosts, mut server, client)) = endless(LIMIT) else { return };
     hosts.plug(1, false);
-    // The client does not learn of the end.
+    // The client is not notified of the server's end.
     server.kill();
     hosts.plug(1, true);
     fails(client);
@@ -94,7 +94,7 @@ fn pulled_cable_ends_both_sides_within_the_time_out() {
     if !is_soft() {
         return;
     }
-    // TCP notices at most a few retransmissions after the time-out.
+    // TCP ends the connection at most a few retransmissions after the time-out.
     let Some((hosts, server, client)) = endless(Duration::from_secs(120)) else { return };
     let pulled = Instant::now();
     hosts.plug(1, false);

@@ -24,7 +24,7 @@ fn recipe_for_two_hosts_works_as_written() {
     if !is_soft() {
         return;
     }
-    // With namespaces of its own: the recipe's names are then free, and nothing is left behind.
+    // Runs in its own namespaces, so that the recipe's names are free and no objects remain.
     let isolated = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"]);

@@ -46,7 +46,7 @@ fn over_tcp(mut command: Command) -> Command {
     command
 }
 
-/// Whether these tests are about the device: softrnic is the one of the tests.
+/// Whether these tests apply to the device: softrnic is the device of the tests.
 fn is_soft() -> bool {
     device::name() == device::SOFT_DEVICE
 }
@@ -90,7 +90,7 @@ fn two_hosts_connect_given_only_the_address() {
             succeeds(&ended, &[]);
         }
     }
-    // Without a listener, and without a host.
+    // The client fails without a listener, and without a host.
     let refused = child::run(on(&hosts, 0, "rping", &format!("-c -a {host} -C 1")), LIMIT);
     assert!(refused.output.contains("ECONNREFUSED"), "{}", refused.output);
 }
@@ -155,7 +155,7 @@ fn stride_measures_between_two_hosts() {
     }
 }
 
-/// Runs trespass's tests on the iWARP device: shared receives, reads, windows, keys that are taken back.
+/// Runs trespass's tests on the iWARP device: shared receives, reads, windows, revoked keys.
 #[test]
 fn connections_work_on_the_iwarp_device() {
     if !is_soft() {
@@ -163,7 +163,7 @@ fn connections_work_on_the_iwarp_device() {
     }
     let command = Command::new(env::current_exe().expect("it runs"));
     let mut command = over_tcp(command);
-    // With the device alone, any transport means TCP, which has taken the port.
+    // If only this device exists, "any transport" means TCP, which has already bound the port.
     command.env_remove(device::TEST_DEVICE).args(["trespass_connections::", "--skip", "any_transport_uses_rdma"]);
     let ended = child::run(command, LIMIT);
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);

@@ -31,7 +31,7 @@ fn missing_server_is_an_error() {
     let here = on_this_host(by_address(example("rping"), port(), "-c -a 203.0.113.1 -C 1"));
     fails(&child::run(here, LIMIT), &["203.0.113.1", "ENETUNREACH"]);
     if device::name() != device::SOFT_DEVICE {
-        // No RDMA device does.
+        // No RDMA device has a route there.
         fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);
         // There is a route, but no host at its end.
         fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "no reply within 500ms"]);
@@ -76,7 +76,7 @@ fn text_longer_than_the_servers_is_reported_by_both() {
     }
 }
 
-/// Both have a device.
+/// The programs of both sides, which have a device.
 fn are_here(whose: &[Whose; 2]) -> bool {
     whose.iter().all(|whose| whose.is_here())
 }
@@ -99,7 +99,7 @@ fn in_the_midst(whose: [Whose; 2], server_options: &str, client_options: &str) -
 
 #[track_caller]
 fn end_of(program: &mut Program) -> Ended {
-    program.wait().unwrap_or_else(|| panic!("it does not end:\n{}", program.said()))
+    program.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", program.said()))
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn peer_killed_during_the_test_is_reported() {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v");
         client.kill();
         let ended = end_of(&mut server);
-        // Between two pings, every client ends like that.
+        // Every client that exits between two pings causes this error.
         if !ended.status.success() {
             fails(&ended, &["the client disconnected"]);
         }
@@ -144,11 +144,11 @@ fn persistent_server_outlives_clients_that_fail() {
     server.wait_for_cm_port(port);
     let longer = child::run(client(Ours, port, "-C 1 -S 65"), LIMIT);
     fails(&longer, &["did not read ping 0"]);
-    server.wait_until("tell of the client", |server| server.said().contains("texts have 65 bytes"));
+    server.wait_until("report the client", |server| server.said().contains("texts have 65 bytes"));
     let mut stopped = Program::start(client(Ours, port, "-v"), LIMIT);
     stopped.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
     stopped.stop();
-    server.wait_until("tell of the client", |server| server.said().contains("within 2 s (--timeout)"));
+    server.wait_until("report the client", |server| server.said().contains("within 2 s (--timeout)"));
     let mut killed = Program::start(client(Ours, port, "-v"), LIMIT);
     killed.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
     killed.kill();

@@ -80,7 +80,7 @@ impl Peer {
         self.end.post_send(100, OUTGOING, message.len());
     }
 
-    /// A message that offers `size` bytes of the text, with the right key or another.
+    /// A message that offers `size` bytes of the text, with the correct or another key.
     fn place(&self, key: u32, size: u32) -> Vec<u8> {
         let (rkey, addr) = self.end.remote(TEXT);
         [&addr.to_be_bytes()[..], &(rkey.raw() ^ key).to_be_bytes(), &size.to_be_bytes()].concat()
@@ -114,7 +114,7 @@ fn server_hears(options: &str, receives: u64, talk: impl FnOnce(&mut Peer)) -> E
     server.wait_for_cm_port(port);
     let mut peer = Peer::of_server(port, receives);
     talk(&mut peer);
-    server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
+    server.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", server.said()))
 }
 
 /// The outcome of one of our clients when `talk` is its server, to which it has offered a text.
@@ -128,7 +128,7 @@ fn client_hears(options: &str, talk: impl FnOnce(&mut Peer, [u8; 16])) -> Ended 
     let mut offer = [0; 16];
     peer.end.memory.read(INCOMING, &mut offer);
     talk(&mut peer, offer);
-    client.wait().unwrap_or_else(|| panic!("it does not end:\n{}", client.said()))
+    client.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", client.said()))
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn malformed_message_is_reported_by_the_server() {
 
 #[test]
 fn unoffered_memory_is_reported_by_the_server() {
-    // Another key, and more bytes than there are.
+    // Another key, and more bytes than exist.
     for (key, size) in [(0x5500, 64), (0, 60_000)] {
         let ended = server_hears("-S 65535", 1, |peer| {
             let place = peer.place(key, size);
@@ -183,7 +183,7 @@ fn unoffered_memory_is_reported_by_the_server() {
 fn silent_or_flooding_client_is_reported() {
     fails(&server_hears("--timeout 2", 1, |peer| peer.wait()), &["the client did not offer ping 0 within 2 s"]);
     fails(&server_hears("", 1, |peer| drop(peer.connection.disconnect(Some(LONG)))), &["before its first ping"]);
-    // It never polls a receive, so messages after the first have to wait.
+    // This client never polls a receive, so all messages after the first must wait.
     let ended = server_hears("--timeout 2", 0, |peer| {
         let place = peer.place(0, 64);
         peer.say(&place);
@@ -246,7 +246,7 @@ fn server_with_another_protocol_is_reported() {
     fails(&ended, &["a message of 8 bytes, expected 16"]);
     let ended = client_hears("--timeout 5", |peer, _| peer.wait());
     fails(&ended, &["the server did not read ping 0 within 5 s"]);
-    // It reports that the text is back, but it is not.
+    // The server reports that it has returned the text, but it has not.
     let ended = client_hears("-V", |peer, _| {
         peer.end.post_receive(1, INCOMING, 16);
         peer.say(&[0; 16]);
@@ -255,7 +255,7 @@ fn server_with_another_protocol_is_reported() {
         peer.wait();
     });
     fails(&ended, &["the server wrote wrong data: the text of ping 0", "byte 0 of 64 is 0x00, expected 0x72"]);
-    // It reads more than it was offered.
+    // The server reads more than it was offered.
     let ended = client_hears("", |peer, offer| {
         let addr = u64::from_be_bytes(offer[..8].try_into().unwrap());
         let rkey = u32::from_be_bytes(offer[8..12].try_into().unwrap());

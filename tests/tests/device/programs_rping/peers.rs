@@ -11,7 +11,7 @@ use sideway_tests::programs::{LIMIT, by_address, port};
 const WELL: [&str; 3] =
     ["client DISCONNECT EVENT...\n", "server DISCONNECT EVENT...\n", "wait for RDMA_READ_ADV state 10\n"];
 
-/// Whose program.
+/// The origin of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Ours,
@@ -21,7 +21,7 @@ pub(crate) enum Whose {
 use Whose::{Ours, Theirs};
 
 impl Whose {
-    /// Whether it has a device: rdma-core's does not have the soft one.
+    /// Whether the program has a device: rdma-core's has no soft device.
     pub(crate) fn is_here(self) -> bool {
         self == Ours || device::name() != device::SOFT_DEVICE
     }
@@ -42,11 +42,11 @@ pub(crate) fn client(whose: Whose, port: u16, options: &str) -> Command {
     by_address(whose.program(), port, &format!("-c -a {} {options}", address()))
 }
 
-/// The output of a program that must succeed, without the usual messages of rdma-core's.
+/// The output of a program that must succeed, without the usual messages of rdma-core's program.
 #[track_caller]
 fn pings(ended: &Ended) -> Vec<String> {
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
-    // Its two outputs may interleave anywhere, because standard output is buffered.
+    // Standard output and standard error may interleave anywhere, because standard output is buffered.
     let output = WELL.iter().fold(ended.output.clone(), |output, line| output.replace(line, ""));
     output.lines().map(str::to_owned).collect()
 }
@@ -60,7 +60,7 @@ fn play(whose: [Whose; 2], server_options: &str, client_options: &str) -> [Vec<S
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn both_sides_print_what_the_c_program_prints() {
     let mut lines = 0;
     for size in [23, 64, 4096, 65535] {
@@ -68,7 +68,7 @@ fn both_sides_print_what_the_c_program_prints() {
         let client = format!("-v -V -C 5 -S {size}");
         let expected = play([Theirs, Theirs], &server, &client);
         for whose in [[Ours, Ours], [Theirs, Ours], [Ours, Theirs]] {
-            // Without the texts in the message: they are long.
+            // The message leaves out the texts, which are long.
             assert!(play(whose, &server, &client) == expected, "{whose:?} with {size} bytes");
         }
         for said in expected {
@@ -85,7 +85,7 @@ fn both_sides_print_what_the_c_program_prints() {
 }
 
 #[test]
-#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
+#[ignore = "runs a program of rdma-core, which finds no soft device: cargo xtask softroce"]
 fn rping_text_cycles_like_the_c_programs() {
     // More pings than there are letters, and numbers of one, two and three digits.
     let expected = play([Theirs, Theirs], "-v -S 100", "-v -V -C 120 -S 80");
@@ -142,7 +142,7 @@ fn addresses_of_either_side_may_be_given() {
     let address = address();
     let [served, pinged] = play([Ours, Ours], &format!("-a {address} -v"), &format!("-I {address} -v -C 1"));
     assert_eq!((served.len(), pinged.len()), (1, 1));
-    // Every address of either kind.
+    // The server listens at all addresses of either family.
     let [served, _] = play([Ours, Ours], "-a :: -v", "-C 1");
     assert_eq!(served.len(), 1);
 }
@@ -188,7 +188,7 @@ fn persistent_server_serves_several_at_once() {
     stopped.stop();
     let mut clients: Vec<Program> = (0..5).map(|_| Program::start(client(Ours, port, "-v -V -C 20"), LIMIT)).collect();
     for client in &mut clients {
-        let ended = client.wait().unwrap_or_else(|| panic!("it does not end:\n{}", client.said()));
+        let ended = client.wait().unwrap_or_else(|| panic!("the program does not exit:\n{}", client.said()));
         assert_eq!(pings(&ended).len(), 20);
     }
     assert_eq!(clients.len(), 5);

@@ -46,7 +46,7 @@ fn flushed<Q: Whole>(queue: QueueKind) {
     let Loopback { mut near, far, pd: _pd, context: _context } = Loopback::<Q>::new(queue);
     let range = near.range(0, 100);
     (0..5).for_each(|number| near.post_receive(number, 0, 10));
-    // There is no receive: they are retried without limit. Unsignaled ones get a flush completion as well.
+    // No receive is posted, so the sends are retried without limit. Unsignaled sends also have a flush completion.
     let mut batch = near.qp.start_post_send();
     for number in 10..13 {
         batch.construct_wr(number, WorkRequestFlags::empty()).setup_send().give(range);
@@ -64,7 +64,7 @@ fn flushed<Q: Whole>(queue: QueueKind) {
     assert!(records.iter().all(|record| record.qp_num == pair.qp_number()));
     assert_eq!(pair.query(Mask::State).expect("a queue pair can be queried").0.state(), State::Error);
 
-    // The second time there is nothing left.
+    // A second drain finds no request.
     records.clear();
     assert_eq!(pair.drain(&mut [&mut near.cq], PATIENCE, |record| records.push(*record)), Ok(Drained::Flushed));
     assert_eq!(records, []);
@@ -80,7 +80,7 @@ fn full_queues_are_flushed_too() {
 fn full<Q: Whole>(queue: QueueKind) {
     let Loopback { mut near, far, pd: _pd, context: _context } = Loopback::<Q>::new(queue);
     let range = near.range(0, 100);
-    // Until the driver accepts no more: it may have rounded up.
+    // Posts until the driver accepts no more, because it may have rounded the size up.
     let mut sends = 0;
     loop {
         let mut batch = near.qp.start_post_send();
@@ -134,7 +134,7 @@ fn torn_down<Q: Whole>(queue: QueueKind) {
     assert_eq!(torn_down.buffers.addr(), address);
     assert_eq!(summary(&records), [(7, Status::WorkRequestFlushedError)]);
     drop((far, torn_down.buffers, near.cq, pd));
-    let context = std::sync::Arc::into_inner(context).expect("nothing of the device is left but its context");
+    let context = std::sync::Arc::into_inner(context).expect("only the context of the device is left");
     context.close().expect("the device can be closed");
 }
 

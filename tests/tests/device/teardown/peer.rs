@@ -15,7 +15,7 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::loopback::{PSN, init, ready_to_receive, ready_to_send};
 use sideway_tests::{child, device};
 
-/// Sends the peer the address of the queue pair that writes to it.
+/// The variable that passes the address of the writing queue pair to the peer.
 const WRITER: &str = "SIDEWAY_TEST_WRITER";
 /// Marks a run under valgrind.
 const UNDER_VALGRIND: &str = "SIDEWAY_TEST_UNDER_VALGRIND";
@@ -46,11 +46,11 @@ fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceCon
     Endpoint { qp, cq, memory }
 }
 
-/// The process that is written to: sends its address, and waits to be killed.
+/// The target process: sends its address, and waits to be killed.
 #[test]
 #[ignore = "is started by another test"]
 fn peer() {
-    // Only if the test below starts it.
+    // Runs only if the test below starts it.
     let Ok(writer) = env::var(WRITER) else { return };
     let context = device::open();
     let Endpoint { qp, cq: _cq, memory } = endpoint(&context);
@@ -118,7 +118,7 @@ fn killed_peer_gives_a_typed_completion_and_teardown_succeeds() {
     let killed = killed.expect("the peer was killed before anything failed");
     let status = failed.first().map(|record: &CompletionRecord| record.status);
     println!("{status:?} after {completed} writes, {:?} after the peer's end", killed.elapsed());
-    // The peer's memory is freed with its queue pair, and either may be missed first.
+    // The peer's memory is freed together with its queue pair, and either may fail first.
     assert!([Some(Status::RetryCounterExceededError), Some(Status::RemoteAccessError)].contains(&status), "{failed:?}");
 
     // The rest of the stream was flushed with the failure, or is flushed now.
@@ -128,7 +128,7 @@ fn killed_peer_gives_a_typed_completion_and_teardown_succeeds() {
     assert!(failed.iter().skip(1).all(|record| record.status == Status::WorkRequestFlushedError), "{failed:?}");
     assert_eq!(completed + failed.len() as u64, posted, "every request has its completion");
     drop((torn_down.buffers, cq));
-    let context = std::sync::Arc::into_inner(context).expect("nothing of the device is left but its context");
+    let context = std::sync::Arc::into_inner(context).expect("only the context of the device is left");
     context.close().expect("the device can be closed");
 }
 
@@ -137,12 +137,12 @@ fn peer_line(peer: &child::Program) -> String {
     let started = Instant::now();
     loop {
         let said = peer.said();
-        // A complete line.
+        // Reads a complete line.
         let line = said.split_once("PEER ").and_then(|(_, rest)| rest.split_once('\n'));
         if let Some((line, _)) = line {
             return line.to_owned();
         }
-        assert!(started.elapsed() < PATIENCE, "the peer does not say where it is:\n{said}");
+        assert!(started.elapsed() < PATIENCE, "the peer did not print its address:\n{said}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -11,14 +11,14 @@ use rdma_mummy_sys::load::provider::{Provider, register as register_provider};
 
 /// Supports only the verbs of 2006, and returns values that no header defines.
 pub(crate) const OLD: &str = "old_0";
-/// Reports more than there is, and fails to close.
+/// Reports more entries than exist, and fails to close.
 pub(crate) const LIAR: &str = "liar_0";
 /// Has no port.
 pub(crate) const PORTLESS: &str = "portless_0";
-/// Does not open.
+/// Fails to open.
 pub(crate) const CLOSED: &str = "closed_0";
 
-/// The index without an answer and without an errno.
+/// The index for which the query fails without an errno.
 pub(crate) const SILENT: c_int = 9;
 
 const NAMES: [&str; 4] = [OLD, LIAR, PORTLESS, CLOSED];

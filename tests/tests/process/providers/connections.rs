@@ -1,4 +1,4 @@
-//! Connections: the provider is chosen when a channel is created, and stays.
+//! Connections: the provider is chosen when a channel is created, and does not change.
 
 use std::ptr::null_mut;
 
@@ -44,7 +44,7 @@ mod verbs {
         0
     }
 
-    /// Binds the identifier to a device of its own, which was in no list.
+    /// Binds the identifier to a new device, which was in no list.
     pub(super) unsafe extern "C" fn bind_addr<const N: usize>(id: *mut ffi::rdma_cm_id, _addr: *mut sockaddr) -> c_int {
         called(N, "bind_addr");
         // SAFETY: the identifier is alive, and the context was made just now.
@@ -170,7 +170,7 @@ fn connections_stay_with_their_provider() {
         return;
     }
     let [one, two] = two();
-    // SAFETY: each object is alive until it is destroyed, and used as the functions above need.
+    // SAFETY: each object is alive until it is destroyed, and used as the functions above require.
     unsafe {
         // Without a library of the system, the first provider serves; a choice affects later objects.
         let first = ffi::rdma_create_event_channel();
@@ -190,13 +190,13 @@ fn connections_stay_with_their_provider() {
         let made = [(1, "create_id"), (2, "create_id"), (2, "create_id"), (1, "listen"), (2, "listen"), (2, "listen")];
         assert_eq!(calls(), made);
 
-        // A bound identifier leads to a device that was in no list, and verbs on it to the provider.
+        // A bound identifier has a device that was in no list. Verbs on this device go to the provider.
         assert_eq!(ffi::rdma_bind_addr(of_first, null_mut()), 0);
         assert_eq!(ProviderId::of_context((*of_first).verbs), Some(one));
         ffi::ibv_alloc_pd((*of_first).verbs);
         assert_eq!(calls(), [(1, "bind_addr"), (1, "alloc_pd")]);
 
-        // A request has an identifier of its own, which may be destroyed before the event is acknowledged.
+        // A request has a new identifier, which may be destroyed before the event is acknowledged.
         let mut event = null_mut();
         assert_eq!(ffi::rdma_get_cm_event(second, &mut event), 0);
         assert_eq!(ffi::rdma_destroy_id((*event).id), 0);
@@ -225,7 +225,7 @@ fn connections_stay_with_their_provider() {
             ]
         );
 
-        // Destroyed objects are forgotten: an object of the system may have the same address later.
+        // Destroyed objects are removed from the map, because an object of the system may later have the same address.
         assert_eq!(ffi::rdma_listen(of_second, 1), -1);
         assert_eq!((errno(), calls().len()), (libc::EOPNOTSUPP, 0));
 
@@ -244,7 +244,7 @@ fn environment_selects_the_connection_provider() {
     ) {
         return;
     }
-    // SAFETY: a channel is made, or not.
+    // SAFETY: the function has no preconditions.
     unsafe {
         assert!(ffi::rdma_create_event_channel().is_null());
         assert_eq!(errno(), libc::ENODEV, "no provider has that name yet");
@@ -260,7 +260,7 @@ fn address_lists_and_devices_are_freed_by_their_provider() {
         return;
     }
     let [one, two] = two();
-    // SAFETY: each object is alive until it is given back, and used as the functions above need.
+    // SAFETY: each object is alive until it is freed, and used as the functions above require.
     unsafe {
         let mut of_one = null_mut();
         assert_eq!(ffi::rdma_getaddrinfo(null_mut(), null_mut(), null_mut(), &mut of_one), 0);

@@ -47,7 +47,7 @@ fn each_verb_goes_to_the_objects_provider() {
         calls();
 
         let contexts: Vec<_> = devices.iter().map(|&device| ffi::ibv_open_device(device)).collect();
-        // Both at once: the verbs are interleaved.
+        // Verbs on both devices are interleaved.
         let domains: Vec<_> = contexts.iter().map(|&context| ffi::ibv_alloc_pd(context)).collect();
         for (&context, vendor) in contexts.iter().zip([1, 2, 2]) {
             let mut attr: ffi::ibv_device_attr = mem::zeroed();
@@ -92,7 +92,7 @@ fn each_verb_goes_to_the_objects_provider() {
 
         ffi::ibv_free_device_list(list);
         assert_eq!(calls(), [(1, "free_device_list"), (2, "free_device_list")]);
-        // The devices are freed, the contexts are not.
+        // The list is freed; the contexts stay open.
         assert_eq!(ProviderId::of_context(contexts[1]), Some(two));
     }
 }
@@ -130,8 +130,7 @@ fn devices_of_the_system_come_first() {
     if !alone("providers::devices::devices_of_the_system_come_first", &NO_LIBRARY) {
         return;
     }
-    // Provider 2 plays the library.
-    // SAFETY: the functions do what the test needs of their names.
+    // Provider 2 stands in for the library. SAFETY: the functions do what the test needs of their names.
     let system = unsafe { Ibverbs::from_table(table::<2>()) }.install().unwrap();
     assert!(system.ibv_alloc_pd().is_ok());
     // If it is the only provider, its own list is returned.
@@ -188,7 +187,7 @@ fn buffer_is_freed_by_its_provider() {
     }
     two();
     let (found, list) = devices();
-    // SAFETY: the objects are alive until they are given back.
+    // SAFETY: the objects are alive until they are freed.
     unsafe {
         let contexts = [found[0], found[1]].map(|device| ffi::ibv_open_device(device));
         let [one, two] = contexts.map(|context| ffi::ibv_alloc_pd(context));
@@ -201,9 +200,9 @@ fn buffer_is_freed_by_its_provider() {
         ffi::ibv_free_buf(of_two);
         let made = [(1, "alloc_buf"), (2, "alloc_buf"), (2, "export_buf_dmabuf_fd")];
         assert_eq!(calls(), [&made[..], &[(1, "free_buf"), (2, "free_buf")]].concat());
-        // Without a provider or a library: as with other functions that return a descriptor.
+        // Without a provider or a library, the call fails like other functions that return a descriptor.
         assert_eq!((ffi::ibv_export_buf_dmabuf_fd(null_mut()), errno()), (-1, libc::EINVAL));
-        // Functions that are in no table fail alone.
+        // Each function that is in no table fails separately.
         assert!(ffi::ibv_reg_mr_ex(one, null_mut()).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
         ffi::ibv_free_device_list(list);

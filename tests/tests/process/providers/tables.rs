@@ -14,7 +14,7 @@ use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 
 use crate::providers::connections::connection_table;
 
-/// No library: the tests need none, and behave the same on every machine.
+/// A library name that does not exist, so that the tests behave the same on every machine.
 pub(crate) const NO_LIBRARY: [(&str, &str); 3] = [
     ("RDMA_MUMMY_LIBIBVERBS", "/nonexistent/libibverbs.so.1"),
     ("RDMA_MUMMY_LIBRDMACM", "/nonexistent/librdmacm.so.1"),

@@ -27,12 +27,12 @@ pub(crate) fn take_log() -> Vec<String> {
     LOG.take()
 }
 
-/// Queue pairs made from now on lack the vendor's functions.
+/// Makes queue pairs created from now on lack the vendor's functions.
 pub(crate) fn without_functions(without: bool) {
     WITHOUT_FUNCTIONS.set(without);
 }
 
-/// Creating the next queue pair fails.
+/// Makes the next creation of a queue pair fail.
 pub(crate) fn fail_next(errno: c_int) {
     FAIL_NEXT.set(errno);
 }
@@ -64,7 +64,7 @@ pub(crate) fn plug_in() {
 
 /// A C struct of integers and nullable pointers, all zero, for the rest of the process.
 fn forever<T>() -> *mut T {
-    // SAFETY: asks for memory; what malloc gives is aligned for every C struct.
+    // SAFETY: malloc returns memory that is aligned for every C struct.
     let object = unsafe { libc::calloc(1, size_of::<T>()) };
     assert!(!object.is_null(), "out of memory");
     object.cast()
@@ -244,7 +244,7 @@ struct Pair {
     batch: Vec<u64>,
 }
 
-/// The request that is being built.
+/// Calls `step` with the request that is being built.
 unsafe fn pair<'p>(qp: *mut ffi::ibv_qp_ex) -> &'p mut Pair {
     // SAFETY: queue pairs are never freed, and a test uses one from one thread.
     unsafe { &mut *qp.cast::<Pair>() }
@@ -253,7 +253,7 @@ unsafe fn pair<'p>(qp: *mut ffi::ibv_qp_ex) -> &'p mut Pair {
 unsafe extern "C" fn wr_set_route(qp: *mut ffi::ibv_qp_ex, route: *const Route) {
     // SAFETY: the queue pair and the route are alive.
     let (pair, route) = unsafe { (pair(qp), &*route) };
-    assert!(!pair.batch.is_empty(), "a route for a request that was never begun");
+    assert!(!pair.batch.is_empty(), "a route was set before a request was begun");
     log(format!("route {}", route.place));
 }
 
@@ -264,7 +264,7 @@ pub(crate) unsafe fn acme_create_qp(
 ) -> *mut ffi::ibv_qp {
     unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
         log("start".to_owned());
-        // SAFETY: as for each function below: put into queue pairs of this driver alone.
+        // SAFETY: only queue pairs of this driver have this function and those below.
         unsafe { pair(qp) }.batch.clear();
     }
     unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
@@ -320,7 +320,7 @@ pub(crate) unsafe fn acme_create_qp(
 /// As in some libraries, the vendor's functions are not in the queue pair.
 pub(crate) unsafe fn acme_qp_functions(qp: *mut ffi::ibv_qp_ex) -> *const Functions {
     log("acme_qp_functions".to_owned());
-    // SAFETY: the caller gives a queue pair of this driver.
+    // SAFETY: the caller passes a queue pair of this driver.
     unsafe { &raw const (*qp.cast::<Pair>()).functions }
 }
 

@@ -1,6 +1,6 @@
 //! A vendor's queue pair, added from outside by the public API alone: a service with addresses of its own.
 //!
-//! `acme` is the vendor's library with its driver; `plug_in` is the crate that a vendor would write over it.
+//! `acme` is the vendor's library with its driver; `plug_in` is the crate that a vendor would write for it.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod acme;
@@ -93,14 +93,14 @@ fn dropped_batch_is_aborted() {
     assert_eq!(world.poll(), [0; 0]);
 }
 
-/// The standard functions are then inert; the vendor's are not called.
+/// After a refused request, the standard functions have no effect, and the vendor's functions are not called.
 #[test]
 fn refused_request_reaches_none_of_the_vendors_functions() {
     let mut world = World::new();
     let route = Route::to(&world.context, 1);
     let mut qp = world.queue_pair();
     let mut guard = qp.start_post_send();
-    // The very first request, with an operation that the driver lacks: nothing has been started.
+    // The first request has an operation that the driver lacks, so no request was started.
     guard.construct_wr(1, SIGNALED).setup_write(1, 2).setup_route(&route).setup_inline_data(b"x");
     guard.construct_wr(2, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();

@@ -38,7 +38,7 @@ fn transition(_: QueuePairType, from: QueuePairState, to: QueuePairState) -> Opt
     }
 }
 
-/// An object of the vendor's own that requests name.
+/// A vendor's object that requests name.
 pub(crate) struct Route {
     raw: acme::Route,
     _context: Arc<DeviceContext>,
@@ -116,7 +116,7 @@ pub(crate) trait BuildParcel {
 
 impl BuildParcel for QueuePairBuilder<Parcel> {
     fn build_parcel(&self, tag: u32) -> Result<ExtendedQueuePair<Parcel>, VerbError> {
-        // SAFETY: the library makes a queue pair of the attributes, or gives null.
+        // SAFETY: the library creates a queue pair from the attributes, or returns null.
         unsafe { self.build_with(VERB, |context, attr| acme::acme_create_qp(context, attr, tag), |qp| attach(qp)) }
     }
 
@@ -147,7 +147,7 @@ pub(crate) trait BuildWithWeight {
 
 impl BuildWithWeight for CompletionQueueBuilder {
     fn build_with_weight(&self) -> Result<(ExtendedCompletionQueue, WeightReader), VerbError> {
-        // SAFETY: the library makes an extended queue of the attributes, or gives null.
+        // SAFETY: the library creates an extended queue from the attributes, or returns null.
         let queue =
             unsafe { self.build_ex_with("acme_create_cq", |context, attr| acme::acme_create_cq(context, attr)) }?;
         // SAFETY: the queue is kept alive beside the pointer, and only read.

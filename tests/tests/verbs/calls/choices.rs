@@ -55,7 +55,7 @@ fn generic_queue_pair_prefers_the_extended_kind() {
     let world = World::new();
     assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Extended(_)));
     for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
-        // With atomics, and again without.
+        // The creation is tried with atomics, and again without.
         world.recording.fail_always("create_qp_ex", Failure::documented(errno));
         assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
         world.recording.succeed("create_qp_ex");

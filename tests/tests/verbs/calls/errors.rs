@@ -1,4 +1,4 @@
-//! C's ways to report errors, and the errors that the program gets.
+//! The conventions by which C functions report errors, and the errors that the program receives.
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{CompletionQueue, PollCompletionQueueError};
@@ -6,7 +6,7 @@ use sideway::ibverbs::device::{DeviceList, GetDeviceListError};
 use sideway::ibverbs::queue_pair::{ModifyQueuePairError, QueuePair, QueuePairAttributeMask};
 use sideway_tests::recording::{Completion, Failure, Recording, World, connect};
 
-/// In each return convention of an `errno`.
+/// Failures in each convention of returning an `errno`.
 fn ways(errno: i32) -> [Failure; 3] {
     [Failure::documented(errno), Failure::negative(errno), Failure::minus_one(errno)]
 }
@@ -48,7 +48,7 @@ fn null_return_gives_the_errno() {
     let recording = Recording::new();
     let no = Failure::documented(libc::EMFILE);
     recording.fail("get_device_list", 0, no);
-    // No other provider has devices, and the first failure is that there is no library.
+    // No other provider has devices, and the missing library is the first failure.
     assert!(matches!(DeviceList::new().unwrap_err(), GetDeviceListError::Load(_) | GetDeviceListError::Verb(_)));
     recording.fail("open_device", 0, no);
     let list = DeviceList::new().unwrap();
@@ -109,7 +109,7 @@ fn failed_poll_is_not_an_empty_queue() {
         assert!(error.to_string().starts_with("ibv_poll_cq: EIO (Input/output error)"), "{error}");
         let error = extended.start_poll().map(drop).unwrap_err();
         assert!(error.to_string().starts_with("ibv_start_poll: EIO (Input/output error)"), "{error}");
-        // In the middle of a poll, the cursor is still closed.
+        // If a poll fails after its start, the cursor is still closed.
         recording.fail("next_poll", 0, failure).complete(&extended, Completion::default()).calls();
         let mut poller = extended.start_poll().unwrap();
         assert!(poller.next().unwrap().is_some());
@@ -125,7 +125,7 @@ fn failure_without_errno_is_not_success() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build().unwrap();
-    // Like rdma-core's drivers on a broken queue: -1, with errno unchanged.
+    // rdma-core's drivers return -1 for a broken queue, with errno unchanged.
     recording.fail("poll_cq", 0, Failure::minus_one(0));
     let error = cq.start_poll().map(drop).unwrap_err();
     assert_ne!(error, PollCompletionQueueError::CompletionQueueEmpty);

@@ -50,7 +50,7 @@ fn wait_ends_at_its_deadline() {
     recording.calls();
     assert!(channel.try_get_cq_event().unwrap().is_none());
     assert_eq!(recording.verbs(), ["get_cq_event"]);
-    // Longer than a clock can count is without limit, and does not overflow.
+    // A time-out beyond the clock's range counts as unlimited, and does not overflow.
     let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build().unwrap();
     cq.req_notify(false).unwrap();
     recording.complete(&cq, Completion::default());
@@ -87,7 +87,7 @@ fn failed_event_calls_are_errors_of_the_verb() {
     recording.fail("get_cq_event", 0, Failure::documented(libc::EACCES));
     let error = channel.get_cq_event(LONG).unwrap_err();
     assert_eq!(error.to_string(), "ibv_get_cq_event: EACCES (Permission denied)");
-    // A signal, and an empty channel, are no failures.
+    // A signal and an empty channel are not failures.
     recording.fail("get_cq_event", 0, Failure::documented(libc::EINTR));
     assert!(channel.try_get_cq_event().unwrap().is_none());
 }

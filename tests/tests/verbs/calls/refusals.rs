@@ -21,8 +21,8 @@ fn works(world: &World, qp: &mut GenericQueuePair) {
     world.recording.calls();
 }
 
-/// The error of the basic queue pair has the numbers; that of the extended one comes from the driver. Neither posts
-/// anything.
+/// The error of a basic queue pair contains the numbers; the error of an extended one comes from the driver. Neither
+/// posts anything.
 #[track_caller]
 fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: PostErrorKind, numbers: [&str; 2]) {
     assert_eq!(error.kind(), kind);
@@ -82,7 +82,7 @@ fn oversized_inline_data_is_refused() {
         let error = guard.post().unwrap_err();
         refused(&world, &mut qp, error, PostErrorKind::InvalidWorkRequest, ["18 bytes", "for 16"]);
 
-        // What fits is accepted.
+        // Data that fits is accepted.
         let mut guard = qp.start_post_send();
         guard.construct_wr(7, SIGNALED).setup_send().setup_inline_data(&[1; 16]);
         guard.post().unwrap();
@@ -143,7 +143,7 @@ fn oversized_receives_are_refused() {
         let error = guard.post().unwrap_err();
         assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
         assert!(error.to_string().contains("3 entries") && error.to_string().contains("wr_id 7"), "{error}");
-        assert_eq!(world.recording.verbs(), [""; 0], "C was not asked");
+        assert_eq!(world.recording.verbs(), [""; 0], "a C function was called");
         works(&world, &mut qp);
     }
 }
@@ -203,7 +203,7 @@ fn capabilities_excessive_only_in_sum_are_refused() {
         let mut builder = world.qp_builder();
         builder.setup_max_send_wr(wish).setup_max_send_sge(wish);
         let result = if build == 0 { builder.build().map(drop) } else { builder.build_ex().map(drop) };
-        // The extended verbs keep no send requests in memory: there, the driver decides.
+        // For extended queue pairs, sideway stores no send requests, so only the driver checks.
         if build == 0 {
             assert!(matches!(result.unwrap_err().errno().raw(), libc::EINVAL | libc::ENOMEM));
         }

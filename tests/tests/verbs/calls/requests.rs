@@ -202,7 +202,7 @@ fn bad_wr_outside_the_batch_is_not_dereferenced() {
         for post in [post_four, post_four_receives] {
             world.recording.refuse_requests(bad, Failure::documented(libc::EINVAL));
             let error = post(&mut basic).unwrap_err();
-            // The device has some of the batch, but their number is unknown.
+            // The device has accepted some requests of the batch, but their number is unknown.
             assert_eq!((error.failed_request(), error.posted()), (None, None), "{bad:?}");
             assert!(!error.to_string().contains("nothing of the batch was posted"), "{error}");
             assert!(!world.recording.posted().is_empty());

@@ -46,7 +46,7 @@ const _: () = {
     send_and_sync::<(GetDeviceListError, OpenDeviceError)>();
 };
 
-/// Compiles only for types that are not `Send`: otherwise the choice is ambiguous.
+/// Compiles only for types that are not `Send`, because otherwise the choice of the implementation is ambiguous.
 macro_rules! not_send {
     ($($Type:ty),+ $(,)?) => { $( const _: fn() = || {
         trait AmbiguousIfSend<A> {
@@ -58,7 +58,7 @@ macro_rules! not_send {
     }; )+ };
 }
 
-// Drivers hold a lock from the start to the end, which the same thread must release.
+// Drivers hold a lock from the start to the end of a batch, which the same thread must release.
 not_send!(ExtendedPoller<'static>, ExtendedWorkCompletion<'static>, ExtendedPostSendGuard<'static>);
 not_send!(ExtendedPostSendGuard<'static, Datagram>, GenericPostSendGuard<'static, Xrc>);
 

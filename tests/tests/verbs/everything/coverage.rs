@@ -24,12 +24,12 @@ const NOT_WRITTEN_DOWN: &[(&str, &[&str])] = &[
     ),
     ("they are called on a device that is not open, and cannot fail", &["ibv_get_device_guid", "ibv_get_device_index"]),
     (
-        "they are asked of no device, and fail in tests of their own (memory::fork, memory::imports)",
+        "they involve no device, and fail in their own tests (memory::fork, memory::imports)",
         &["ibv_dofork_range", "ibv_dontfork_range", "ibv_fork_init", "ibv_import_device", "ibv_is_fork_initialized"],
     ),
 ];
 
-/// The recording device's name for a function, if it differs from its own.
+/// The recording device's name for a function, if it differs from the function's name.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("ibv_query_port", "query_port_basic"),
     ("ibv_query_port_since_v44", "query_port"),
@@ -55,7 +55,7 @@ fn programs_cover_every_called_function() {
     };
     let excused: BTreeSet<String> =
         NOT_WRITTEN_DOWN.iter().flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect();
-    // Those of connections are called by other programs: `cm::everything`.
+    // Other programs call the functions of connections: `cm::everything`.
     let called: BTreeSet<String> = called().into_iter().filter(|name| !name.starts_with("rdma_")).collect();
     assert!(called.len() > 150, "{} functions are called", called.len());
     let left_out: BTreeSet<String> = called.iter().filter(|function| !is_written(function)).cloned().collect();

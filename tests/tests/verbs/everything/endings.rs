@@ -1,4 +1,4 @@
-//! Everything that destroys an object fails whenever it is called.
+//! Every call that destroys an object fails.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn object_that_cannot_be_destroyed_is_leaked_once_and_logged() {
         let refused: Vec<_> = log.iter().filter(|call| call.failed.is_some() && ends(call)).collect();
         let what = format!("{}: {refused:?}", act.name);
         assert!(!refused.is_empty(), "{what}");
-        // It is destroyed only once, because C may have destroyed half of it.
+        // The program destroys an object only once, because C may have destroyed half of it.
         let objects: Vec<_> = refused.iter().map(|call| &call.arguments).collect();
         assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len(), "{what}");
         let lines = warnings.take();

@@ -1,11 +1,11 @@
-//! Each call fails once, in every way that C has.
+//! Each call fails once, in every way that C functions can fail.
 
 use sideway_tests::recording::{Failure, Recording, Warnings};
 
 use super::{ACTS, ends, whole};
 
-/// The ways: as documented, as in drivers that deviate from the documentation, without a reason, and with a reason that
-/// no header defines.
+/// The failures: as documented, as in drivers that deviate from the documentation, without errno, and with an errno
+/// that no header defines.
 const FAILURES: [Failure; 6] = [
     Failure::documented(libc::EIO),
     Failure::negative(libc::EIO),
@@ -22,7 +22,7 @@ const OTHER_WAYS: &[(&[&str], &[&str], &str)] = &[
         &["create_cq_ex"],
         "null without a reason may be an EOPNOTSUPP of before: fewer fields are tried",
     ),
-    (&["receives"], &["query_device_ex"], "how many entries a tag may have: one, where the device does not say"),
+    (&["receives"], &["query_device_ex"], "the number of entries of a tag is one if the device does not report it"),
 ];
 
 fn has_other_way(act: &str, verb: &str) -> bool {
@@ -52,7 +52,10 @@ fn each_call_may_fail_in_every_way() {
                     let refused = log.iter().filter(|call| call.failed.is_some()).count();
                     assert!(lines.len() + reported >= 1, "silent: {what}");
                     assert!(lines.len() <= refused, "{what}: {lines:?}");
-                    assert!(!recording.live().is_empty(), "it failed, and is gone: {what}");
+                    assert!(
+                        !recording.live().is_empty(),
+                        "the object whose destruction failed no longer exists: {what}"
+                    );
                     assert_eq!(recording.violations(), [""; 0], "{what}");
                     continue;
                 }

@@ -3,7 +3,7 @@
 //! defines. Each run gives a typed error that names its verb, or succeeds in another way; every object is destroyed
 //! exactly once, or is leaked with a log message if destroying fails; nothing panics.
 //!
-//! `coverage.rs` asserts that the programs leave no function out.
+//! `coverage.rs` asserts that the programs call every function.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod acts;
@@ -16,7 +16,7 @@ use sideway_tests::recording::{Call, Recording};
 
 use acts::{ACTS, Act};
 
-/// Runs a program as it is meant to be, and lets `look` at what it did.
+/// Runs a program without faults, and passes its log to `look`.
 #[track_caller]
 fn whole<T>(act: Act, look: impl FnOnce(&Recording) -> T) -> T {
     let recording = Recording::new();
@@ -26,7 +26,7 @@ fn whole<T>(act: Act, look: impl FnOnce(&Recording) -> T) -> T {
     look(&recording)
 }
 
-/// Whether the call ends what was made: where it fails, nothing else can be done than to leak.
+/// Whether the call destroys an object: if it fails, the object can only be leaked.
 fn ends(call: &Call) -> bool {
     ["destroy", "dealloc", "dereg", "close", "free"].iter().any(|word| call.verb.starts_with(word))
 }

@@ -1,4 +1,4 @@
-//! Each number from C is one that no header defines.
+//! Each number from C is replaced by one that no header defines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use sideway_tests::recording::{Recording, Warnings};
 
 use super::{ACTS, whole};
 
-/// The least, the most, and the signed extremes.
+/// The smallest and largest values, unsigned and signed.
 const BYTES: [u8; 5] = [0, 1, 0x7f, 0x80, 0xff];
 
 #[test]
@@ -38,7 +38,7 @@ fn every_output_is_covered() {
     let seen: BTreeSet<&'static str> = ACTS.iter().flat_map(|&act| whole(act, Recording::outputs)).collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recording");
     let missing: Vec<_> = named(&folder).into_iter().filter(|name| !seen.contains(name.as_str())).collect();
-    assert!(missing.is_empty(), "no program has these outputs: {missing:?}");
+    assert!(missing.is_empty(), "no program covers these outputs: {missing:?}");
 }
 
 /// The outputs by name in the sources of a folder, except the vendors', which have their own tests (`vendors::faults`).

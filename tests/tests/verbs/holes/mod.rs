@@ -1,5 +1,5 @@
-//! Misuse that other verbs wrappers allow in safe code. Here it does not compile (`tests/compile-fail/`), or it is a typed
-//! error without effect. All tests run on the recording device, on any machine.
+//! Misuse that other verbs wrappers allow in safe code. With sideway, it does not compile (`tests/compile-fail/`), or
+//! is a typed error without effect. All tests run on the recording device, on any machine.
 //!
 //! | hole | closed by |
 //! |---|---|

@@ -51,7 +51,7 @@ fn children_hold_their_parents_and_are_dropped_first() {
     let (send, recv) = world.queue_pairs().map(|qp| qp.split()).into_iter().next_back().unwrap();
     let World { send_cq, recv_cq, pd, context, recording } = world;
     recording.calls();
-    // The parents first, which the children keep alive.
+    // Parents are dropped first; the children keep them alive.
     drop((context, pd, send_cq, recv_cq, send));
     assert_eq!(ends(&recording.calls()), []);
     drop(recv);
@@ -66,7 +66,7 @@ fn children_hold_their_parents_and_are_dropped_first() {
 #[test]
 fn completion_queue_of_another_context_is_refused_before_the_call() {
     let world = World::new();
-    // Of another device, and of the same device opened once more.
+    // A queue of another device, and one of the same device opened again.
     let other = Recording::new();
     for context in [other.open(), world.recording.open()] {
         let foreign = context.create_cq_builder().build_generic().unwrap();
@@ -255,7 +255,7 @@ fn parents_outlive_a_queue_pair_that_is_not_destroyed() {
         }
         let closed = qp.close().map_err(|error| error.errno().raw());
         assert_eq!(closed, if refused { Err(libc::EIO) } else { Ok(()) });
-        // The driver may still read it.
+        // The driver may still read the parents.
         assert_eq!(Arc::strong_count(&kept), if refused { 2 } else { 1 });
     }
 }

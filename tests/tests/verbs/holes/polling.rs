@@ -44,7 +44,7 @@ fn completions_are_lent_one_at_a_time() {
             assert_eq!(wc.wr_id(), expected);
         }
         assert!(poller.next().unwrap().is_none());
-        // Nothing new, and no old completion.
+        // A further poll finds no completion, neither a new nor an old one.
         assert!(poller.next().unwrap().is_none());
     }
     assert_eq!(recording.verbs(), ["start_poll", "next_poll", "next_poll", "next_poll", "next_poll", "end_poll"]);

@@ -9,10 +9,11 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::{LocalBufferHandle, PostErrorKind, PostSendError, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World, connect};
 
-/// The functions of an extended queue pair, and all else of it, byte by byte.
+/// All bytes of an extended queue pair, including its functions.
 fn bytes(qp: &mut GenericQueuePair) -> Vec<u8> {
     assert!(matches!(qp.queues().0, GenericSendQueue::Extended(_)));
-    // SAFETY: the recording device gives every queue pair room for an extended one; it is not posted to meanwhile.
+    // SAFETY: the recording device gives every queue pair space for an extended one, and no thread posts to it
+    // meanwhile.
     unsafe {
         let qp = qp.qp().cast::<ibv_qp_ex>().as_ptr();
         let functions = std::mem::offset_of!(ibv_qp_ex, wr_atomic_cmp_swp);
@@ -63,7 +64,7 @@ fn missing_operation_is_a_typed_error() {
         assert_eq!((error.posted(), error.failed_request().unwrap().wr_id), (Some(0), 7));
         let (name, _) = flag.iter_names().next().unwrap();
         assert!(error.to_string().contains(name), "{error}");
-        // The batch was aborted, and the data was sent nowhere.
+        // The batch was aborted, and no data was sent.
         assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"], "{name}");
         assert_eq!(bytes(&mut qp), before, "the functions of the queue pair after {name}");
         post_send(&mut qp, 8).unwrap();
@@ -83,7 +84,7 @@ fn missing_operation_aborts_its_whole_batch() {
     guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"first");
     guard.construct_wr(2, WorkRequestFlags::Signaled).setup_write(1, 2).setup_inline_data(b"second");
     guard.construct_wr(3, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"third");
-    // The first error is the one that is reported.
+    // The first error is reported.
     guard.construct_wr(4, WorkRequestFlags::Signaled).setup_read(1, 2).setup_no_data();
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Write));
@@ -130,7 +131,7 @@ fn missing_setter_is_an_error_and_not_a_null_call() {
         assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
         assert!(error.to_string().contains(setter), "{error}");
         assert_eq!(world.recording.posted(), []);
-        // A request without data was started: aborted with its batch, it does no harm.
+        // A request without data was started. It is aborted with its batch, without effect.
         drop(qp);
         world.end();
     }
@@ -271,13 +272,13 @@ fn queue_pair_is_not_reset_under_a_batch() {
         assert!(error.starts_with(start), "{error}");
         assert_eq!(world.recording.verbs(), [""; 0]);
         batch.post().unwrap();
-        // Its owner cannot start a batch of receives either.
+        // The owner cannot start a batch of receives either.
         send.modify(&reset).unwrap_err();
         recv.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)).unwrap();
         qp.modify(&reset).unwrap();
         assert_eq!(qp.state(), QueuePairState::Reset);
     }
-    // Neither does the owner of only one of its queues.
+    // The owner of only one of its queues cannot reset it either.
     let [mut one, mut other] = world.queue_pairs();
     std::mem::swap(one.queues().1, other.queues().1);
     let mut batch = other.start_post_recv();

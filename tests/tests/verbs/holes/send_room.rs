@@ -34,11 +34,12 @@ impl Slot {
     }
 }
 
-/// The driver, whose one send queue each test has for itself.
+/// The driver, with one send queue, which each test uses alone.
 struct Driver(Library);
 
 impl Driver {
-    /// A driver in a file of this name, for the devices of `world`. `None` without a C compiler, with a message.
+    /// Loads a driver from a file with this name, for the devices of `world`. Without a C compiler, prints a message
+    /// and returns `None`.
     fn load(world: &World, name: &str) -> Option<Self> {
         static HAS_HEADER: OnceLock<bool> = OnceLock::new();
         let compiler = requirements::c_compiler()?;
@@ -68,14 +69,14 @@ impl Driver {
 
     fn in_flight(&self) -> Vec<Slot> {
         let mut slots = [Slot::default(); ROOM];
-        // SAFETY: as above; there is room for all of them.
+        // SAFETY: as above; the array has space for all requests.
         let count =
             unsafe { self.0.get::<unsafe extern "C" fn(*mut Slot) -> u32>(b"in_flight").unwrap()(slots.as_mut_ptr()) };
         slots[..count as usize].to_vec()
     }
 }
 
-/// The requests from 0 on, undamaged.
+/// The requests from 0 on, if undamaged.
 fn whole(count: usize) -> Vec<Slot> {
     (0..count as u64).map(Slot::of).collect()
 }
@@ -89,13 +90,13 @@ fn post(qp: &mut GenericQueuePair, number: u64) -> Result<(), PostSendError> {
     guard.post()
 }
 
-/// What safe code can no longer do, in C.
+/// Shows in C the damage that safe code cannot cause.
 #[test]
 fn overfilled_extended_queue_in_c_changes_a_request_in_flight() {
     let world = World::new();
     let Some(driver) = Driver::load(&world, "mlx5-overfilled") else { return };
     let mut builder = world.qp_builder();
-    // SAFETY: this test is about the promise: it is broken below, on a device that touches no memory.
+    // SAFETY: this test breaks the caller's promise on purpose, on a device that accesses no memory.
     let qp = unsafe { builder.assume_send_room() }.build_ex().unwrap();
     // SAFETY: the recording device gives every queue pair space for an extended one, and only C posts to it.
     let raw = unsafe { qp.qp() }.cast::<ibv_qp_ex>().as_ptr();
@@ -119,7 +120,7 @@ fn safe_code_gets_no_extended_queue_pair_from_an_unchecked_driver() {
     for part in ["libmlx5", "assume_send_room", "use build or build_generic"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    assert!(!world.recording.verbs().contains(&"create_qp_ex"), "the driver was not asked");
+    assert!(!world.recording.verbs().contains(&"create_qp_ex"), "the driver was called");
     world.end();
 }
 
@@ -153,7 +154,7 @@ fn safe_code_that_overfills_a_queue_is_refused_and_changes_nothing() {
     world.end();
 }
 
-/// A driver that is known to check, in a file with its name.
+/// Loads a driver that checks, from a file with its name.
 #[test]
 fn driver_that_checks_needs_no_promise() {
     let world = World::new();

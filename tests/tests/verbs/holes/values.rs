@@ -6,7 +6,7 @@ use sideway::ibverbs::device_context::{LinkLayer, Mtu, ValuesMask};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask, QueuePairState, QueuePairType};
 use sideway_tests::recording::{Completion, Failure, Recording, World, connect};
 
-/// In both formats, a value prints its number.
+/// Asserts that a value prints its number in both formats.
 #[track_caller]
 fn prints(value: impl Debug + Display, number: u32) {
     for text in [format!("{value:?}"), format!("{value}")] {
@@ -27,7 +27,7 @@ fn unfilled_driver_output_is_zero() {
     assert!(world.context.query_gid_ex(1, 0).unwrap().gid().is_zero());
     assert_eq!(world.context.query_gid_table().unwrap(), []);
     assert_eq!(world.context.query_pkey(1, 0).unwrap(), 0);
-    // The requested mask is returned, and a clock of zero.
+    // The device returns the requested mask, and a clock of zero.
     let values = world.context.query_rt_values_ex(ValuesMask::RawClock).unwrap();
     assert_eq!(values.raw_clock().unwrap().cycles(), 0);
     for qp in world.queue_pairs() {

@@ -6,7 +6,7 @@ use sideway::ibverbs::memory_window::{BindInformation, MemoryWindowType};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Warnings, World};
 
-/// One of everything.
+/// Creates one object of each kind.
 fn scenario(world: &World) -> Result<(), VerbError> {
     let (context, pd) = (&world.context, &world.pd);
     let mut qp = world.qp_builder().build()?;
@@ -32,7 +32,7 @@ fn scenario(world: &World) -> Result<(), VerbError> {
     let all = BindInformation::new(region.region(), region.addr(), 64, AccessFlags::RemoteRead);
     window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &all)?;
     let imported = context.import_pd(pd.handle())?;
-    // SAFETY: the region is this test's own.
+    // SAFETY: this test registered the region.
     let again = unsafe { imported.import_mr(null.handle()) }?;
     drop((window, again, of_device, of_buffer));
     Ok(())
@@ -60,7 +60,7 @@ fn each_call_may_fail_without_leaks() {
             if ["destroy", "dealloc", "dereg", "free"].iter().any(|word| failed.starts_with(word)) {
                 result.unwrap();
                 assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("leaked")), "{failed}: {lines:?}");
-                // Its parents are leaked too, which is logged when it is dropped.
+                // The parents are leaked too; dropping the object logs this.
                 drop(world);
                 warnings.take();
                 continue;

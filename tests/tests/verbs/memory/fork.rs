@@ -28,7 +28,7 @@ fn library_calls_and_results_are_translated() {
         answer("is_fork_initialized", value);
         assert_eq!(is_fork_initialized(), status);
         assert!(status.to_string().contains(text));
-        // There is nothing to do.
+        // The call has nothing to do.
         fork_init().unwrap();
     }
     assert!(loose_calls().iter().all(|(verb, ..)| *verb == "is_fork_initialized"));

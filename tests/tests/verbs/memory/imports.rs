@@ -47,7 +47,7 @@ fn imports_are_released_and_their_originals_stay() {
     let pd = world.context.import_pd(world.pd.handle()).unwrap();
     expect(&only(&world.recording), "import_pd", &[("handle", world.pd.handle().into())]);
     assert_eq!(pd.handle(), world.pd.handle());
-    // SAFETY: the region is this test's own.
+    // SAFETY: this test registered the region.
     let region = unsafe { pd.import_mr(mr.region().handle()) }.unwrap();
     expect(&only(&world.recording), "import_mr", &[("handle", mr.region().handle().into())]);
     assert_eq!((region.iova(), region.get_ptr(), region.region_len()), (None, 0, 64));

@@ -6,8 +6,8 @@ use sideway_tests::requirements::did_not_run;
 
 use crate::memory::regions::{expect, only};
 
-/// Whether all pages of these bytes are mapped. Other threads may map freed pages, so call it in a process with one
-/// test.
+/// Whether all pages of these bytes are mapped. Other threads may map freed pages again, so only a process with one
+/// test may call this function.
 fn is_mapped(at: *mut u8, len: usize) -> bool {
     let mut state = vec![0; len.div_ceil(4096)];
     // SAFETY: the kernel checks the range, and there is a byte for each page.
@@ -92,7 +92,7 @@ fn entries_are_within_their_regions() {
     }
     drop(region);
 
-    // Untouched memory costs nothing, but not every machine allows as much.
+    // Untouched memory uses no pages, but not every machine permits this amount.
     let Ok(region) = world.pd.reg_owned_mr(5 << 30, AccessFlags::LocalWrite) else {
         return did_not_run("the system does not give 5 GiB");
     };
@@ -180,7 +180,7 @@ fn pages_are_freed_after_the_registration() {
     drop(held);
     assert!(!is_mapped(at, 8192) && !world.recording.live().contains(&Kind::MemoryRegion));
 
-    // So it is if `close` finds another owner.
+    // The pages also stay if `close` finds another owner.
     let region = world.pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();
     let (held, at) = (region.region().clone(), region.as_ptr());
     let error = region.close().unwrap_err();
@@ -191,7 +191,7 @@ fn pages_are_freed_after_the_registration() {
     assert!(!is_mapped(at, 8192));
     assert_eq!(warnings.take(), [""; 0]);
 
-    // A region that cannot be deregistered keeps its pages: dropped, and closed.
+    // A region that cannot be deregistered keeps its pages, whether it is dropped or closed.
     for close in [false, true] {
         world.recording.fail("dereg_mr", 0, Failure::documented(libc::EBUSY));
         let region = world.pd.reg_owned_mr(8192, AccessFlags::LocalWrite).unwrap();

@@ -29,10 +29,10 @@ pub(crate) fn expect(call: &Call, verb: &str, arguments: &[(&str, u64)]) {
     }
 }
 
-/// A region of memory that is never accessed, and lasts.
+/// A region of memory that is never accessed or freed.
 fn region(pd: &Arc<ProtectionDomain>, access: AccessFlags) -> Arc<MemoryRegion> {
     static MEMORY: [u8; 64] = [0; 64];
-    // SAFETY: the memory lasts, and the recording device does not touch it.
+    // SAFETY: the memory is never freed, and the recording device does not access it.
     unsafe { pd.reg_mr(MEMORY.as_ptr().expose_provenance(), 64, access) }.unwrap()
 }
 
@@ -139,7 +139,7 @@ fn locked_memory_counts_towards_the_limit() {
     }
     let world = World::new();
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is there to be filled; a lower one is for memory that these tests do not lock.
+    // SAFETY: lowering the limit is sound, because these tests lock no memory.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);
         limit.rlim_cur = limit.rlim_max.min(1 << 20);
@@ -233,7 +233,7 @@ fn reregistration_changes_only_the_given_parts() {
 
     change(&mut mr, Some(&other), None, None).unwrap();
     expect(&only(&world.recording), "rereg_mr", &[("flags", 2), ("addr", 0), ("length", 0), ("access", 0)]);
-    assert!(Arc::ptr_eq(mr.protection_domain(), &other), "and it keeps the new domain");
+    assert!(Arc::ptr_eq(mr.protection_domain(), &other), "the region keeps the new domain");
     drop(other);
     assert_eq!(world.recording.verbs(), [""; 0]);
     drop(mr);
@@ -276,13 +276,13 @@ fn failed_change_reports_which_registration_stands() {
         assert_eq!((error.region(), error.verb_error().errno().name()), (left, Some(errno)), "{code}");
         assert!(error.to_string().starts_with(&format!("ibv_rereg_mr: {errno}")), "{error}");
         assert!(error.to_string().contains(words), "{error}");
-        assert!(error.source().is_none(), "the text has it");
+        assert!(error.source().is_none(), "the error's text contains the source");
         let is_new = left == SurvivingRegion::New;
         assert_eq!(Arc::ptr_eq(mr.protection_domain(), &other), is_new);
         assert_eq!(mr.iova(), if is_new { Some(0x5000) } else { at });
         world.recording.calls();
         drop(mr);
-        assert_eq!(world.recording.verbs(), ["dereg_mr"], "it still has to go");
+        assert_eq!(world.recording.verbs(), ["dereg_mr"], "the region is still to be deregistered");
     }
     drop(other);
     world.end();

@@ -159,7 +159,7 @@ fn mismatched_objects_are_refused_before_the_call() {
     world.end();
 }
 
-/// What a driver like mlx5's accepts: it checks neither the rights of the region nor its range.
+/// mlx5's driver, among others, checks neither the region's access rights nor its range.
 #[test]
 fn window_cannot_exceed_its_regions_access() {
     let world = World::new();
@@ -205,7 +205,7 @@ fn region_access_is_that_of_its_last_registration() {
     let mut bind = |region: &MemoryRegion, length| {
         let bind = BindInformation::new(region, addr, length, AccessFlags::RemoteWrite);
         let bound = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind);
-        // So that the region can be reregistered.
+        // The window is dropped, so that the region can be reregistered.
         if bound.is_ok() {
             window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &BindInformation::unbind()).unwrap();
         }
@@ -225,8 +225,7 @@ fn region_access_is_that_of_its_last_registration() {
     unsafe { anew.rereg_mr(None, None, Some(AccessFlags::LocalWrite)) }.unwrap();
     assert!(bind(anew, 64).unwrap_err().contains("without MemoryWindowBind"));
 
-    // What failed halfway may be either.
-    // SAFETY: as above.
+    // A reregistration that failed halfway leaves the access unknown. SAFETY: as above.
     unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap();
     bind(anew, 64).unwrap();
     world.recording.fail_rereg(-4, libc::EIO);
@@ -235,14 +234,14 @@ fn region_access_is_that_of_its_last_registration() {
     assert_eq!(error.region(), SurvivingRegion::Neither);
     assert!(bind(anew, 64).unwrap_err().contains("access flags are unknown"));
 
-    // SAFETY: the region is ours, and its keys are not in use.
+    // SAFETY: this test registered the region, and its keys are not in use.
     let imported = unsafe { world.pd.import_mr(region.handle()) }.unwrap();
     assert!(bind(&imported, 64).unwrap_err().contains("access flags are unknown"));
     drop((imported, region, window, qp));
     world.end();
 }
 
-/// A driver derives what a binding changes from the window's key.
+/// A driver derives the object that a binding changes from the window's key.
 #[test]
 fn window_refuses_foreign_keys() {
     let world = World::new();

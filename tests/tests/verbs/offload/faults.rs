@@ -1,4 +1,5 @@
-//! Everything is built and dropped, and each of these calls fails once: an error that names the verb, and no leaks.
+//! Objects are built and dropped, while each of these calls fails once. Each failure is an error that names the verb,
+//! and leaks nothing.
 
 use std::error::Error;
 

@@ -75,7 +75,7 @@ fn action_attributes_arrive_unchanged() {
     expected.push(("replay_size", 64));
     assert_eq!(world.recording.calls()[0].arguments, expected);
 
-    // For a modify, unset parts are absent for C as well.
+    // In a modify call, parts that are not set are absent in C too.
     action.modify_esp(&EspAction { extended_sequence: Some(6), ..Default::default() }).unwrap();
     assert_eq!(
         world.recording.calls()[0].arguments,

@@ -1,5 +1,5 @@
-//! Device offloads, and the smaller verbs of a queue pair: every struct that C gets, the error of each refusal, and the
-//! order of destruction. On the recording device: no hardware.
+//! Device offloads, and the smaller verbs of a queue pair, on the recording device: every struct that C receives, the
+//! error of each refusal, and the order of destruction.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod control;
@@ -23,7 +23,7 @@ fn queue_pair(world: &World) -> GenericQueuePair {
     qp
 }
 
-/// Each of them may be created in one thread and used in others.
+/// Asserts that each type may be created in one thread and used in others.
 const _: () = {
     const fn any_thread<T: Send + Sync + 'static>() {}
     any_thread::<WorkQueue>();

@@ -40,14 +40,14 @@ fn dropped_queue_pair_leaves_its_groups_first() {
     for qp in [&dropped, &closed] {
         qp.attach_mcast(&group(1), 0).unwrap();
         qp.attach_mcast(&group(2), 0).unwrap();
-        // A repeated attach is no error, and no second membership.
+        // A repeated attach is not an error, and adds no second membership.
         qp.attach_mcast(&group(2), 0).unwrap();
         qp.detach_mcast(&group(1), 0).unwrap();
     }
     world.recording.calls();
     drop(dropped);
     assert_eq!(world.recording.verbs(), ["detach_mcast", "destroy_qp"]);
-    // The queues of a split pair reach the groups as well, and the last of them leaves.
+    // The queues of a split pair can also join groups, and dropping the last queue leaves them.
     let (send, recv) = closed.split();
     recv.attach_mcast(&group(3), 0).unwrap();
     recv.detach_mcast(&group(2), 0).unwrap();
@@ -107,7 +107,7 @@ fn datagram_join_refusal_names_gid_or_lid() {
     for lid in [0xc000, 0xfffe] {
         assert_eq!(hint(&group(1), lid), None);
     }
-    // Another errno has another cause.
+    // Another errno has another cause, so it has no such hint.
     world.recording.succeed("attach_mcast").fail("attach_mcast", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(hint(&"fe80::1".parse().unwrap(), 0), None);
 }

@@ -1,4 +1,5 @@
-//! A rule as C reads it: each specification with the C struct's own layout, size and byte order, and nothing between them.
+//! A rule as C reads it: each specification has the C struct's layout, size and byte order, and no gaps lie between
+//! them.
 
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,7 @@ use sideway_tests::recording::World;
 
 use crate::offload::queue_pair;
 
-/// The arguments of C for this rule: the attributes, followed by the specifications.
+/// The arguments that C receives for this rule: the attributes, followed by the specifications.
 fn arrived(rule: &FlowRule) -> (ffi::ibv_flow_attr, Vec<u8>) {
     let world = World::new();
     let qp = queue_pair(&world);

@@ -72,7 +72,7 @@ fn states_and_flags_arrive_with_their_mask() {
         calls[1].arguments,
         [("attr_mask", 4), ("wq_state", 0), ("curr_wq_state", 0), ("flags", 1), ("flags_mask", 3)]
     );
-    // It is in Ready, not in Reset.
+    // The queue is in Ready, not in Reset.
     let error = queue.modify(&attribute).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -97,7 +97,7 @@ fn receives_are_posted_to_a_work_queue() {
     assert_eq!(posted.iter().map(|request| request.wr_id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!((&posted[0].entries[..], posted[0].length), (&[(5, 50, 7), (6, 60, 8)][..], 15));
 
-    // Too many, too long, and refused by the driver.
+    // Too many receives, too long a list, and a receive that the driver refuses.
     let mut guard = queue.start_post_recv();
     (0..5).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());
     let error = guard.post().unwrap_err();

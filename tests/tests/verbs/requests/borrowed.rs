@@ -58,10 +58,10 @@ fn bytes_of_every_length_are_copied() {
     // Miri is slow: only lengths at which the copy changes.
     let changes = [0, 15, 16, 17, 32, 33, 64, 65, MOST];
     for length in (0..=MOST).filter(|length| !cfg!(miri) || changes.contains(length)) {
-        // The exact length: Miri detects a step beyond it.
+        // The data has the exact length, so Miri detects an access beyond it.
         let bytes: Box<[u8]> = (0..length).map(|at| length ^ at.wrapping_mul(29)).collect();
         let mut guard = qp.start_post_send();
-        // A request does not share its place with its neighbours.
+        // A request does not share its memory with its neighbours.
         for wr_id in 0..3 {
             let request = guard.construct_wr(wr_id, SIGNALED).setup_send();
             if wr_id == 1 {

@@ -213,12 +213,12 @@ fn forgotten_refused_batch_fails_the_next_and_ends() {
         guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&ah, 1, 2).setup_inline_data(b"x");
         guard.post()
     };
-    // The functions of the queue pair are still inert: only the end of the batch reaches the driver.
+    // The functions of the queue pair still have no effect; only the end of the batch reaches the driver.
     assert_eq!(post(2).unwrap_err().failed_request().unwrap().wr_id, 1);
     assert_eq!(world.recording.posted(), []);
     post(3).unwrap();
     assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
-    // Only a forgotten batch allows a batch inside another, for which drivers wait forever.
+    // A batch within another is possible only if the first was forgotten; drivers then wait forever.
     assert_eq!(world.recording.violations(), ["wr_start: a batch was already started"]);
 }
 

@@ -1,4 +1,5 @@
-//! Every request of every service on the recording provider: what the device gets, and what is refused first.
+//! Every request of every service on the recording device: the request that the device receives, and requests that are
+//! refused before.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod borrowed;

@@ -66,7 +66,7 @@ fn each_operation_arrives_unchanged() {
             request(5, opcode::IBV_WR_SEND),
         ];
         if outcome.kind == "basic" {
-            // The basic verbs have it as inline data.
+            // The basic verbs pass the value as inline data.
             expected[2].inline = expected[2].atomic.take().map(|bytes| bytes.to_vec());
         }
         assert_eq!(outcome.posted, expected, "{}", outcome.kind);
@@ -125,7 +125,7 @@ struct Windows<'a> {
     addr: u64,
 }
 
-// Not by the macro: the batch borrows the window until it is posted.
+// The macro is not used here, because the batch borrows the window until it is posted.
 impl Batch<Connected> for Windows<'_> {
     fn post<Q: QueuePair<Service = Connected>>(&self, qp: &mut Q) -> Result<(), PostSendError> {
         let mut window = self.window.borrow_mut();
@@ -195,7 +195,7 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
     let (region, foreign_region) =
         (world.pd.reg_owned_mr(64, access).unwrap(), other.pd.reg_owned_mr(64, access).unwrap());
     let allocate = |world: &World, window_type| RefCell::new(world.pd.alloc_mw(window_type).unwrap());
-    // Drivers need not check these (mlx5).
+    // Drivers need not check these objects (mlx5 does not).
     let plain = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite | AccessFlags::RemoteRead).unwrap();
     let short = world.pd.reg_owned_mr(23, access).unwrap();
     let (window, foreign) = (allocate(&world, MemoryWindowType::Type2), allocate(&other, MemoryWindowType::Type2));

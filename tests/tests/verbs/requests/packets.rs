@@ -62,7 +62,7 @@ fn header_space_and_flags_arrive_for_basic_queue_pairs_too() {
         assert_eq!(qp_type, QueuePairType::RawPacket);
         let calls = world.recording.calls();
         let create = calls.iter().find(|call| call.verb == "create_qp_ex").unwrap();
-        // Domain, flags, header; and the operations of an extended one.
+        // Domain, flags, header, and for an extended queue pair, the operations.
         let mask = 1 | 1 << 2 | 1 << 3 | u64::from(extended) << 6;
         let expected =
             [("comp_mask", mask), ("max_tso_header", 54), ("create_flags", 1 << 8 | 1 << 10), ("source_qpn", 0xabc)];
@@ -111,7 +111,7 @@ fn oversized_header_is_refused() {
         assert_eq!(outcome.posted, []);
         assert!(!outcome.verbs.contains(&"wr_send_tso"), "{:?}", outcome.verbs);
     }
-    // One byte less is accepted.
+    // A header of one byte less is accepted.
     batch!(Longest<'a> of RawPacket { header: &'a [u8] }, |this, guard| {
         guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data()
     });
@@ -121,8 +121,7 @@ fn oversized_header_is_refused() {
     }
 }
 
-/// The driver of mlx5 refuses such a header when the request starts, and then writes the data to a place without a
-/// request.
+/// mlx5's driver refuses such a header when the request starts, and then writes the data to a slot without a request.
 #[test]
 fn unsupported_header_length_does_not_reach_the_driver() {
     let header = [0; 65];
@@ -219,8 +218,8 @@ fn unconfirmed_port_does_not_reach_the_driver() {
     assert!(!world.recording.verbs().contains(&"modify_qp"));
 }
 
-/// The driver of mlx5 refuses checksums when the request starts, unless it has read that the device writes them, and
-/// then writes the data to a place without a request.
+/// mlx5's driver refuses checksums when the request starts, unless it has queried that the device computes them. It
+/// then writes the data to a slot without a request.
 #[test]
 fn checksums_are_requested_only_if_the_driver_has_the_port() {
     let raw_checksums = 1 << 26;
@@ -267,7 +266,7 @@ fn checksums_are_requested_only_if_the_driver_has_the_port() {
                 refused(posted);
             }
         }
-        // A port that the driver does not get has no effect, nor does a state alone.
+        // A port that does not reach the driver has no effect, and neither has a state without a port.
         let mut other = builder.build_ex().unwrap();
         world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
         other.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap_err();

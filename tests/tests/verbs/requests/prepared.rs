@@ -1,4 +1,4 @@
-//! Prepared lists: what arrives after changes, and what is refused.
+//! Prepared lists: the requests that arrive after changes, and refused changes.
 
 use std::thread;
 
@@ -158,7 +158,7 @@ fn refused_post_names_the_request_and_keeps_the_list() {
         assert_eq!((error.kind(), error.posted()), (PostErrorKind::NotEnoughResources, Some(index)));
         let failed = error.failed_request().unwrap();
         assert_eq!((failed.index, failed.wr_id), (Some(index), 70 + index as u64));
-        // The limit of the queue, not of the list.
+        // This is the limit of the queue, not of the list.
         assert_eq!(error.queue_limit(), Some(8));
         assert_eq!(world.recording.posted().len(), index);
         post(send, &list).unwrap();

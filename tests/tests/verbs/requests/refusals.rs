@@ -1,4 +1,4 @@
-//! Requests that are refused before the device gets them, and the next batch, which works.
+//! Requests that are refused before they reach the device, and the next batch, which works.
 
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairBuilder, SendOperationFlags};
 use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, PostSendError};
@@ -65,7 +65,7 @@ fn each_is_refused(world: &World, qp: &mut ExtendedQueuePair) {
 
 #[test]
 fn unrequested_operations_are_refused() {
-    // In place of the later functions, the recording device has invalid ones: calling one ends the process.
+    // The recording device has invalid pointers in place of the later functions, so calling one ends the process.
     let world = World::new();
     let mut qp = builder(&world).build_ex().unwrap();
     each_is_refused(&world, &mut qp);
@@ -89,7 +89,8 @@ fn requested_operations_work_after_a_refusal() {
     for (flag, build) in OPERATIONS {
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, SIGNALED).setup_read(1, 2).setup_no_data();
-        // What follows the refusal reaches no driver, whether its function is in the queue pair or beside it.
+        // Requests after the refusal do not reach the driver, whether or not their function is in the queue pair's
+        // struct.
         guard.construct_wr(2, SIGNALED).setup_atomic_write(1, 2, [3; 8]);
         guard.construct_wr(3, SIGNALED).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
         guard.construct_wr(4, SIGNALED).setup_local_inv(1);

@@ -73,7 +73,7 @@ pub(crate) fn on_each_kind<T: BasicService>(
         let result = batch.post(&mut qp);
         let (posted, verbs) = (world.recording.posted(), world.recording.verbs());
         good.post(&mut qp).unwrap();
-        assert!(!world.recording.posted().is_empty(), "{kind}: the batch after it");
+        assert!(!world.recording.posted().is_empty(), "{kind}: the next batch did not arrive");
         Outcome { kind, result, posted, verbs }
     }
     [
@@ -83,7 +83,7 @@ pub(crate) fn on_each_kind<T: BasicService>(
     ]
 }
 
-/// A closure cannot be generic over the queue pair: this trait names one that is.
+/// A closure cannot be generic over the queue pair, so this trait stands for a function that is.
 #[macro_export]
 macro_rules! batch {
     ($Name:ident $(<$lifetime:lifetime>)? of $Service:ty { $($field:ident: $Type:ty),* }, |$this:ident, $guard:ident| $build:expr) => {

@@ -1,5 +1,5 @@
-//! The initiators of extended reliable connections: requests name a shared receive queue of the peer, and nothing is
-//! received.
+//! Initiators of extended reliable connections: requests name a shared receive queue of the peer, and an initiator
+//! receives nothing.
 
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairType, Xrc};
 use sideway::ibverbs::work_request::PostErrorKind;

@@ -118,7 +118,7 @@ fn xrc_queue_has_a_domain_and_a_completion_queue() {
     assert_eq!(queue.srq_type(), SharedReceiveQueueType::ReliableConnectionExtended);
     assert!(queue.srq_number().unwrap() > 0);
 
-    // No queue pair is created with it.
+    // No queue pair can be created with an XRC queue.
     for error in [
         world.qp_builder().setup_srq(&queue).build().unwrap_err(),
         world.qp_builder().setup_srq(&queue).build_ex().unwrap_err(),
@@ -151,7 +151,7 @@ fn device_without_a_queue_type_is_an_error() {
 #[test]
 fn objects_of_another_context_are_refused_before_the_call() {
     let world = World::new();
-    // Of another device, and of the same device opened once more.
+    // Objects of another device, and of the same device opened again.
     let other = Recording::new();
     for context in [other.open(), world.recording.open()] {
         let cq = context.create_cq_builder().build().unwrap();

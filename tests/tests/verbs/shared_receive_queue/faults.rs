@@ -1,4 +1,5 @@
-//! Everything is built and used, and each of these calls fails once: an error that names the verb, and no leaks.
+//! Objects are built and used, while each of these calls fails once. Each failure is an error that names the verb, and
+//! leaks nothing.
 
 use std::error::Error;
 

@@ -68,7 +68,7 @@ fn shared_queue_in_completions_lives_as_long_as_the_completion_queue() {
     let [closed, dropped] = [build(), build()];
     world.recording.complete(&world.recv_cq, Completion::default());
     world.recording.calls();
-    // A poll is running: drivers look the queue up again at its next step.
+    // A poll is running, and drivers look up the queue again at its next step.
     let mut poller = world.recv_cq.start_poll().unwrap();
     let held = closed.close().unwrap_err();
     assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
@@ -125,7 +125,7 @@ fn failed_destroy_is_logged_without_a_panic() {
         let lines = warnings.take();
         assert!(lines[0].starts_with(&format!("WARN: ibv_{verb}: EBUSY")), "{lines:?}");
         assert!(lines[0].contains("leaked"), "{lines:?}");
-        // Its parents cannot be destroyed either.
+        // The parents of the object cannot be destroyed either.
         assert_eq!(lines.len(), recording.live().len());
     }
 }

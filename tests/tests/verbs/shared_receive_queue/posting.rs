@@ -59,7 +59,7 @@ fn failed_batch_names_its_request() {
         assert!(error.to_string().contains(&format!("request {at} (wr_id {})", 40 + at)), "{error}");
         assert_eq!(world.recording.posted().len(), at);
     }
-    // Three are posted: of two more, the second finds the queue full.
+    // Three receives are posted. Of two more, the second finds the queue full.
     let mut guard = queue.start_post_recv();
     (50..52).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());
     let error = guard.post().unwrap_err();
@@ -147,7 +147,7 @@ fn queue_pairs_take_the_oldest_receive_of_the_shared_queue() {
     }
     let numbers = [pairs[0].qp_number(), pairs[1].qp_number()];
     assert_eq!(taken, [(70, numbers[0]), (71, numbers[1]), (72, numbers[1]), (73, numbers[0])]);
-    // There is space again.
+    // The queue has space again.
     let mut guard = queue.start_post_recv();
     (80..84).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());
     guard.post().unwrap();

@@ -81,7 +81,7 @@ fn operations_reach_the_device_unchanged() {
     // SAFETY: the tag is in the list.
     unsafe { guard.construct_op(5, Flags::empty()).setup_delete(tags[1]) };
     guard.post().unwrap();
-    // Signaled, whether requested or not: the driver frees the slot with the completion.
+    // Operations are always signaled, because the driver frees the slot with the completion.
     assert_eq!(of(&operations(&world)[0], &["wr_id", "opcode", "handle", "flags"]), [5, 1, 1, 1]);
     assert_eq!(queue.posted_tag(0), None, "a deletion adds no tag");
 
@@ -125,16 +125,16 @@ fn failed_batch_names_its_operation_and_keeps_earlier_tags() {
     let third = queue.posted_tag(2).unwrap();
     assert_eq!(queue.posted_tag(3), None);
 
-    // Twice the same: the second is no longer there.
+    // The same tag twice: the second deletion finds no tag.
     let mut guard = queue.start_post_ops();
     for wr_id in [20, 21] {
-        // SAFETY: the recording device looks after its list.
+        // SAFETY: the recording device checks its list.
         unsafe { guard.construct_op(wr_id, Flags::empty()).setup_delete(third) };
     }
     let error = guard.post().unwrap_err();
     assert_eq!((error.verb_error().errno().raw(), error.posted()), (libc::ENOENT, Some(1)));
 
-    // If the driver does not report what it posted, nothing counts as a tag.
+    // If the driver does not report which operations it posted, none counts as a tag.
     world.recording.refuse_requests(Bad::Null, Failure::documented(libc::EIO));
     let mut guard = queue.start_post_ops();
     (30..32).for_each(|wr_id| guard.construct_op(wr_id, Flags::empty()).setup_add(0, wr_id, 0xff).setup_no_data());
@@ -162,7 +162,7 @@ fn tag_of_another_queue_does_not_reach_the_driver() {
     guard.construct_op(1, Flags::empty()).setup_add(1, 1, 1).setup_no_data();
     guard.post().unwrap();
     let tag = first.posted_tag(0).unwrap();
-    // Not even the tag of a destroyed queue, whose address another one has.
+    // This also holds for a tag of a destroyed queue, whose address a new queue has.
     drop(first);
     world.recording.calls();
     let mut guard = second.start_post_ops();

@@ -93,7 +93,7 @@ fn xrc_receive_queue_pair_needs_only_its_domain() {
     assert_eq!(qp.state(), QueuePairState::Init);
     let (found, _) = qp.query(QueuePairAttributeMask::State).unwrap();
     assert_eq!(found.state(), QueuePairState::Init);
-    // The table of transitions has the type.
+    // The table of transitions contains this type.
     world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
     let mut ready = QueuePairAttribute::new();
     let error = qp.modify(ready.setup_state(QueuePairState::ReadyToReceive)).unwrap_err();
@@ -128,7 +128,7 @@ fn queue_pair_is_opened_by_its_number() {
     );
     let other = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
     assert_eq!(other.open_qp(opened.qp_number()).unwrap_err().errno().raw(), libc::EINVAL);
-    assert_eq!(Arc::strong_count(&other), 1, "what was refused keeps nothing");
+    assert_eq!(Arc::strong_count(&other), 1, "a refused object keeps a reference");
     opened.close().unwrap();
     drop((xrcd, other));
     world.end();

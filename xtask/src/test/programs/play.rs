@@ -67,7 +67,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
                 let status = attempt.wait(deadline)?;
                 let served = server.ended()?.is_some();
                 match status {
-                    // It was too early; a server that has served a client ends.
+                    // The client was too early: a server exits after it has served a client.
                     Some(status) if !status.success() && !served && Instant::now() + AGAIN < deadline => {
                         thread::sleep(AGAIN);
                     }
@@ -98,7 +98,7 @@ fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     {
         command.env_remove(name);
     }
-    // Whatever other devices this machine has.
+    // The row uses softrnic, even if this machine has other devices.
     command.env("RDMA_MUMMY_RDMACM", "softrnic");
     if way == Way::Alone {
         command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
@@ -106,7 +106,7 @@ fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     command
 }
 
-/// stride-perf, which measures and compares with a text. Its speed, and the text's, do not matter here.
+/// stride-perf, which measures and compares with a text. The speeds do not matter here.
 fn compare(words: &str, place: &Place, text: &Path) -> Command {
     let mut command = Command::new(&place.stride);
     command.args(words.split_whitespace()).args(["-d", "soft0", "-n", "100", "--loopback", "--threshold", "1e9"]);
@@ -114,8 +114,8 @@ fn compare(words: &str, place: &Place, text: &Path) -> Command {
     command
 }
 
-/// Waits for the end of the last process, and then of the other: both succeed, and the last has printed the expected
-/// text.
+/// Waits for the end of the last process, and then of the other. Both must succeed, and the last must print the
+/// expected text.
 pub(super) fn finish(
     last: &mut Process,
     mut other: Option<&mut Process>,
@@ -146,11 +146,11 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// Whether the program has only lost a race of its own: rping closes its event channel while its other thread is about
-/// to read the next event. If that thread is late, rping ends with an error after a successful run. It had received the
-/// disconnect event before.
+/// Whether rping failed only because of a race in rping: it closes its event channel while its other thread is about to
+/// read the next event. If that thread is late, rping exits with an error after a successful run, in which it has
+/// received the disconnect event.
 fn asked_too_late(status: ExitStatus, printed: &str) -> bool {
-    // Not by a signal.
+    // The program was not killed by a signal.
     status.code().is_some()
         && printed.contains("DISCONNECT EVENT")
         && printed.contains("rdma_get_cm_event: Bad file descriptor")
@@ -163,7 +163,7 @@ fn said(process: &mut Process, expected: &str, deadline: Instant) -> Result<()> 
             return Ok(());
         }
         if let Some(status) = process.ended()? {
-            // Its last output may have arrived with its end.
+            // The last output may have arrived as the process exited.
             ensure!(contains(&process.printed(), expected), "{status}\n{}", process.story());
             return Ok(());
         }

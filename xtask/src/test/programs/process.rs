@@ -1,4 +1,4 @@
-//! One program: its output is kept, and it ends at a deadline in any case.
+//! One program: keeps its output, and kills it at a deadline.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,7 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it, with both its streams in one.
+    /// Starts the program, with both its streams in one.
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
         let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -41,12 +41,12 @@ impl Process {
         Ok(Self { words, child, output, reader: Some(reader) })
     }
 
-    /// Its output so far.
+    /// The output so far.
     pub(crate) fn printed(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// Its status, once it has ended by itself.
+    /// The program's exit status, once it has exited.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let status = self.child.try_wait().context("cannot wait for a program")?;
         if status.is_some() {
@@ -55,7 +55,7 @@ impl Process {
         Ok(status)
     }
 
-    /// Waits until it ends or `deadline` passes; then there is no status.
+    /// Waits until the program exits or `deadline` passes. In the latter case, returns no status.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         loop {
             let status = self.ended()?;
@@ -66,12 +66,12 @@ impl Process {
         }
     }
 
-    /// Its process ID.
+    /// The program's process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its command and its output, for a reader of the failure.
+    /// The command and its output, for the report of a failure.
     pub(crate) fn story(&self) -> String {
         let printed = self.printed();
         let lines: Vec<&str> = printed.lines().collect();
@@ -89,7 +89,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already: then both return an error, which is fine.
+        // The program may already have exited. Both calls then return an error, which is ignored.
         self.child.kill().ok();
         self.child.wait().ok();
         self.read_all();

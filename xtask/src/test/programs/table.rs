@@ -9,23 +9,23 @@ use std::mem::{Discriminant, discriminant};
 pub(crate) enum Way {
     /// By `LD_PRELOAD`, before the system's libraries.
     Preload,
-    /// By `LD_LIBRARY_PATH`, in their place.
+    /// By `LD_LIBRARY_PATH`, in place of the system's libraries.
     Libraries,
     /// By `LD_LIBRARY_PATH`, on a system without these libraries.
     Alone,
 }
 
-/// How many processes there are, and when the second starts.
+/// The number of processes, and when the second starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
-    /// One, which ends by itself.
+    /// One process, which exits by itself.
     One(&'static str),
-    /// One that runs until it is killed, after it has printed the expected text.
+    /// One process, which is killed after it has printed the expected text.
     Waiting(&'static str),
     /// A server, and a client that starts when the server listens.
     Pair(&'static str, &'static str),
-    /// A server, and a client that is started again until the server serves it: softrnic alone has the address where it
-    /// listens.
+    /// A server, and a client that is started again until the server serves it, because only softrnic has the server's
+    /// listening address.
     Retried(&'static str, &'static str),
     /// Like `Retried`, with a server that keeps running.
     Serving(&'static str, &'static str),
@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) shape: Shape,
     /// A text that the last process prints on success.
     pub(crate) expected: &'static str,
-    /// Runs in the gate even if another row of its kind does.
+    /// Whether the row runs in the gate even if another row of its kind does.
     pub(crate) always: bool,
 }
 
@@ -58,14 +58,15 @@ impl Row {
         | Shape::Serving(line, _)
         | Shape::Compared(line, ..)
         | Shape::Said(line, ..)) = self.shape;
-        // The variables that `env` sets choose another part of the program, and count as one.
+        // Runs with variables set by `env` count as one kind, although the variables select another part of the
+        // program.
         let is_program = |word: &&str| !["stdbuf", "-oL", "{run}", "env"].contains(word);
         let program = line.split(' ').find(is_program).unwrap_or(line);
         let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
         (self.way, program, discriminant(&self.shape))
     }
 
-    /// Whether it runs stride-perf.
+    /// Whether the row runs stride-perf.
     pub(crate) fn runs_stride(&self) -> bool {
         match self.shape {
             Shape::Compared(..) => true,
@@ -81,7 +82,7 @@ const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str)
     Row { name, way, shape, expected, always: false }
 }
 
-/// The row runs in the gate, even if another of its kind does.
+/// Makes the row run in the gate even if another of its kind does.
 const fn always(row: Row) -> Row {
     Row { always: true, ..row }
 }
@@ -201,7 +202,7 @@ macro_rules! ucx {
     };
 }
 
-/// A row of our program for Open MPI, on four processes: how MPI sends.
+/// A row of our program for Open MPI with four processes: MPI's options for sending.
 macro_rules! mpi {
     ($name:literal, $words:literal) => {
         row(
@@ -229,7 +230,7 @@ macro_rules! qperf {
     };
 }
 
-/// A row of fio's client with its rdma engine: how it moves the data. The server's side is the same for all.
+/// A row of fio's client with its rdma engine: the transfer method. The server's side is the same for all rows.
 macro_rules! fio {
     ($name:literal, $words:literal) => {
         row(
@@ -261,7 +262,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("ibv_devinfo", Preload, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
     row("ibv_devinfo_libraries", Libraries, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
     row("ibv_devinfo_alone", Alone, Shape::One("ibv_devinfo -v -d soft0"), "max_mtu:\t\t4096 (5)"),
-    // stdbuf preloads a library itself, which stays.
+    // stdbuf also preloads a library, which must stay preloaded.
     row("ibv_asyncwatch", Preload, Shape::Waiting("stdbuf -oL {run} ibv_asyncwatch"), "soft0: async event FD"),
     row("own_program", Preload, Shape::One("{build}/one_process"), "all is well"),
     row("own_program_libraries", Libraries, Shape::One("{build}/one_process"), "all is well"),
@@ -327,7 +328,7 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("atomic_bw_both_ways", Preload, "ib_atomic_bw -n 1000 -b", "8          1000"),
     perftest!("atomic_lat", Preload, "ib_atomic_lat -n 1000", "8       1000"),
     perftest!("atomic_lat_events", Preload, "ib_atomic_lat -n 1000 -e", "8       1000"),
-    // To debug a program, users run it under valgrind.
+    // Users debug programs under valgrind.
     row(
         "stride_under_valgrind",
         Preload,
@@ -444,14 +445,14 @@ pub(crate) const ROWS: &[Row] = &[
         ),
         "return status 0",
     ),
-    // The server of distributions never ends.
+    // The distribution's server never exits.
     row(
         "cmtime",
         Preload,
         Shape::Serving("cmtime -b 127.0.0.1 -c 50 -p {port}", "cmtime -s 127.0.0.1 -c 50 -p {port}"),
         "disconnect",
     ),
-    // They need librdmacm's own identifiers, and are refused.
+    // These programs need librdmacm's own identifiers, so softrnic refuses them.
     row("rsockets", Preload, Shape::Waiting("rstream -b 127.0.0.1 -p {port}"), "Operation not supported"),
     perftest_cm!("write_bw_by_address", "ib_write_bw -n 1000", "65536      1000"),
     perftest_cm!("write_lat_by_address", "ib_write_lat -n 1000", "2       1000"),

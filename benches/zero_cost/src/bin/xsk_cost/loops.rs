@@ -11,7 +11,7 @@ const FRAMES: u32 = 512;
 const RING: u32 = 256;
 const LEN: usize = 64;
 
-/// Runs a loop, and returns a sum that depends on what it has processed.
+/// Runs a loop, and returns a sum that depends on all processed data.
 pub(crate) fn run(task: Task, rounds: u64) -> Result<u64> {
     let (umem, mut pool) = Umem::builder(FRAMES).build()?;
     let (mut queue, mut kernel) = simulation::queue(&umem, RING)?;

@@ -1,4 +1,4 @@
-//! Counts the instructions of loops over AF_XDP rings, by xsk and by C, with a kernel in the same process.
+//! Counts the instructions of loops over AF_XDP rings, with xsk and in C, with a simulated kernel in the same process.
 
 mod loops;
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use sideway_zero_cost::c::compiler;
 
-/// The loops in C, in functions with the names of ours.
+/// The loops in C, in functions with the same names as those in Rust.
 const SOURCE: &str = include_str!("../../../c/xsk.c");
 /// Packets of a batch.
 pub(crate) const BATCH: u32 = 64;
@@ -21,14 +21,14 @@ pub(crate) const BATCH: u32 = 64;
 #[derive(Debug, Parser)]
 #[command(name = "xsk_cost", version, max_term_width = 110)]
 struct Arguments {
-    /// Loop to run, in place of measuring all
+    /// Loop to run, instead of measuring all
     #[arg(value_enum, requires = "rounds")]
     task: Option<Task>,
     /// Number of batches
     rounds: Option<u64>,
 }
 
-/// What a loop does with each packet.
+/// The work of a loop for each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Task {
     /// Receive, and return the frame to the fill ring
@@ -40,7 +40,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The most instructions a packet.
+    /// The limit of instructions per packet.
     fn limit(self) -> f64 {
         match self {
             Self::Rxdrop => 14.0,
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     match carry_out(&Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
-            // If this fails too, nothing can be reported.
+            // If printing fails too, no way to report remains.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
@@ -69,7 +69,7 @@ fn carry_out(arguments: &Arguments) -> Result<ExitCode> {
     }
     let folder = std::env::temp_dir().join(format!("xsk_cost-{}", std::process::id()));
     let measured = measure(&folder, &mut out);
-    // Files left there do no harm.
+    // Files that cannot be removed do no harm.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(if measured? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -79,7 +79,7 @@ fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
     let ours = std::env::current_exe().context("cannot find this program")?;
     let c = compile(folder)?;
     let mut is_within = true;
-    writeln!(out, "instructions a packet     xsk       C   limit")?;
+    writeln!(out, "instructions per packet   xsk       C   limit")?;
     for task in Task::value_variants() {
         let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let (xsk, c) = (count(&ours, &name, folder)?, count(&c, &name, folder)?);
@@ -89,7 +89,7 @@ fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
     Ok(is_within)
 }
 
-/// Instructions a packet, within the function of the loop and what it calls.
+/// Instructions per packet, in the loop's function and all functions that it calls.
 fn count(program: &Path, task: &str, folder: &Path) -> Result<f64> {
     let run = |rounds: u64| -> Result<u64> {
         let file = folder.join("callgrind.out");

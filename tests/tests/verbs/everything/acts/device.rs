@@ -1,4 +1,4 @@
-//! All queries of a device, its ports and their tables, on a new driver and on an old one; and the events of both.
+//! All queries of a device, its ports and their tables, and its events, with a new and an old driver.
 
 use std::time::Duration;
 

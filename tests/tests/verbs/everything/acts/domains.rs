@@ -15,11 +15,11 @@ use sideway_tests::recording::Recording;
 
 use super::{Outcome, open, show};
 
-/// Memory of the program's own.
+/// The program's own allocator.
 #[derive(Debug)]
 struct Heap;
 
-// SAFETY: what `alloc` gives is as large and aligned as was asked for, and stays until `free`.
+// SAFETY: memory from `alloc` has the requested size and alignment, and stays allocated until `free`.
 unsafe impl DomainAllocator for Heap {
     fn allocate(&self, request: &AllocationRequest) -> Allocation {
         let Ok(layout) = Layout::from_size_align(request.size.max(1), request.alignment) else {
@@ -71,9 +71,9 @@ pub(super) fn act(recording: &Recording) -> Outcome {
     let region = pd.reg_owned_mr(64, AccessFlags::LocalWrite)?;
     let memory = context.alloc_dm(4096, 0)?;
     let imported = context.import_pd(pd.handle())?;
-    // SAFETY: the region is this program's own.
+    // SAFETY: this program registered the region.
     show(unsafe { imported.import_mr(region.region().handle()) }?);
-    // SAFETY: the memory lives until the end of this program, and is that long.
+    // SAFETY: the memory has this length, and lives until the end of this program.
     show(unsafe { context.import_dm(memory.handle().unwrap_or_default(), 4096) }?);
     Ok(())
 }

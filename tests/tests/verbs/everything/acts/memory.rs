@@ -21,7 +21,7 @@ pub(super) fn act(recording: &Recording) -> Outcome {
     let mut bytes = vec![0_u8; 64];
     let at = bytes.as_mut_ptr().addr();
     let file = File::open("/dev/null")?;
-    // SAFETY: for all: the recording device touches no memory, and the bytes outlive the regions.
+    // SAFETY: the recording device accesses no memory, and the bytes outlive all regions.
     let named = unsafe {
         let implicit = pd.reg_implicit_odp_mr(AccessFlags::LocalWrite)?;
         let of_file = pd.reg_dmabuf_mr(0, 64, 0, file.as_fd(), AccessFlags::LocalWrite)?;

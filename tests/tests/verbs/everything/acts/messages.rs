@@ -25,7 +25,7 @@ use sideway_tests::recording::{Raised, Recording, connect};
 use super::{Outcome, open, show};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
-/// More than a batch of any program has.
+/// More requests than any program's batch has.
 const DEPTH: u32 = 32;
 
 /// The parents of the programs' objects.
@@ -153,7 +153,7 @@ pub(super) fn extended(recording: &Recording) -> Outcome {
     Ok(())
 }
 
-/// Datagrams, raw packets, the XRC initiators.
+/// Datagrams, raw packets, and XRC initiators.
 pub(super) fn other_services(recording: &Recording) -> Outcome {
     let mut ground = Ground::new(recording)?;
     let mut way = AddressHandleAttribute::new();

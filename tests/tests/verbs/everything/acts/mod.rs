@@ -1,5 +1,5 @@
-//! The programs. Each creates objects of a part of the library, uses them, prints each value that it gets, and ends at
-//! the first error.
+//! The programs. Each program creates and uses the objects of one part of the library, prints each value that it
+//! receives, and ends at the first error.
 
 mod completions;
 mod device;
@@ -40,7 +40,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "offload", run: offload::act },
 ];
 
-/// Prints a value, as a program would: every value must be printable.
+/// Prints a value as a program would, because every value must be printable.
 fn show(value: impl Debug) {
     black_box(format!("{value:?}"));
 }

@@ -9,7 +9,7 @@ use super::{Door, Linked, said, well};
 use crate::capi::SOURCES;
 use crate::repo;
 
-/// A program is linked to libraries that every machine has, and at most to ours.
+/// Checks that a program is linked only to libraries that every machine has, and to ours.
 pub(super) fn needs_no_rdma_core(door: &Door) -> Result<()> {
     let mut files = vec![door.built.shared()];
     for name in ["devices", "loopback", "without"] {

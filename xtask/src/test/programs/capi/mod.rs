@@ -34,7 +34,7 @@ impl Check {
     }
 }
 
-/// All of them.
+/// All checks.
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "capi_needs_no_rdma_core", run: linking::needs_no_rdma_core },
     Check { name: "capi_has_what_the_headers_declare", run: names::declared },
@@ -60,7 +60,7 @@ pub(super) struct Door {
     programs: PathBuf,
 }
 
-/// The test programs, which are no examples.
+/// The test programs that are not examples.
 const TESTS: [(&str, &str); 3] = [("without", "c"), ("list", "c"), ("panic", "cpp")];
 
 /// How a program is linked.
@@ -131,7 +131,7 @@ fn soft(door: &Door, name: &str, word: &str, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Softrnic's device is listed if the environment requests it, and only then.
+/// Checks that softrnic's device is listed only if the environment requests it.
 fn by_environment(door: &Door) -> Result<()> {
     for (value, expected) in [("1", true), ("0", false), ("", false)] {
         let mut command = door.command_alone("devices", Linked::Static);
@@ -145,7 +145,7 @@ fn by_environment(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// A request for impossible devices gives an error, from the variable and from the function.
+/// Checks that a request for invalid devices is an error, both from the variable and from the function.
 fn wrong_devices(door: &Door) -> Result<()> {
     let mut command = door.command_alone("devices", Linked::Static);
     command.envs([("RDMA_MUMMY_SOFTRNIC", "1"), ("SOFTRNIC_DEVICES", "a/b")]);
@@ -158,13 +158,13 @@ fn wrong_devices(door: &Door) -> Result<()> {
     badly(command, "softrnic: cannot register device")
 }
 
-/// Each function fails in its documented way.
+/// Checks that each function fails as documented.
 fn failures(door: &Door) -> Result<()> {
     well(door.command_alone("without", Linked::Static), "all is well")?;
     well(door.command_alone("without", Linked::Shared), "all is well")
 }
 
-/// A program prints why there are no devices.
+/// Checks that a program prints why no device exists.
 fn why_not(door: &Door) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         badly(door.command_alone("devices", linked), "libibverbs: cannot load libibverbs.so.1")?;
@@ -172,7 +172,7 @@ fn why_not(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// A panic is printed and ends the program at once: no frame of C or C++ is unwound, and no call returns.
+/// Checks that a panic is printed and ends the program at once: no frame of C or C++ is unwound, and no call returns.
 fn panic(door: &Door) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         let mut command = door.command("panic", linked);
@@ -186,18 +186,18 @@ fn panic(door: &Door) -> Result<()> {
         };
         ensure!(after.contains("panicked at"), "no panic is reported\n{}", process.story());
         for unwound in ["a frame of the program", "ibv_query_gid returned", "came as an exception"] {
-            ensure!(!after.contains(unwound), "the panic came to the program\n{}", process.story());
+            ensure!(!after.contains(unwound), "the panic reached the program\n{}", process.story());
         }
     }
     Ok(())
 }
 
-/// Runs a program, which succeeds and prints this.
+/// Runs a program, which must succeed and print `expected`.
 fn well(command: Command, expected: &str) -> Result<()> {
     play::finish(&mut Process::start(command)?, None, expected, Instant::now() + LIMIT)
 }
 
-/// Runs a program, which fails and prints this.
+/// Runs a program, which must fail and print `expected`.
 fn badly(command: Command, expected: &str) -> Result<()> {
     let mut process = Process::start(command)?;
     let Some(status) = process.wait(Instant::now() + LIMIT)? else { bail!("did not end\n{}", process.story()) };

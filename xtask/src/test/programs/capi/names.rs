@@ -19,12 +19,12 @@ const HEADERS: [&str; 5] =
 const VERSION: &str = "RDMA_MUMMY_0";
 /// Functions that rdma-core's libraries export for programs and this one does not.
 const LEFT_OUT: [&str; 1] = [
-    // Old drivers called it when they were loaded. No header declares it any more.
+    // Old drivers called this function when they were loaded. No header declares it any more.
     "ibv_register_driver",
 ];
 
-/// Each function that the headers declare without a definition is in the static and in the shared library. Missing ones
-/// are named, and those that do not link.
+/// Checks that both libraries have each function that the headers declare without a definition. The error names missing
+/// functions and functions that do not link.
 pub(super) fn declared(door: &Door) -> Result<()> {
     let declared = prototypes(door)?;
     for known in ["ibv_open_device", "rdma_connect", "rdma_create_srq", "rsocket"] {
@@ -37,7 +37,7 @@ pub(super) fn declared(door: &Door) -> Result<()> {
     for header in HEADERS {
         writeln!(text, "#include <{header}>")?;
     }
-    // Not a macro of the same name.
+    // Removes macros of the same names.
     for name in &declared {
         writeln!(text, "#undef {name}")?;
     }
@@ -56,7 +56,8 @@ pub(super) fn declared(door: &Door) -> Result<()> {
     well(Command::new(other), "all is well")
 }
 
-/// Each function that rdma-core's libraries export for programs is in both, except those left out on purpose.
+/// Checks that both libraries have each function that rdma-core's libraries export for programs, except those left out
+/// on purpose.
 pub(super) fn exported(door: &Door) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for library in ["libibverbs.so.1", "librdmacm.so.1"] {
