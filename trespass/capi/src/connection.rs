@@ -37,7 +37,7 @@ pub extern "C" fn tr_use_softrnic() -> c_int {
 ///
 /// # Safety
 ///
-/// `host` is null or ends with a zero byte; `listener` can be written.
+/// `host` is null or ends with a zero byte; `listener` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mut *mut Listener) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
 ///
 /// # Safety
 ///
-/// As for [`tr_listener_port`]; `connection` can be written.
+/// As for [`tr_listener_port`]; `connection` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_accept(
     listener: *const Listener,
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
 ///
 /// # Safety
 ///
-/// `host` is null or ends with a zero byte; `connection` can be written.
+/// `host` is null or ends with a zero byte; `connection` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_connect(
     host: *const c_char,
@@ -143,7 +143,7 @@ const DONT_WAIT: c_int = 1;
 ///
 /// # Safety
 ///
-/// `connection` as for [`tr_send`]; `message` can be written.
+/// `connection` as for [`tr_send`]; `message` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_recv(
     connection: *const Connection,
@@ -274,7 +274,7 @@ pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
 ///
 /// # Safety
 ///
-/// `place` is null or can be written.
+/// `place` is null, or points to writable memory.
 unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
     // SAFETY: guaranteed by the caller.
     unsafe { clear(place) };

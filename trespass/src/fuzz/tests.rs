@@ -51,7 +51,7 @@ fn write_corpus() {
     corpus::write(&TARGETS, inputs);
 }
 
-/// Inputs that look like frames, from a seed.
+/// Generates an input that looks like frames, from a seed.
 fn input(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |end: u64| {

@@ -17,7 +17,7 @@ use super::pool::Lists;
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) pd: Arc<ProtectionDomain>,
-    /// The protection domain of requests, windows and peers.
+    /// The access flags with which the pool's memory is registered.
     pub(crate) access: AccessFlags,
     /// Whether keys belong to memory windows.
     pub(crate) has_windows: bool,
@@ -39,7 +39,7 @@ impl Domain {
 pub(super) struct Chunk {
     memory: Memory,
     lists: Arc<Lists>,
-    /// The index of its list (by size), and its index within that list.
+    /// The index of the chunk's list (by size), and the chunk's index within that list.
     size: usize,
     index: usize,
     stride: usize,
@@ -107,7 +107,7 @@ impl Chunk {
         self.index
     }
 
-    /// The list to which its buffers return.
+    /// Returns the list to which the chunk's buffers return.
     #[inline]
     pub(super) fn home(&self) -> Home {
         Home { lists: Arc::clone(&self.lists), size: self.size }
@@ -119,7 +119,7 @@ impl Chunk {
     }
 }
 
-/// Returns the list for a size.
+/// Finds the list of a size.
 #[derive(Debug)]
 pub(super) struct Home {
     lists: Arc<Lists>,

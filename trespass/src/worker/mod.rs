@@ -143,7 +143,7 @@ struct Listening {
 }
 
 impl Worker {
-    /// Creates a worker. It opens the RDMA device when the first address needs it.
+    /// Creates a worker, which opens the RDMA device when an address first needs it.
     ///
     /// # Errors
     ///

@@ -99,7 +99,7 @@ impl Waiters {
 pub(super) struct Woken {
     /// The wakers, and whether to call each one: replaced wakers are dropped without a call.
     list: SmallVec<[(Waker, bool); 4]>,
-    /// Whether the list has a waker; each turn checks this, and it is faster to read than the list's length.
+    /// Whether the list has a waker. Each turn reads this field, which is faster than reading the list's length.
     has_any: bool,
 }
 

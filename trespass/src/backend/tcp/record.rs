@@ -8,7 +8,7 @@
 //!
 //! In an RTS, the key is a number of the message, and the address states whether the receiver must send READ
 //! ([`READ_FIRST`]), or the ANSWER follows by itself ([`PUSHED`]). A sender pushes at most [`WINDOW`] bytes that the
-//! receiver has not acknowledged by DONE. A side that does not READ (`reads` of its hello is 0) gets neither.
+//! receiver has not acknowledged by DONE. A side that does not READ (`reads` of its hello is 0) gets no RTS.
 
 use crate::memory::Buf;
 
@@ -64,7 +64,7 @@ impl Record {
         self.length == 4
     }
 
-    /// The key of the message that it answers with.
+    /// The key of the message that an ANSWER contains; `None` for other records.
     pub(super) fn answers(&self) -> Option<u32> {
         let [_, _, _, _, a, b, c, d, ..] = self.head;
         self.is_answer().then(|| u32::from_le_bytes([a, b, c, d]))

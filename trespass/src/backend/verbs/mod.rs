@@ -15,7 +15,7 @@
 //! then the buffers return. The wait for a peer that does not answer ends after [`LINGER`]. Buffers never return before
 //! the flush or the destruction of the queue pair. If a link ends and the driver fails to destroy its queue pair, the
 //! buffers are leaked. If `Verbs` is dropped with live links, it destroys their queue pairs and returns the buffers
-//! without this check; a chunk of the pool is still deregistered before it is unmapped.
+//! even if this fails; a chunk of the pool is still deregistered before it is unmapped.
 
 //! # Measurements for the constants
 //!
@@ -69,7 +69,7 @@ use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
 /// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
 const SEND_QUEUE: u32 = 64;
-/// Of N posted requests, one requests a completion.
+/// One of this many posted requests is signaled.
 const SIGNAL_EVERY: u32 = 16;
 /// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;

@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     incoming: Incoming,
     /// Code and reason of the peer's CLOSE.
     peer_close: Option<(u32, String)>,
-    /// The link has ended: nothing is sent or received.
+    /// Whether the link has ended, so that nothing is sent or received.
     ended: bool,
     failure: Option<Failure>,
     alive: Alive,

@@ -12,7 +12,7 @@ use super::{Assembly, Connection, Incoming, Read};
 #[derive(Debug)]
 pub(crate) enum Received {
     Message(Buf),
-    /// Nothing yet.
+    /// No message has arrived yet.
     Empty,
     /// The peer has ended sending.
     End,
@@ -33,13 +33,14 @@ enum Front {
 }
 
 impl Connection {
-    /// Copies a short message for the program, as a stream, in the common case; otherwise use [`Connection::read`].
+    /// In the common case, copies the bytes of a short message to `out`. Otherwise returns `None`: use
+    /// [`Connection::read`].
     #[inline]
     pub(crate) fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         self.incoming.read_alone(out, stock)
     }
 
-    /// Copies bytes for the program, as a stream: `None` if none have arrived yet, 0 at the end.
+    /// Copies bytes of the stream to `out`. Returns `None` if no bytes have arrived yet, 0 at the end.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         if let Some(count) = self.read_alone(out, stock) {

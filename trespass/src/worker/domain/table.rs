@@ -178,7 +178,7 @@ impl Events for Table {
                 slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
             }
             Err(refusal) => {
-                // The link has not ended yet; the failed connection is freed when it has.
+                // The failed connection is freed later, when its link has ended.
                 let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
                 let agreement =
                     Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 };

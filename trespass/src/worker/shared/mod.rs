@@ -23,8 +23,8 @@ use super::{ConnectionId, Options, Worker};
 
 /// How long the worker's own thread pauses after a call has driven the worker.
 const AWAY: Duration = Duration::from_millis(2);
-/// Number of consecutive checks that find a waiting call but no new one, after which the worker's own thread sleeps
-/// until no call waits.
+/// After this number of consecutive checks that find waiting calls but no new one, the worker's own thread sleeps until
+/// no call waits.
 const PATIENCE: u32 = 50;
 /// After a sleep shorter than this, calls spin longer.
 const SHORT: Duration = Duration::from_micros(200);
