@@ -213,8 +213,8 @@ pub trait Endpoint {
     fn prepare(&mut self, size: u64) -> Result<()>;
 
     /// Runs the prepared step. Calls `report` at least once a second, and soon after `readable_fd` becomes readable.
-    /// The step ends when `report` returns `false`. A passive side always ends this way: the peer has ended, and the
-    /// arrivals remain to be counted.
+    /// The step ends when `report` returns `false`. A passive side always ends this way, after the peer has ended; then
+    /// it counts the arrivals.
     ///
     /// # Errors
     ///

@@ -14,12 +14,12 @@ use super::{Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength
 pub struct Given(BTreeSet<String>);
 
 impl Given {
-    /// Whether one of these was given.
+    /// Whether any of these options was given.
     pub fn has(&self, options: &[&str]) -> bool {
         options.iter().any(|option| self.0.contains(*option))
     }
 
-    /// The first of these that was given.
+    /// The first of these options that was given.
     fn first<'a>(&self, options: &'a [String]) -> Option<&'a str> {
         options.iter().map(String::as_str).find(|option| self.0.contains(*option))
     }

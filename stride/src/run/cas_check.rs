@@ -233,7 +233,7 @@ mod tests {
             for known in [Some(total as u64), None] {
                 let wrong = check_left(&left, known, 1, 0).unwrap_err();
                 assert_eq!(wrong.place, place);
-                // The last slot that had its turn determines the number.
+                // If the number of swaps is unknown, the last slot that had its turn determines it.
                 let made = (total / 64 + usize::from(place < total % 64)) as u64;
                 assert!(wrong.swaps == made || known.is_none() && place + 1 == total % 64, "{wrong:?}");
                 let text = wrong.to_string();

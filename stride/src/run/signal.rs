@@ -88,7 +88,7 @@ impl Signal {
         self.opened.get_or_init(|| Moment { at, done: self.done() });
     }
 
-    /// Closes the window, unless another thread has.
+    /// Closes the window, unless another thread has closed it.
     pub(crate) fn close(&self, at: Instant) {
         self.closed.get_or_init(|| Moment { at, done: self.done() });
     }

@@ -129,7 +129,7 @@ impl Bandwidth {
         Self { ports: self.by_port(other, Self::with), ..both }
     }
 
-    /// The part of these figures that arrived, as far as the receiver has counted.
+    /// The part of these figures that arrived, if the receiver has counted the arrivals.
     fn reached(&self, receiver: &Self) -> Self {
         match (self.sent, receiver.arrived) {
             (Some(_), Some(arrived)) => self.part(arrived),

@@ -379,7 +379,7 @@ mod tests {
         let kept = pool.segment().unwrap();
         drop(pool.alloc(100 << 20).unwrap());
         pool.give_back_idle();
-        assert!(pool.bytes() >= 100 << 20, "it was used since the last call");
+        assert!(pool.bytes() >= 100 << 20, "the chunk was used since the last call");
         pool.give_back_idle();
         assert_eq!((pool.bytes(), pool.outstanding()), (2 << 20, 1));
         drop(kept);

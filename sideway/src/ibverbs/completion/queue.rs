@@ -103,9 +103,9 @@ const LOST: &str = "the driver lost the memory of the queue when a resize failed
 /// The threads that use a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// Any thread: the driver locks.
+    /// Any thread may use the queue: the driver locks it.
     Any,
-    /// The creating thread: the driver does not lock.
+    /// Only the creating thread uses the queue: the driver does not lock it.
     Single,
 }
 

@@ -4,7 +4,7 @@
 use super::Service;
 use super::common::AsQueuePairCore;
 
-/// Defines the methods for one such type. `$modify` is the core's method for owners of all queues, or of a part.
+/// Defines the methods for one such type. `$modify` is the core's method for owners of both queues, or of one.
 macro_rules! control_methods {
     ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
         impl $(<$T: $Bound>)? $Queue {

@@ -245,7 +245,8 @@ impl<T: Service> QueuePairBuilder<T> {
         // SAFETY: the queue pair is live and not posted to, its context is a SendContext, and the library has accepted
         // the operations.
         let mended = unsafe {
-            // A queue of capacity zero rejects all requests: drivers write to memory that they did not allocate.
+            // A queue of capacity zero rejects all requests: otherwise drivers would write to memory that they did not
+            // allocate.
             let refuse_all = self.cap.max_send_wr == 0;
             let data = attach(extended)?;
             missing_operation::fill_in(extended.as_ptr(), refuse_all).map_err(|name| {

@@ -13,7 +13,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         given.sides.into_iter().zip(["-d", "--remote-device"]).filter_map(|(facts, option)| gpu_far(facts, option)),
     );
     all.extend(far_sides(given.sides));
-    // The server may resolve all of its names to one port.
+    // Checks only the client, because all names of the server may lead to one port.
     all.extend(same_port(given.sides[0]));
     all.extend(mtu(given));
     all

@@ -59,7 +59,7 @@ unsafe impl SendOperation for BindMemoryWindow<'_> {
         // SAFETY: by the contract of this function.
         unsafe { self.check(qp)? };
         wr.opcode = raw::IBV_WR_BIND_MW;
-        // The soft-RoCE driver rejects a bind with immediate data, even that of an earlier request.
+        // The soft-RoCE driver rejects a bind if the field contains immediate data, even of an earlier request.
         wr.__bindgen_anon_1.imm_data = 0;
         wr.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: self.window.raw(),
