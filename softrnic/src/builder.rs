@@ -84,8 +84,8 @@ impl Builder {
     }
 }
 
-/// Registers the devices of [`Builder::new`]. If this process has registered any devices, it does nothing and ignores
-/// the environment.
+/// Registers the devices of [`Builder::new`]. Has no effect, and ignores the environment, if this process has
+/// registered any devices.
 ///
 /// # Errors
 ///

@@ -30,7 +30,7 @@
 //!
 //! # Layers
 //!
-//! Each layer uses only those before it:
+//! Each layer uses only the layers listed before it:
 //!
 //! - `sys`: the operating system
 //! - `wire`: the messages that queue pairs exchange

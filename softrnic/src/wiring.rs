@@ -10,7 +10,7 @@ use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::transport::{Carrier, Transport};
 
-/// The transport to other processes. It delivers packets to the QPs of this process.
+/// The transport to other processes. This transport delivers packets to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
 
 static PROCESSES: Processes = Processes(&PEERS);

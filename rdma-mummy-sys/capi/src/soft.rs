@@ -39,7 +39,7 @@ mod present {
 
     /// Whether the environment variable is set to anything but a "no" value. Set-user-ID programs ignore it.
     fn is_asked_for() -> bool {
-        // SAFETY: reads this process's auxiliary vector; no precondition.
+        // SAFETY: `getauxval` reads this process's auxiliary vector, and has no preconditions.
         let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
         !privileged && env::var_os(VARIABLE).is_some_and(|value| !value.is_empty() && value != "0")
     }

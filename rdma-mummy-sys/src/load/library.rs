@@ -280,7 +280,7 @@ fn known<T: Table>() -> &'static Known {
 
 /// Returns the value of `variable`, unless it is empty or the program is set-user-ID.
 fn override_path(variable: &str) -> Option<PathBuf> {
-    // SAFETY: reads this process's auxiliary vector; no precondition.
+    // SAFETY: `getauxval` reads this process's auxiliary vector, and has no preconditions.
     let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let value = if privileged { None } else { env::var_os(variable) };
     value.filter(|value| !value.is_empty()).map(PathBuf::from)

@@ -1,8 +1,8 @@
 //! Device files of soft devices, for programs that read them in addition to using the C API. UCX uses a device only if
 //! its character device exists in `/dev/infiniband`, and reads its GID types from sysfs.
 //!
-//! These functions interpose those of the C library. They handle the paths of soft devices and forward all other paths
-//! to the C library. They write no files and have no state.
+//! These functions interpose those of the C library. Each function handles the paths of soft devices, forwards all
+//! other paths to the C library, writes no file, and has no state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -41,7 +41,7 @@ unsafe fn attribute(path: *const c_char, flags: c_int) -> Option<c_int> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: the descriptor is new, and this function alone owns it.
+    // SAFETY: the descriptor is new, and only this function owns it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(text.as_bytes()).and_then(|()| file.rewind()).ok()?;
     Some(file.into_raw_fd())

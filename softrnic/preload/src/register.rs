@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A flag instead of a `Once`, which would block forever in a child forked while another thread runs it.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Registers softrnic on the first call. It starts no thread and opens no file. A process that forks, closes all its
-/// descriptors or never calls a verb is therefore not affected.
+/// Registers softrnic on the first call. Registration starts no thread and opens no file, so a process that forks,
+/// closes all its descriptors or never calls a verb is not affected.
 #[inline]
 pub(crate) fn ready() {
     if !REGISTERED.load(Ordering::Acquire) {

@@ -27,7 +27,7 @@ const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
 /// Limit of sources per epoll call.
 const MAX_SOURCES: usize = 16;
-/// Maximum number of epoll calls that queue no event. If work remains after them, the descriptor stays readable.
+/// Maximum number of epoll calls that queue no event. If work remains afterwards, the descriptor stays readable.
 const MAX_POLLS: usize = 256;
 
 /// An event channel.
@@ -109,7 +109,7 @@ impl Channel {
         pending
     }
 
-    /// Removes the events for which `such` returns true.
+    /// Removes and returns the events for which `such` returns true.
     pub(super) fn remove(&mut self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
         let (removed, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
         self.queue = stay.into();
@@ -161,7 +161,7 @@ impl World {
         self.watch_for(id, socket, source, EventFlags::IN)
     }
 
-    /// Adds a socket with the events that it waits for.
+    /// Adds a socket, with the epoll events to wait for.
     pub(super) fn watch_for(
         &mut self,
         id: usize,
@@ -306,13 +306,14 @@ impl World {
 
 /// Whether the descriptor is in blocking mode.
 pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
-    // SAFETY: takes plain numbers; the descriptor is open.
+    // SAFETY: the call takes only numbers; the descriptor is open.
     let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
     flags & libc::O_NONBLOCK == 0
 }
 
 /// Waits until a source is ready. Any handled signal ends the wait with `EINTR`, even with `SA_RESTART`. Unlike libc's
-/// function, this one is not a cancellation point, because a cancelled thread cannot be unwound through Rust functions.
+/// `epoll_wait`, this function is not a cancellation point, because a cancelled thread cannot be unwound through Rust
+/// functions.
 pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
     let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).map(drop).map_err(system)
@@ -335,7 +336,7 @@ pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channe
 ///
 /// # Safety
 ///
-/// As in C: it has no identifiers, and is no longer used.
+/// As in C: the channel has no identifiers, and is no longer used.
 pub(super) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     let removed = world().channels.remove(&channel.addr());
     drop(removed);

@@ -85,7 +85,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Returns the number of the QP, and whether it uses an SRQ. If the identifier has a QP, its values are used.
+    /// Returns the QP number, and whether the QP uses an SRQ. If the identifier has a QP, its values are used.
     ///
     /// # Safety
     ///
@@ -205,9 +205,9 @@ impl World {
         Ok(())
     }
 
-    /// Returns how long a request to a port without a listener is retried. A peer with a connection to this process may
-    /// close it first and then listen again, possibly in another port space; on a busy machine, this takes time. Some
-    /// clients (perftest's) do not handle a rejection.
+    /// Returns how long a request to a port without a listener is retried. A peer that is connected to this process may
+    /// first close that connection and then listen again, possibly in another port space; on a busy machine, this takes
+    /// time. Some clients (perftest's) do not handle a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }

@@ -55,16 +55,16 @@ impl Pending {
 }
 
 pub(super) fn no_connection() -> rdma_conn_param {
-    // SAFETY: numbers and a nullable pointer.
+    // SAFETY: the type has only numbers and a nullable pointer, for which zero is valid.
     unsafe { mem::zeroed() }
 }
 
 pub(super) fn no_datagram() -> rdma_ud_param {
-    // SAFETY: numbers and a nullable pointer.
+    // SAFETY: the type has only numbers and a nullable pointer, for which zero is valid.
     unsafe { mem::zeroed() }
 }
 
-/// A taken event, with the identifier and group that count it.
+/// A taken event, with the identifier and the group that count the event.
 pub(super) struct Taken {
     owner: usize,
     group: Option<u64>,
@@ -144,7 +144,7 @@ fn wait_after_destroy() -> Errno {
 }
 
 impl World {
-    /// Takes the next queued event, and counts it.
+    /// Takes the next queued event, and counts it as reported.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
         let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
         let Some(pending) = found.take() else { return Ok(None) };
@@ -167,7 +167,7 @@ impl World {
     }
 }
 
-/// Builds the event for the program; `None` if it is not reported.
+/// Builds the event for the program; `None` if the event must not be reported.
 fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     let owner = pending.owner;
     let Some((id, listen_id)) = process(&mut pending) else {
@@ -177,7 +177,7 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     };
     let length = pending.data.len().min(MAX_DATA);
     let mut memory = Box::new(Memory {
-        // SAFETY: numbers, nullable pointers, and a union of them.
+        // SAFETY: the type has only numbers, nullable pointers and a union of these, for which zero is valid.
         event: unsafe { mem::zeroed() },
         data: [0; MAX_DATA],
     });
@@ -320,7 +320,7 @@ pub(super) unsafe extern "C" fn write_cm_event(
 ///
 /// # Safety
 ///
-/// It is alive.
+/// The identifier is alive.
 pub(super) unsafe fn is_datagram(id: *mut rdma_cm_id) -> bool {
     // SAFETY: guaranteed by the caller.
     unsafe { (*id).qp_type == ibv_qp_type::IBV_QPT_UD }

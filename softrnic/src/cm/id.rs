@@ -61,20 +61,20 @@ pub(super) struct Identifier {
     pub(super) state: State,
     /// The address of the identifier's channel.
     pub(super) channel: usize,
-    /// Whether the identifier owns its channel; its calls are then synchronous.
+    /// Whether the identifier owns its channel. If so, its calls are synchronous.
     pub(super) sync: bool,
     pub(super) options: Options,
     pub(super) port: Option<Arc<Port>>,
     pub(super) source: Option<SocketAddr>,
     pub(super) destination: Option<SocketAddr>,
-    /// Its listening socket.
+    /// The listening socket.
     pub(super) listener: Option<Watched>,
     pub(super) new_connections: Vec<NewConnection>,
-    /// Its listening TCP socket.
+    /// The listening TCP socket.
     pub(super) stream_listener: Option<Watched>,
-    /// The socket of its connection.
+    /// The socket of the connection.
     pub(super) link: Option<Watched>,
-    /// Whether it uses an iWARP device, and the progress of its connection there.
+    /// Whether the identifier uses an iWARP device, and the progress of its connection there.
     pub(super) is_iwarp: bool,
     pub(super) setup: Option<Setup>,
     /// A request that is retried until the time-out.
@@ -132,7 +132,7 @@ impl World {
             Some(_) => return Err(unknown(Errno(libc::EBADF))),
             None => self.make_channel()?,
         };
-        // SAFETY: numbers, nullable pointers, and unions of them.
+        // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
         let c = Box::into_raw(Box::new(unsafe { mem::zeroed::<rdma_cm_id>() }));
         // SAFETY: `c` is on the heap and not yet shared.
         unsafe {
@@ -162,7 +162,7 @@ impl World {
             responder_resources: 0,
             retry_count: 7,
             rnr_retry_count: 7,
-            // Lossless: it has 24 bits.
+            // Lossless: a PSN has 24 bits.
             psn: random() as u32 & MAX_NUMBER,
             remote_psn: 0,
             remote_qp: 0,
@@ -245,7 +245,7 @@ pub(super) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
 
 pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
     world().retire(id.addr())?;
-    // SAFETY: the identifier is alive, and its event is null or kept by it.
+    // SAFETY: the identifier is alive, and its event is null or was kept.
     let held = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !held.is_null() {
         acknowledge(held)?;
@@ -270,7 +270,7 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// It is null, or came from a box, and is no longer used.
+/// The path is null, or came from a box, and is no longer used.
 pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
     if !path.is_null() {
         // SAFETY: guaranteed by the caller.
@@ -319,7 +319,7 @@ pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> R
         was_own.then_some(old)
     };
     if let Some(old) = own {
-        // SAFETY: the identifier is alive, and its event is null or kept by it.
+        // SAFETY: the identifier is alive, and its event is null or was kept.
         let held = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
         if !held.is_null() {
             acknowledge(held)?;
@@ -332,7 +332,7 @@ pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> R
 }
 
 impl World {
-    /// Moves an identifier to another channel; it is unchanged on failure.
+    /// Moves an identifier to another channel. On failure, the identifier is unchanged.
     fn move_to(&mut self, id: usize, from: usize, to: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let deadline = identifier.deadline;

@@ -108,7 +108,7 @@ impl List {
 
     /// Converts the list to C.
     fn into_c(self) -> *mut rdma_addrinfo {
-        // SAFETY: numbers and nullable pointers.
+        // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let memory = Box::into_raw(Box::new(unsafe { mem::zeroed::<Memory>() }));
         // SAFETY: `memory` is on the heap, with space for any address.
         unsafe {
@@ -128,7 +128,7 @@ impl List {
     }
 }
 
-/// Queries the C library. Its negative codes are returned in errno, as in librdmacm.
+/// Queries the C library. The C library's negative codes are returned in errno, as in librdmacm.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ unsafe fn look_up(node: *const c_char, service: *const c_char, list: &List) -> R
     let copy = |text: *const c_char| (!text.is_null()).then(|| CString::from(unsafe { CStr::from_ptr(text) }));
     let (node, service) = (copy(node), copy(service));
     let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-    // SAFETY: numbers and nullable pointers.
+    // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
     let mut hints: addrinfo = unsafe { mem::zeroed() };
     let has = |flag: u32| list.flags as u32 & flag != 0;
     hints.ai_flags = if has(RAI_PASSIVE) { libc::AI_PASSIVE } else { 0 };

@@ -295,7 +295,8 @@ fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
     values.iter().position(|value| Some(count(*value)) == most).unwrap_or(0)
 }
 
-/// Logs a connection by a process of another user: it is accepted, but QPs of different users cannot reach each other.
+/// Logs a connection by a process of another user. The connection is accepted, but QPs of different users cannot reach
+/// each other.
 fn log_other_user(socket: &Descriptor) {
     if !is_ours(socket.as_fd()) {
         log::debug!("a process of another user connects, but its QPs cannot be reached");

@@ -8,7 +8,8 @@
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
 //! without the lock. A child after `fork` starts with an empty world; objects of its parent are unknown and fail with
-//! `EIO`. C structs are on the heap until they are destroyed. Their fields change only when the C API permits it.
+//! `EIO`. C structs are on the heap until they are destroyed. The fields of a C struct change only when the C API
+//! permits this.
 //!
 //! Differences from the kernel's connection manager:
 //!

@@ -202,7 +202,8 @@ fn bound_ports(space: rdma_port_space) -> Vec<(u16, Host)> {
     String::from_utf8_lossy(&list).lines().filter_map(|line| read(line, &prefix)).collect()
 }
 
-/// Parses a line of the kernel's list. Connected sockets are listed under the name of their listener; they are ignored.
+/// Parses a line of the kernel's list. Connected sockets are ignored: the kernel lists them under the name of their
+/// listener.
 pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
     const UNCONNECTED: &str = "01";
     let mut words = line.split_whitespace().skip(5);

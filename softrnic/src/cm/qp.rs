@@ -1,4 +1,5 @@
-//! `rdma_create_qp` and `rdma_destroy_qp`: QPs of an identifier, with completion queues that it creates if necessary.
+//! `rdma_create_qp` and `rdma_destroy_qp`: QPs of an identifier, with completion queues, which are created if
+//! necessary.
 
 use std::ffi::c_int;
 use std::mem;
@@ -41,8 +42,8 @@ pub(super) unsafe fn create_basic(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // SAFETY: guaranteed by the caller. The basic attributes are the first part of the extended ones; for the rest,
-    // zero is valid.
+    // SAFETY: guaranteed by the caller. The basic attributes are the first part of the extended ones; zero is valid for
+    // the other fields.
     unsafe {
         let mut extended: ibv_qp_init_attr_ex = mem::zeroed();
         (&raw mut extended).cast::<ibv_qp_init_attr>().write(attr.read());

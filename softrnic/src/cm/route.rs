@@ -40,7 +40,7 @@ impl World {
         let (Some(source), Some(destination)) = (identifier.source, identifier.destination) else {
             return Err(Errno::INVALID);
         };
-        // SAFETY: numbers only.
+        // SAFETY: the type has only numbers, for which zero is valid.
         let zero: ibv_sa_path_rec = unsafe { mem::zeroed() };
         let path = ibv_sa_path_rec {
             sgid: ibv_gid { raw: gid(source.ip()).0 },

@@ -29,7 +29,7 @@ pub(super) fn address_handle(id: &Identifier) -> ibv_ah_attr {
 }
 
 pub(super) fn address_handle_to(id: &Identifier, to: [u8; 16]) -> ibv_ah_attr {
-    // SAFETY: numbers only.
+    // SAFETY: the type has only numbers, for which zero is valid.
     let mut attr: ibv_ah_attr = unsafe { mem::zeroed() };
     let source = id.source.map(|source| gid(source.ip()));
     (attr.is_global, attr.port_num) = (1, PORT);
@@ -178,7 +178,7 @@ pub(super) fn ready_to_send(id: *mut rdma_cm_id) -> Result<(), Errno> {
 pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
     world().id(id.addr())?;
     let Some(qp) = queue_pair(id) else { return Ok(()) };
-    // SAFETY: numbers only.
+    // SAFETY: the type has only numbers, for which zero is valid.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = qp_state::IBV_QPS_ERR;
     modify(qp, &mut attr, mask::IBV_QP_STATE.0)

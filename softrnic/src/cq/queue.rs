@@ -11,7 +11,7 @@ use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 use crate::sys::{clock, unpoisoned};
 
-/// A completion queue. Its memory grows with the number of queued completions, up to the capacity.
+/// A completion queue. The queue's memory grows with the number of completions, up to the capacity.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     inner: Mutex<Inner>,
@@ -67,8 +67,8 @@ impl CompletionQueue {
 
     /// Adds a completion; `is_solicited` means that the peer requested an event. Errors count as solicited.
     ///
-    /// An overrun puts the queue into a permanent error state: it accepts no further completions, and releases the
-    /// slots of lost completions at once. Returns `false` if this completion is lost.
+    /// An overrun puts the queue into a permanent error state: the queue accepts no further completions, and releases
+    /// the slots of lost completions at once. Returns `false` if this completion is lost.
     pub(crate) fn push(&self, mut completion: Completion, is_solicited: bool) -> bool {
         if self.clocks.device {
             completion.timestamp = clock::device();

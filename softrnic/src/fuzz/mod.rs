@@ -1,8 +1,8 @@
 //! Handlers of untrusted input as functions of bytes. Fuzz targets (`fuzz/` of the repository) call them with generated
 //! bytes, and a test calls them with the corpus (`fuzz/corpus`).
 //!
-//! Each function panics on a violated guarantee, such as that ungranted memory is unchanged. It returns whether the
-//! whole input was accepted.
+//! Each function panics on a violated guarantee, such as that ungranted memory is unchanged. A function returns whether
+//! it accepted the whole input.
 
 mod input;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Blocks of QP numbers. The process that listens at a block's socket name owns the block until it ends.
+//! Blocks of QP numbers. A process owns a block while it listens at the block's socket name.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

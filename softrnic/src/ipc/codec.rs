@@ -84,7 +84,7 @@ fn encode_part(part: &Part) -> Words {
         Service::UnreliableDatagram => 2,
         Service::XrcSend => 3,
         Service::XrcReceive => 4,
-        // iWARP has its own streams and does not use this code. If it did, the other process would reject the packet.
+        // iWARP has its own streams and does not use this code. The other process would reject such a packet.
         Service::Iwarp => 5,
     };
     let flags = if request.is_solicited { SOLICITED } else { 0 };

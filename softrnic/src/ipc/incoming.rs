@@ -15,7 +15,7 @@ use super::socket;
 use crate::sys::descriptor::Descriptor;
 
 /// Time-out of the handshake. A process sends the handshake directly after it has connected, unless it is stopped
-/// before.
+/// before it can send.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of connections before the handshake.
 const MAX_PENDING: usize = 256;

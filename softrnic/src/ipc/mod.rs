@@ -1,11 +1,11 @@
-//! The transport to the other processes of the host. It requires no daemon: each process owns blocks of QP numbers, and
+//! The transport to the other processes of the host. No daemon is required: each process owns blocks of QP numbers, and
 //! pairs of processes share memory with rings.
 //!
 //! `block` claims the blocks of QP numbers, and `group` finds the members of multicast groups. The first message to a
 //! process opens a session (`outgoing`), which that process accepts (`incoming`). A `session` consists of a `socket`,
 //! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). Programs that poll
-//! deliver received packets; if none polls, a thread does (`reactor`). Both use `peers`. After `fork`, a child uses
-//! nothing of its parent's transport.
+//! deliver received packets; if none polls, a thread does (`reactor`). The programs and the thread use `peers`. After
+//! `fork`, a child uses nothing of its parent's transport.
 //!
 //! # Trust
 //!

@@ -79,7 +79,7 @@ impl Routes {
     }
 }
 
-/// Opens a session. It is usable at once: packets wait for the other process.
+/// Opens a session. The session is usable at once: packets wait for the other process.
 fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let socket = socket::new()?;
     rustix::net::connect(&socket, &socket::address(&block::name(block))?)?;

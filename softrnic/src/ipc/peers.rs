@@ -1,4 +1,4 @@
-//! The sessions with other processes. Determines which thread serves them.
+//! The sessions with other processes, and the choice of the thread that serves a session.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::wire::transport::Deliver;
 /// Limit of sessions; more are refused.
 const MAX_SESSIONS: usize = 1024;
 /// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. Fewer polls may
-/// be the last ones after an event.
+/// only be a program's last polls after an event.
 const POLLING_AFTER: u32 = 16;
 
 /// Number of consecutive empty polls of a thread before it yields. If more threads poll than there are cores, the
@@ -29,9 +29,9 @@ const POLLING_AFTER: u32 = 16;
 const YIELD_AFTER: u32 = 64;
 
 /// Maximum time that messages wait until earlier responses are processed. A response waits if another thread holds the
-/// send queue, which takes this long only if the program leaves a batch open (`ibv_wr_start`). The time is limited
-/// because that thread may itself wait for a message. It is long because on a busy machine a thread may not run for a
-/// few tenths of a second.
+/// send queue, which takes this long only if the program leaves a batch open (`ibv_wr_start`). Without a limit, that
+/// thread could itself wait for a message forever. A shorter limit could expire on a busy machine, where a thread may
+/// not run for a few tenths of a second.
 const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -92,7 +92,7 @@ impl Peers {
         }
     }
 
-    /// Claims a block. The first one starts the thread.
+    /// Claims a block. The first block starts the thread.
     pub(super) fn claim(&'static self) -> Result<u32, Errno> {
         let mut listeners = unpoisoned(self.listeners.lock());
         let reactor = self.start()?;

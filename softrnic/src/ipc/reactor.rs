@@ -4,9 +4,9 @@
 //! has polled since the last check, the thread requests wake-ups from all peers (it is parked), checks once more, and
 //! sleeps.
 //!
-//! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its
-//! memory. Packets would then wait for the next check. If a check finds such packets, the thread requests wake-ups for
-//! some time even if programs poll.
+//! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its memory.
+//! Packets for such a program would wait for the next check. If a check finds unserved packets, the thread requests
+//! wake-ups for some time, even if programs poll.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Thread {
         }
     }
 
-    /// The main loop of the thread. It never ends, because the process may need the thread again.
+    /// The main loop of the thread. The loop never ends, because the process may need the thread again.
     pub(super) fn run(mut self) {
         // The time at which a session was last served.
         let mut last: Option<Instant> = None;
@@ -168,7 +168,7 @@ impl Thread {
         self.spin_start()
     }
 
-    /// The current time, if it is needed: on some machines reading it is a system call.
+    /// The current time, if needed: on some machines, reading the clock is a system call.
     fn spin_start(&self) -> Option<Instant> {
         (!self.spin_time.is_zero()).then(Instant::now)
     }

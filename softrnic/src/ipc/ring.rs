@@ -70,7 +70,7 @@ impl Ring {
         self.shared.store(self.control + PARKED, 1, Ordering::Relaxed);
     }
 
-    /// Consumer: withdraws the request, because it polls.
+    /// Consumer: withdraws the request, because the consumer polls.
     pub(super) fn unpark(&self) {
         if self.shared.load(self.control + PARKED, Ordering::Relaxed) != 0 {
             self.shared.store(self.control + PARKED, 0, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Ring {
         self.shared.store(self.control + WANTS_SPACE, 1, Ordering::Relaxed);
     }
 
-    /// Producer: withdraws the request, because it polls.
+    /// Producer: withdraws the request, because the producer polls.
     pub(super) fn want_no_space(&self) {
         if self.shared.load(self.control + WANTS_SPACE, Ordering::Relaxed) != 0 {
             self.shared.store(self.control + WANTS_SPACE, 0, Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Ring {
     /// Consumer: whether the producer requested space and a quarter of the ring is free; the caller then sends a
     /// wake-up. A fence precedes the call.
     ///
-    /// If less is free, the ring contains unread records. The request stays until they are read.
+    /// If less is free, the ring contains unread records. The request stays until these records are read.
     fn take_space_request(&self, head: u64) -> bool {
         self.shared.load(self.control + WANTS_SPACE, Ordering::Relaxed) != 0
             && self.size.saturating_sub(self.tail().wrapping_sub(head)) >= self.size / 4
@@ -247,7 +247,7 @@ impl Pieces<'_> {
 }
 
 impl Consumer {
-    /// Creates the consumer of an empty ring. Its records have `words` words: whole lines, and at most [`PART_WORDS`].
+    /// Creates the consumer of an empty ring. Each record has `words` words: whole lines, and at most [`PART_WORDS`].
     pub(super) fn new(ring: Ring, words: usize) -> Self {
         Self { ring, words: words.min(PART_WORDS), head: 0, tail: 0, freed: 0 }
     }
@@ -295,7 +295,7 @@ impl Consumer {
         Ok(Pieces { pieces, count, end: self.head, consumer: PhantomData })
     }
 
-    /// Returns the number of bytes that were taken but not freed.
+    /// Returns the number of bytes that were read but not freed.
     #[inline]
     pub(super) fn unfreed(&self) -> u64 {
         self.head - self.freed

@@ -1,5 +1,5 @@
-//! A session with another process: one process sends requests, the other responds. It consists of two rings and a
-//! socket. The socket transports wake-ups, and closing it ends the session.
+//! A session with another process: one process sends requests, the other responds. A session consists of two rings and
+//! a socket. The socket transports wake-ups, and closing it ends the session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -37,7 +37,7 @@ const FREE_EVERY: u64 = RING as u64 / 8;
 /// The role of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It sends requests to the QPs of this block.
+    /// This process sends requests to the QPs of this block.
     Requester(u32),
     Responder,
 }
@@ -286,7 +286,8 @@ impl Session {
                 pair.wake();
             }
             if self.is_alive() && !self.wakeup.has_space() {
-                // The wake-up request stays for the remaining QPs. A wake-up ends it, and the thread then renews it.
+                // The wake-up request stays for the remaining QPs. A wake-up ends the request, and the thread then
+                // renews it.
                 return;
             }
         }

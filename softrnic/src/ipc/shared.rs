@@ -64,7 +64,7 @@ impl Shared {
 
     fn map(file: impl AsFd, length: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the kernel selects.
+        // SAFETY: the mapping is new, at an address that the kernel selects.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Sockets between processes, with abstract names: they carry a handshake and then wake-ups.
+//! Sockets between processes, with abstract names. A socket carries a handshake and then wake-ups.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
@@ -104,7 +104,7 @@ pub(super) fn receive_handshake(socket: BorrowedFd<'_>, ring: u32) -> Result<Opt
 
 /// Sends a wake-up to the thread of the other process. If the socket buffer is full, earlier wake-ups suffice.
 pub(super) fn send_wakeup(socket: impl AsFd) {
-    // If the other process has ended, its socket reports it.
+    // If the other process has ended, the socket reports this.
     let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
@@ -112,7 +112,7 @@ pub(super) fn send_wakeup(socket: impl AsFd) {
 pub(super) fn take_wakeups(socket: impl AsFd) {
     let socket = socket.as_fd();
     let mut byte = [0];
-    // Limited, so that a flood of wake-ups delays nothing else.
+    // The number is limited, so that a flood of wake-ups delays nothing else.
     for _ in 0..64 {
         match rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(_) => return,

@@ -2,7 +2,7 @@
 //!
 //! A consumer that finds its ring empty sets `PARKED` in the ring before it sleeps, and checks once more. A producer
 //! reads that word after each record, and sends a wake-up if it is set. A fence separates the two steps on both sides,
-//! so at least one of them sees the other's write. `WANTS_SPACE` works the same way in the other direction.
+//! so at least one side sees the other's write. `WANTS_SPACE` works the same way in the other direction.
 //!
 //! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
 

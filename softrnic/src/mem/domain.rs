@@ -1,4 +1,4 @@
-//! Protection domains and XRC domains. They contain no data; only their identity matters.
+//! Protection domains and XRC domains. A domain contains no data; only its identity matters.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

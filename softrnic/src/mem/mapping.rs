@@ -84,7 +84,7 @@ impl Mapping {
         let first = libc::off_t::try_from(offset - before as u64).map_err(|_| Errno::INVALID)?;
         let length = length.checked_add(before).ok_or(Errno::INVALID)?;
         let write = if access & (LOCAL_WRITE | MW_BIND) != 0 { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping, at an address that the kernel selects.
+        // SAFETY: the mapping is new, at an address that the kernel selects.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | write, libc::MAP_SHARED, descriptor, first)
         };
@@ -102,7 +102,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped it, and it has no user left: users hold a reference to the mapping.
+        // SAFETY: `new` mapped the memory, which has no user left: users hold a reference to the mapping.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.start), self.length) };
     }
 }
@@ -149,7 +149,7 @@ mod tests {
 
         let mapping = Mapping::new(file.as_raw_fd(), offset, 6, LOCAL_WRITE).unwrap();
         let segment = || {
-            // SAFETY: mapped bytes, until the end of the test.
+            // SAFETY: the bytes stay mapped until the end of the test.
             unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(mapping.address()), 6) }
         };
         let mut bytes = [0; 6];

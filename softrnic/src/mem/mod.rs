@@ -1,7 +1,7 @@
 //! Registered memory: regions and windows with their keys, and all access to them.
 //!
 //! One table serves the process, so a key is valid on each of its devices. A [`Segment`] is memory that has passed all
-//! checks. It keeps its region in use, and deregistration waits for it.
+//! checks. A segment keeps its region in use, and deregistration waits until the segment is dropped.
 //!
 //! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
 //! request on it ends the program with `SIGSEGV`. A NIC would access the pinned pages, which the process can no longer
@@ -76,7 +76,7 @@ impl Memory {
         MEMORY.get()
     }
 
-    /// Creates an instance directly on the heap, because it may be too large for the stack.
+    /// Creates an instance directly on the heap, because an instance may be too large for the stack.
     fn boxed() -> Box<Self> {
         static NEW: Memory = Memory::new();
         let mut instance = Box::new_uninit();
@@ -119,7 +119,7 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Checks `length` bytes of local memory after the first `skipped` bytes, and keeps them in use.
+    /// Checks `length` bytes of local memory after the first `skipped` bytes, and keeps this memory in use.
     pub(crate) fn map(
         &'static self,
         domain: &Domain,
@@ -148,7 +148,7 @@ impl Memory {
     }
 
     /// Checks the memory of a remote key, and keeps it in use. The QP `number` is in `domain`. Zero bytes require no
-    /// key. An atomic has eight bytes; both its requested address and its location in memory are multiples of eight.
+    /// key. An atomic has eight bytes; its requested address and its location in memory must be multiples of eight.
     #[inline]
     pub(crate) fn remote(
         &'static self,

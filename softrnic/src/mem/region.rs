@@ -18,7 +18,7 @@ use crate::wire::limits::{MAX_MR, MAX_MW};
 pub(crate) enum Backing {
     /// Memory of the process from this address on, or GPU memory if the CUDA driver recognizes the address.
     Host(usize),
-    /// Memory that the device owns: device memory, or a mapping of a dma-buf. It exists as long as `keep`.
+    /// Memory that the device owns: device memory, or a mapping of a dma-buf. The memory exists as long as `keep`.
     Own {
         address: usize,
         #[expect(dead_code, reason = "keeps the memory allocated")]
@@ -61,7 +61,7 @@ impl Backing {
     }
 }
 
-/// A memory region. It stays in the table until it is deregistered.
+/// A memory region, which stays in the table until it is deregistered.
 #[derive(Debug)]
 pub(crate) struct Region {
     slot: &'static Slot,
@@ -144,11 +144,11 @@ impl Memory {
         Ok(Arc::new(Region { slot, key, state: Mutex::new(State { is_live: true, backing }) }))
     }
 
-    /// Deregisters a region. It refuses new accesses and waits for the current ones.
+    /// Deregisters a region: refuses new accesses, and waits for the current ones.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a window is bound to it, `EINVAL` if it was deregistered before.
+    /// `EBUSY` if a window is bound to the region, `EINVAL` if the region was deregistered before.
     pub(crate) fn deregister(&'static self, region: &Arc<Region>) -> Result<(), Errno> {
         let mut state = unpoisoned(region.state.lock());
         if !state.is_live {
@@ -172,7 +172,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Changes a region and keeps its keys. It waits for current accesses; new ones fail during the change.
+    /// Changes a region and keeps its keys. Waits for current accesses; new accesses fail during the change.
     ///
     /// # Errors
     ///

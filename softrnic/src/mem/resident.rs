@@ -7,7 +7,7 @@ use crate::sys::errno::Errno;
 /// Whether memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is mapped, and populated now.
+    /// The memory is mapped, and populated now.
     Mapped,
     Unmapped,
     /// The kernel cannot populate this memory: see [`is_mapped_by_list`].
@@ -18,7 +18,7 @@ pub(super) enum Presence {
 ///
 /// # Errors
 ///
-/// `EINVAL` if it exceeds the address space.
+/// `EINVAL` if the range exceeds the address space.
 pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Result<Presence, Errno> {
     let (start, end) = pages(address, length)?;
     if cfg!(miri) {
@@ -110,7 +110,7 @@ mod tests {
     fn kernel_reports_the_same() {
         let page = page_size();
         let map = |protection| {
-            // SAFETY: a new anonymous mapping.
+            // SAFETY: the mapping is new and anonymous.
             let start = unsafe {
                 libc::mmap(std::ptr::null_mut(), 2 * page, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
             };
@@ -118,7 +118,7 @@ mod tests {
             start.addr()
         };
         let unmap = |start: usize, length| {
-            // SAFETY: a mapping of this test, without users.
+            // SAFETY: this test created the mapping, which has no users.
             assert_eq!(unsafe { libc::munmap(std::ptr::without_provenance_mut(start), length) }, 0);
         };
 

@@ -1,7 +1,7 @@
 //! Entries of the table, with run-down protection.
 //!
-//! Any number of accesses can read an open entry; each keeps it open with a [`Hold`]. A closed entry
-//! belongs to the owner of its [`Closed`], which may change it. Closing waits for all `Hold`s.
+//! Any number of accesses can read an open entry; each keeps the entry open with a [`Hold`]. Only the owner of the
+//! [`Closed`] can change a closed entry. Closing waits for all `Hold`s.
 
 use std::cell::UnsafeCell;
 use std::hash::{BuildHasher, RandomState};
@@ -44,15 +44,15 @@ pub(super) struct Slot {
     rundown: Rundown,
     entry: UnsafeCell<Entry>,
     index: u32,
-    /// The number of windows bound to this region. It grows only while a `Hold` exists.
+    /// The number of windows bound to this region. The number grows only while a `Hold` exists.
     pub(super) bound: AtomicU32,
-    /// The window of the entry, if it is one.
+    /// The window, if the entry is for one.
     pub(super) window: Mutex<Weak<Window>>,
 }
 
 // SAFETY: `entry` is read by owners of a `Hold` and changed by the owner of the `Closed`. A `Closed` is created only
-// when no `Hold` exists, and no `Hold` is created while it exists. The entry's pointers are plain values until an
-// access dereferences them.
+// when no `Hold` exists, and no `Hold` is created while the `Closed` exists. The entry's pointers are plain values
+// until an access dereferences them.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -100,7 +100,7 @@ impl Slot {
         Guard::enter(&self.rundown).map(|guard| Hold { slot: self, guard })
     }
 
-    /// Closes the entry and waits for its users. `None` if it is already closed.
+    /// Closes the entry and waits for its users. `None` if the entry is already closed.
     pub(super) fn close(&'static self) -> Option<Closed> {
         run_down(&self.rundown).then_some(Closed(self))
     }

@@ -8,9 +8,9 @@ use super::slot::{Closed, Slot};
 use crate::sys::unpoisoned;
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
-/// Number of slots that are allocated together. They are never freed.
+/// Number of slots that are allocated together. Slots are never freed.
 const CHUNK: u32 = 256;
-/// Number of chunks. Miri visits all of them for each reference to the table, so it gets fewer.
+/// Number of chunks; fewer for Miri, which visits all chunks for each reference to the table.
 const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
 /// Number of slots that rest before one is reused, so that an old key stays invalid for long.
 const REST: usize = 64;

@@ -23,7 +23,7 @@ pub(crate) struct Bind {
     pub(crate) access: u32,
 }
 
-/// A memory window. It stays in the table until it is freed.
+/// A memory window, which stays in the table until it is freed.
 #[derive(Debug)]
 pub(crate) struct Window {
     slot: &'static Slot,
@@ -83,11 +83,11 @@ impl Memory {
         Ok(window)
     }
 
-    /// Frees a window, bound or not. It waits for the current accesses.
+    /// Frees a window, bound or not, after waiting for the current accesses.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it was freed before.
+    /// `EINVAL` if the window was freed before.
     pub(crate) fn free_window(&'static self, window: &Arc<Window>) -> Result<(), Errno> {
         let mut binding = unpoisoned(window.binding.lock());
         let closed = window.unbind(&mut binding).ok_or(Errno::INVALID)?;
@@ -97,8 +97,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Executes a bind request of the QP `number` in `domain`. It waits for current accesses through the old binding,
-    /// so the caller holds no segment.
+    /// Executes a bind request of the QP `number` in `domain`. The call waits for current accesses through the old
+    /// binding, so the caller holds no segment.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Memory {
             return Err(Fault::Domain);
         }
         // A window of type 2 must be invalidated before it is bound again. Unlike with type 1, a bind of zero bytes
-        // does not unbind it.
+        // does not unbind the window.
         if window.is_type_2 && (matches!(*binding, Binding::Bound(_)) || bind.length == 0) {
             return Err(Fault::Rights);
         }
@@ -161,12 +161,12 @@ impl Memory {
     }
 
     /// Invalidates a key, for a local request or for a peer's send with invalidate to the QP `number` in `domain`. Only
-    /// windows of type 2 can be invalidated, and only through the QP that bound them. The call waits for current
+    /// windows of type 2 can be invalidated, and only through the QP that bound the window. The call waits for current
     /// accesses by this key, so the caller holds no segment of it.
     ///
     /// # Errors
     ///
-    /// The key is invalid or not that of such a window.
+    /// The key is invalid, or does not belong to such a window.
     pub(crate) fn invalidate(&'static self, domain: &Domain, number: u32, rkey: u32) -> Result<(), Fault> {
         let entry = *self.enter(rkey)?;
         let Kind::Window2(owner) = entry.kind else { return Err(Fault::Rights) };

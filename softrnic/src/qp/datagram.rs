@@ -31,7 +31,7 @@ pub(super) fn is_multicast_datagram(request: &Request, number: u32) -> bool {
 /// Delivers a datagram to the group's members in this process. The request is complete when the datagram is sent;
 /// delivery is not reported.
 ///
-/// Each member receives the datagram once. This includes the sender if it is a member, because no QP can request
+/// Each member receives the datagram once. A sender that is a member receives it too, because no QP can request
 /// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
 pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> Reply {
     for member in QpRegistry::of_process().members(request.destination) {

@@ -45,7 +45,7 @@ pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&m
     has_run
 }
 
-/// Sets a bit that describes the work. Call it before [`request`].
+/// Sets a bit that describes the work, before a call of [`request`].
 pub(super) fn set(pending: &AtomicU8, kind: u8) {
     pending.fetch_or(kind, Ordering::SeqCst);
 }

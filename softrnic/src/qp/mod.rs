@@ -8,7 +8,7 @@
 //!
 //! A post of a request to a peer in the same process executes the request and queues its completion before it returns,
 //! unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with several in
-//! flight. Its responses arrive later in the inbox, whose lock is the innermost. Congestion and reordering do not
+//! flight. The responses arrive later in the inbox, whose lock is the innermost. Congestion and reordering do not
 //! occur. A message takes as many PSNs as on a wire.
 //!
 //! If a peer answers a send with a message, the program sees the completion of its send before it receives the answer,
@@ -81,8 +81,8 @@ pub(crate) struct QueuePair {
     number: u32,
     /// The PSN of the next request, as counted by the requester.
     sq_psn: AtomicU32,
-    /// A [`State`]. A thread that changes it to an error state holds the requester's or the responder's lock; for any
-    /// other change, it holds both.
+    /// A [`State`]. A change to an error state requires the requester's or the responder's lock; any other change
+    /// requires both locks.
     state: AtomicU8,
     is_closed: AtomicBool,
     /// Whether the requester must run.
@@ -262,8 +262,8 @@ impl QueuePair {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Whether the requester has handled all responses received so far. Handles them on this thread, unless another
-    /// thread holds the requester.
+    /// Handles all responses received so far, unless another thread holds the requester. Returns whether all are
+    /// handled.
     pub(crate) fn is_settled(&self) -> bool {
         self.run_requester()
     }
@@ -276,7 +276,7 @@ impl QueuePair {
         }
     }
 
-    /// Releases an XRC shared receive queue that is being destroyed. Messages no longer find it.
+    /// Releases an XRC shared receive queue that is being destroyed, and that messages no longer find.
     pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
         unpoisoned(self.responder.lock()).release(queue);
     }
@@ -291,7 +291,7 @@ impl QueuePair {
         self.notify(ALARM);
     }
 
-    /// Sends a packet. If the carrier is full, it calls the QP when space is free.
+    /// Sends a packet. A full carrier calls the QP when space is free.
     #[inline]
     fn put(&self, carrier: &Arc<dyn Carrier>, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         match carrier.put(packet, payload) {
@@ -358,8 +358,8 @@ impl QueuePair {
     }
 
     /// Moves the QP to the error state after the completion queue lost one of its completions, and raises
-    /// `IBV_EVENT_QP_FATAL`. The caller holds the requester's or the responder's lock. If it returns true, the state
-    /// has changed, and the caller must flush the QP.
+    /// `IBV_EVENT_QP_FATAL`. The caller holds the requester's or the responder's lock. A result of true means that the
+    /// state has changed, and that the caller must flush the QP.
     #[cold]
     fn break_down(&self) -> bool {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
@@ -370,18 +370,18 @@ impl QueuePair {
         has_changed
     }
 
-    /// Moves the QP to the send queue's error state, unless it is in the error state. The caller holds the requester's
-    /// lock.
+    /// Moves the QP to the send queue's error state, unless the QP is in the error state. The caller holds the
+    /// requester's lock.
     fn fail_sending(&self) {
-        // Meanwhile, only errors of the responder can change the state; they take precedence.
+        // Meanwhile, only an error of the responder can change the state; such an error takes precedence.
         for from in [State::ReadyToSend, State::SendQueueDrain] {
             let to = State::SendQueueError as u8;
             let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 
-    /// Runs the requester on this thread, or leaves it to the holder of its lock. Returns whether it ran on this
-    /// thread.
+    /// Runs the requester on this thread, or leaves the work to the holder of the requester's lock. Returns whether the
+    /// requester ran on this thread.
     fn run_requester(&self) -> bool {
         deferred_run::request(&self.deferred, || self.run_deferred())
     }

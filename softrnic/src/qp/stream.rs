@@ -14,7 +14,8 @@ use crate::wire::message::Refusal;
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Carrier;
 
-/// The carrier, from the connection until RESET or the destruction of the QP. Its lock is taken after the QP's locks.
+/// The carrier, from the connection until RESET or the destruction of the QP. The lock of the carrier is taken after
+/// the QP's locks.
 #[derive(Debug, Default)]
 pub(super) struct Stream(Mutex<Option<Arc<dyn Carrier>>>);
 

@@ -1,5 +1,5 @@
-//! Alarms of QPs, for retries. One thread of the process handles them; it starts with the first alarm, and sleeps while
-//! there is none.
+//! Alarms of QPs, for retries. One thread of the process handles all alarms. The thread starts with the first alarm,
+//! and sleeps while no alarm is set.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ struct Queue {
     next: u64,
     /// Whether the thread is running.
     is_begun: bool,
-    /// The number of alarms at which those of dropped QPs are removed.
+    /// The number of alarms at which the alarms of dropped QPs are removed.
     prune_at: usize,
 }
 
@@ -40,7 +40,7 @@ const fn queue() -> (Mutex<Queue>, Condvar) {
 }
 
 impl Queue {
-    /// Adds an alarm. Returns whether it is the earliest.
+    /// Adds an alarm. Returns whether the alarm is the earliest.
     fn add(&mut self, when: Instant, pair: Weak<QueuePair>) -> bool {
         let is_earliest = self.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
         let order = self.next;
@@ -50,7 +50,7 @@ impl Queue {
         is_earliest
     }
 
-    /// Removes alarms of dropped QPs, once they may be half of all.
+    /// Removes the alarms of dropped QPs, when these may be half of all alarms.
     fn prune(&mut self) {
         if self.alarms.len() >= self.prune_at {
             self.alarms.retain(|Reverse(alarm)| alarm.pair.strong_count() > 0);
@@ -110,7 +110,7 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
 }
 
 /// The time of a QP's pending alarm. The alarm stays set even if the QP no longer waits, for example after a reset. A
-/// new alarm is set only if it is earlier.
+/// new alarm is set only if its time is earlier.
 #[derive(Debug, Default)]
 pub(crate) struct NextCall(Option<Instant>);
 
@@ -164,7 +164,7 @@ fn begin() -> io::Result<()> {
         .map(drop)
 }
 
-/// The thread's main loop. It never ends, because the process may need the thread again.
+/// The thread's main loop. The loop never ends, because the process may need the thread again.
 fn wait() {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());

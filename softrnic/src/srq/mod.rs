@@ -14,7 +14,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::limits::MAX_SRQ_WR;
 
-/// A posted receive. Its vector is reused for a later one.
+/// A posted receive. A later receive reuses its vector.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
     pub(crate) wr_id: u64,
@@ -54,7 +54,7 @@ impl ReceiveQueue {
         Self { ring: Mutex::new(Ring::new(max_wr)), max_sge, sharing: Some(Sharing { domain, events }) }
     }
 
-    /// Posts a receive. `fill` fills it in; the vector of the receive is empty before that.
+    /// Posts a receive, which `fill` fills in. The vector of the receive is empty before that.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl ReceiveQueue {
         self.lock().recycle(work);
     }
 
-    /// Takes all receives, the oldest first, to flush or forget them. It blocks posts and raises no limit event.
+    /// Takes all receives, the oldest first, to flush or forget them. The call blocks posts and raises no limit event.
     pub(crate) fn drain(&self, mut each: impl FnMut(&ReceiveWork)) {
         let mut ring = self.lock();
         while let Some(work) = ring.take() {

@@ -22,12 +22,12 @@ impl Changes {
             return None;
         }
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         let socket = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
         if socket < 0 {
             return None;
         }
-        // SAFETY: the descriptor is new, and this function alone owns it.
+        // SAFETY: the descriptor is new, and only this function owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         // SAFETY: all zeros are a valid value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -71,7 +71,7 @@ mod tests {
     fn take_returns_false_without_changes() {
         let Some(changes) = Changes::new() else { return };
         changes.take();
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         let flags = unsafe { libc::fcntl(changes.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
     }

@@ -1,7 +1,7 @@
 //! Processor features: prefetching into the cache, and whether string instructions copy fast.
 //!
-//! For a few thousand bytes and more, C libraries copy with `rep movsb` if the processor reports that it is fast.
-//! QEMU's emulator reports this but copies byte by byte, eight times slower than vector copies of small pieces. AMD's
+//! For a few thousand bytes and more, C libraries copy with `rep movsb` if the processor reports a fast implementation.
+//! QEMU's emulator reports this, but copies byte by byte, eight times slower than vector copies of small pieces. AMD's
 //! processors drop to a fifteenth of their speed if the target's page offset is a few bytes above the source's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

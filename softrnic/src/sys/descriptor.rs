@@ -13,8 +13,8 @@ use crate::sys::fork;
 /// Table size, above the largest number of listeners, sessions and groups.
 const CAPACITY: usize = 1 << 14;
 
-/// All open descriptors, each plus one, so that zero means empty. The table has no lock, because a thread of the parent
-/// might have held it at the fork.
+/// All open descriptors, each plus one, so that zero means empty. The table has no lock, because another thread of the
+/// parent might have held such a lock at the fork.
 static OPEN: [AtomicI32; CAPACITY] = [const { AtomicI32::new(0) }; CAPACITY];
 
 /// A descriptor that a child closes.
@@ -32,7 +32,7 @@ impl Descriptor {
         Self::new(make()?)
     }
 
-    /// Adds an open descriptor. A child forked before this call keeps it open.
+    /// Adds an open descriptor. A child forked before this call keeps the descriptor open.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
         let value = descriptor.as_raw_fd() + 1;
         let start = value as usize;
@@ -71,8 +71,9 @@ pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);
         if value != 0 {
-            // SAFETY: no other part of this process owns the number, and the owner does not close it in a child. If it
-            // was opened during the fork, the table may list a descriptor that the child lacks; `close` then fails.
+            // SAFETY: no other part of this process owns the number, and in a child, the owner does not close the
+            // descriptor. The table may list a descriptor that was opened during the fork and that the child lacks;
+            // `close` then fails.
             unsafe { libc::close(value - 1) };
         }
     }

@@ -27,19 +27,19 @@ pub(crate) fn watch() {
     });
 }
 
-/// Runs in each child, on its only thread. It must not lock or allocate.
+/// Runs in each child, on its only thread. The function must not lock or allocate.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     descriptor::close_all();
 }
 
-/// The generation of this process; zero if it was not forked.
+/// The generation of this process; zero if the process was not forked.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// A value with one instance per process. A child creates a new one and ignores the parent's.
+/// A value with one instance per process. A child creates a new instance and ignores the parent's.
 pub(crate) struct PerProcess<T: 'static> {
     first: T,
     later: AtomicPtr<Later<T>>,
@@ -81,7 +81,7 @@ impl<T> PerProcess<T> {
                 Ok(_) => return unsafe { &(*new).value },
                 Err(other) => {
                     known = other;
-                    // SAFETY: created above and never published.
+                    // SAFETY: `new` was created above and never published.
                     drop(unsafe { Box::from_raw(new) });
                 }
             }

@@ -1,10 +1,9 @@
-//! Signals: starts threads that block all of them, and determines whether the program restarts interrupted system
-//! calls.
+//! Starts threads that block all signals, and determines whether the program restarts interrupted system calls.
 
 use std::mem::MaybeUninit;
 use std::{io, ptr};
 
-/// Synchronous signals. A thread's own instructions raise them, so they never occur while it waits.
+/// Synchronous signals. A thread's own instructions raise these signals, so none occurs while the thread waits.
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 const LAST: libc::c_int = 64;
@@ -18,7 +17,7 @@ pub(crate) fn are_restarted() -> bool {
         if unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } != 0 {
             return true;
         }
-        // SAFETY: the successful call has written it.
+        // SAFETY: the successful call has written `action`.
         let action = unsafe { action.assume_init() };
         let has_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
         !has_handler || action.sa_flags & libc::SA_RESTART != 0
@@ -45,8 +44,8 @@ fn block_signals() -> io::Result<Option<libc::sigset_t>> {
     }
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `all` has space for a set, which `sigfillset` fills before `pthread_sigmask` reads it. `before` has space
-    // for the set that the call stores.
+    // SAFETY: `all` has space for a set, and `sigfillset` fills the set before `pthread_sigmask` reads it. `before` has
+    // space for the set that the call stores.
     let result = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())

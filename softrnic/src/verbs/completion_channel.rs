@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     if unsafe { CompletionChannel::of(channel) }.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: required by the C API: it is no longer used.
+    // SAFETY: required by the C API: the channel is no longer used.
     drop(unsafe { CompletionChannel::from_c(channel) });
     0
 }
@@ -97,8 +97,8 @@ pub(crate) unsafe extern "C" fn get_cq_event(
         queue
     });
     match taken {
-        // SAFETY: as above, the queue exists until this event is acknowledged, and its context never changes; C's
-        // promise: the other two are writable.
+        // SAFETY: as above, the queue exists until this event is acknowledged, and its context never changes; the C API
+        // requires that the other two are writable.
         Ok(queue) => unsafe {
             cq.write(queue);
             cq_context.write((*queue).cq_context);
@@ -110,6 +110,6 @@ pub(crate) unsafe extern "C" fn get_cq_event(
 
 /// `ibv_ack_cq_events(cq, nevents)`.
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: required by the C API: the queue is alive. Its destruction waits for these acknowledgements.
+    // SAFETY: required by the C API: the queue is alive. The queue's destruction waits for these acknowledgements.
     unsafe { Queue::acknowledgements(cq).add(nevents) };
 }

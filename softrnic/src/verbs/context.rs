@@ -25,7 +25,7 @@ use crate::wire::limits;
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
-    /// Objects of the context, which cannot be closed before they are destroyed.
+    /// Objects of the context. The context cannot be closed before its objects are destroyed.
     pub(crate) usage: Usage,
     /// The generation of the process that opened the context.
     pub(crate) generation: u32,
@@ -90,12 +90,12 @@ fn start(context: *mut ibv_context) -> *mut Context {
 
 /// An eventfd that is never written to.
 fn descriptor() -> Result<OwnedFd, Errno> {
-    // SAFETY: takes plain numbers.
+    // SAFETY: the call takes only numbers.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: new, and this function alone owns it.
+    // SAFETY: the descriptor is new, and only this function owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -116,7 +116,7 @@ pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int
     if unsafe { Context::of(context) }.usage.is_used() {
         return failure::minus_one(Errno::BUSY);
     }
-    // SAFETY: `open_device` put it on the heap, and it is not used after it is closed.
+    // SAFETY: `open_device` put the context on the heap, and a closed context is not used.
     drop(unsafe { Box::from_raw(start(context)) });
     0
 }

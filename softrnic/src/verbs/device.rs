@@ -18,7 +18,7 @@ const IWARP_PREFIX: &str = "softiw";
 /// First index of soft devices. Kernels number their devices from zero.
 const FIRST_INDEX: c_int = 1 << 16;
 
-/// A device. It stays on the heap until the process ends.
+/// A device, which stays on the heap until the process ends.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -29,7 +29,7 @@ pub(crate) struct Device {
     is_iwarp: bool,
 }
 
-// SAFETY: the C struct is written before it is shared, except for the mark of its provider, which is atomic.
+// SAFETY: the C struct is written before the device is shared, except for the provider's mark, which is atomic.
 unsafe impl Sync for Device {}
 // SAFETY: a device is not bound to a thread.
 unsafe impl Send for Device {}
@@ -77,8 +77,8 @@ impl Device {
         Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
     }
 
-    /// The C pointer. It has provenance for the whole device; only the C struct, which is in a cell, is written through
-    /// it.
+    /// The C pointer. The pointer has provenance for the whole device. Writes through it change only the C struct,
+    /// which is in a cell.
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -93,7 +93,7 @@ impl Device {
         self.guid
     }
 
-    /// Whether it is an iWARP device.
+    /// Whether the device is an iWARP device.
     pub(crate) fn is_iwarp(&self) -> bool {
         self.is_iwarp
     }
@@ -116,7 +116,7 @@ fn guid(name: &str) -> u64 {
     fnv(bytes) & !GROUP | LOCALLY_ADMINISTERED
 }
 
-/// FNV-1a. Unlike the standard library's hashes it is the same in every build.
+/// FNV-1a. Unlike the standard library's hash, this hash is the same in every build.
 fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes
         .into_iter()

@@ -1,5 +1,5 @@
-//! `struct ibv_dm`: device memory, which is host memory of this process. Another process can access it only through a
-//! region.
+//! `struct ibv_dm`: device memory, which is host memory of this process. Another process can access this memory only
+//! through a region.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -51,8 +51,8 @@ impl DeviceMemory {
     /// `host` is readable, or writable if `is_to_host`, for `length` bytes.
     unsafe fn transfer(&self, offset: u64, host: *mut c_void, length: usize, is_to_host: bool) -> Result<(), Errno> {
         let own = ptr::with_exposed_provenance_mut(self.range(offset, length)?);
-        // SAFETY: `range` has checked the device memory, and the caller guarantees that `host` is accessible. Both
-        // segments are dropped in this function.
+        // SAFETY: `range` has checked the device memory, and the caller guarantees that `host` is accessible. This
+        // function drops both segments.
         let (own, host) = unsafe { (Segment::of_raw(own, length), Segment::of_raw(host.cast(), length)) };
         let (from, to) = if is_to_host { (own, host) } else { (host, own) };
         copy(&[from], &[to]).map_err(|_| Errno::FAULT)
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
     }
 }
 
-/// `ibv_free_dm`: `EBUSY` if it has regions.
+/// `ibv_free_dm`: `EBUSY` if the memory has regions.
 ///
 /// # Safety
 ///

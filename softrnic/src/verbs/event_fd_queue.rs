@@ -43,15 +43,15 @@ impl<T> EventFdQueue<T> {
     ///
     /// # Errors
     ///
-    /// Those of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV`, `ENOMEM`.
+    /// The errors of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV`, `ENOMEM`.
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC };
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         let descriptor = unsafe { libc::eventfd(0, flags) };
         if descriptor < 0 {
             return Err(Errno::last());
         }
-        // SAFETY: new, and this function alone owns it.
+        // SAFETY: the descriptor is new, and only this function owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
@@ -91,8 +91,8 @@ impl<T> EventFdQueue<T> {
     /// `O_NONBLOCK`. As for `read(2)`, a signal ends it with `EINTR`, unless its handler restarts system calls
     /// (`SA_RESTART`).
     ///
-    /// Calls `seen` with the event while [`remove`](Self::remove) cannot run. So the destruction of an object either
-    /// finds the event in the queue, or sees that it was taken.
+    /// Calls `seen` with the event while [`remove`](Self::remove) cannot run. So the destruction of an object finds the
+    /// event either in the queue or already counted as taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
         // A blocking program may already have seen the descriptor readable.
         let is_nonblocking = self.is_nonblocking()?;
@@ -161,7 +161,7 @@ impl<T> EventFdQueue<T> {
         if cfg!(miri) {
             return Ok(true);
         }
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         let flags = unsafe { libc::fcntl(self.as_raw_fd(), libc::F_GETFL) };
         if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
@@ -173,12 +173,12 @@ impl<T> EventFdQueue<T> {
 
 /// Creates a descriptor that is readable while any of `descriptors` is readable.
 fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
-    // SAFETY: takes plain numbers.
+    // SAFETY: the call takes only numbers.
     let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if both < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: new, and this function alone owns it.
+    // SAFETY: the descriptor is new, and only this function owns it.
     let both = unsafe { OwnedFd::from_raw_fd(both) };
     for &descriptor in descriptors {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn set_nonblocking<T>(event_fd_queue: &EventFdQueue<T>) {
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         unsafe {
             let flags = libc::fcntl(event_fd_queue.as_raw_fd(), libc::F_GETFL);
             assert_eq!(libc::fcntl(event_fd_queue.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK), 0);
@@ -228,7 +228,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "makes system calls")]
     fn events_keep_their_order_and_make_the_descriptor_readable() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
-        // SAFETY: takes plain numbers.
+        // SAFETY: the call takes only numbers.
         let flags = unsafe { libc::fcntl(event_fd_queue.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
         for round in 0..3 {
@@ -275,15 +275,15 @@ mod tests {
     #[cfg_attr(miri, ignore = "makes system calls")]
     fn each_event_wakes_edge_triggered_waiters() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
-        // SAFETY: takes plain numbers, and returns a new descriptor that this test alone owns.
+        // SAFETY: the call takes only numbers, and returns a new descriptor that only this test owns.
         let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
         let edges = || {
             let mut event = libc::epoll_event { events: 0, u64: 0 };
-            // SAFETY: space for one event.
+            // SAFETY: `event` has space for one event.
             unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 0) }
         };
         let mut registration = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
-        // SAFETY: a live event.
+        // SAFETY: the event is alive.
         unsafe {
             libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event_fd_queue.as_raw_fd(), &mut registration)
         };
@@ -318,7 +318,7 @@ mod tests {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let read = || {
             let mut sum = 0_u64;
-            // SAFETY: eight live bytes.
+            // SAFETY: eight bytes are live.
             unsafe { libc::read(event_fd_queue.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
             sum
         };
@@ -350,7 +350,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| {
-                // SAFETY: the ID of this thread.
+                // SAFETY: `pthread_self` has no preconditions.
                 sender.send(unsafe { libc::pthread_self() }).expect("the receiver exists");
                 let taken = take(&event_fd_queue);
                 is_over.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Failures of verbs: they set errno and return the value of their manual page.
+//! Failures of verbs: each function sets errno and returns the value that the verb's manual page documents.
 
 use std::ffi::c_int;
 use std::ptr;

@@ -68,7 +68,7 @@ unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv
     }
 }
 
-/// Returns the GID at an index; `None` if it is empty.
+/// Returns the GID at an index; `None` if the index is empty.
 pub(crate) fn by_index(index: u32) -> Option<Gid> {
     let slot = table().get(index as usize).copied().flatten();
     slot.map(|address| Gid::from(address.ip))

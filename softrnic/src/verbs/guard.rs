@@ -1,5 +1,5 @@
-//! Checks for forks: in a child, verbs on objects of the parent fail with `EIO` and access nothing. So a child can
-//! neither use nor destroy these objects.
+//! Checks for forks: in a child, verbs on objects of the parent fail with `EIO` and access nothing. A child can neither
+//! use nor destroy its parent's objects.
 //!
 //! `table` contains the functions of this file, which check the object and call the function of the same name.
 //! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Functions of an extended

@@ -28,7 +28,7 @@ pub(crate) struct MemoryRegion {
     pub(crate) region: Arc<Region>,
     /// Whether the program registered memory by its address; only such regions can be re-registered.
     pub(super) is_plain: bool,
-    /// Use of its protection domain, which `ibv_rereg_mr` may change.
+    /// Use of the protection domain, which `ibv_rereg_mr` may change.
     pub(super) uses: Mutex<Vec<Use>>,
 }
 

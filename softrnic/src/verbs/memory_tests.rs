@@ -36,7 +36,7 @@ impl Bench {
 
     /// Closes the context. All its objects must be destroyed.
     fn end(self) {
-        // SAFETY: made by `new`, and no longer used.
+        // SAFETY: `new` created the objects, and they are no longer used.
         unsafe {
             assert_eq!(dealloc_pd(self.pd), 0);
             assert_eq!(dealloc_pd(self.other), 0);
@@ -69,7 +69,7 @@ fn errno() -> Option<i32> {
 /// Two pages of zeros.
 fn pages() -> (*mut c_void, usize) {
     let length = 2 * page_size();
-    // SAFETY: a new anonymous mapping, which exists until the process ends.
+    // SAFETY: the mapping is new and anonymous, and exists until the process ends.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),

@@ -26,7 +26,7 @@ pub(crate) unsafe trait Object: Sized {
         unsafe { &*object.cast::<Self>() }
     }
 
-    /// Takes ownership back from C, to destroy it.
+    /// Takes ownership back from C, to destroy the object.
     ///
     /// # Safety
     ///

@@ -19,7 +19,7 @@ use crate::wire::limits;
 pub(crate) const PORT: u8 = 1;
 /// The only partition key: the default partition with full membership.
 pub(crate) const PKEY: u16 = 0xffff;
-/// The speed in units of 100 Mbit/s: width times lane speed below. It is not enforced.
+/// The speed in units of 100 Mbit/s: width times lane speed below. The speed is not enforced.
 const SPEED: u64 = 1000;
 /// Four lanes.
 const WIDTH_4X: u8 = 2;
@@ -27,7 +27,7 @@ const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
 
-// QPs count packets by this MTU, which also limits datagrams. It equals the reported MTU.
+// QPs count packets by this MTU, which also limits datagrams and equals the reported MTU.
 const _: () = assert!(limits::MTU == 4096);
 
 fn attributes(is_iwarp: bool) -> ibv_port_attr {

@@ -21,7 +21,7 @@ use crate::wire::limits;
 const NO_VENDOR: u32 = 0x00ff_ffff;
 /// Any size from 4 KiB on, because the host manages pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
-/// Frequency of the device's clock in kHz: it counts nanoseconds.
+/// Frequency of the device's clock in kHz; the clock counts nanoseconds.
 const CLOCK: u64 = 1_000_000;
 
 /// The capability flags.
@@ -105,7 +105,7 @@ fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
 ///
 /// The context belongs to this provider and is open.
 unsafe fn guid(context: *mut ibv_context) -> u64 {
-    // SAFETY: guaranteed by the caller; its device belongs to this provider.
+    // SAFETY: guaranteed by the caller; the device belongs to this provider.
     unsafe { Device::of((*context).device) }.guid()
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn query_writes_only_the_programs_size() {
         let device = Box::new(Device::new("soft0", 0));
-        // SAFETY: numbers and nullable pointers, for which zero is valid.
+        // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut context: ibv_context = unsafe { mem::zeroed() };
         context.device = device.as_c();
         let context = &raw mut context;
@@ -200,7 +200,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "makes system calls")]
     fn clock_advances_and_sets_its_mask() {
         let read = |mask| {
-            // SAFETY: numbers, for which zero is valid.
+            // SAFETY: the type has only numbers, for which zero is valid.
             let mut values: ibv_values_ex = unsafe { mem::zeroed() };
             values.comp_mask = mask;
             // SAFETY: the values are writable, and the function ignores the context.

@@ -10,7 +10,7 @@ use super::object::Object;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
 
-/// A thread domain. It has no effect on locking.
+/// A thread domain, which has no effect on locking.
 #[repr(C)]
 pub(crate) struct ThreadDomain {
     pub(crate) c: ibv_td,

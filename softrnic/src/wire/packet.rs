@@ -9,7 +9,7 @@ pub(crate) const STREAM_PEER: u32 = 1;
 /// Largest payload of a part.
 pub(crate) const MAX_PAYLOAD: u32 = 16 << 10;
 
-/// The largest QP number or PSN: both have 24 bits.
+/// The largest QP number or PSN, which have 24 bits.
 pub(crate) const MAX_NUMBER: u32 = (1 << 24) - 1;
 
 /// The destination QP number of multicast datagrams.
@@ -24,7 +24,7 @@ pub(crate) const BLOCK: u32 = 4096;
 pub(crate) struct Part {
     /// The destination QP; [`MULTICAST_NUMBER`] for multicast datagrams.
     pub(crate) number: u32,
-    /// The message. Its `length` is that of the whole message.
+    /// The message, whose `length` is the length of the whole message.
     pub(crate) request: Request,
     /// Offset of the payload in the message's data.
     pub(crate) offset: u64,
@@ -86,7 +86,7 @@ impl Packet {
     }
 }
 
-/// The payload of a packet. Its length equals the packet's.
+/// The payload of a packet, with the length that the packet states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'p> {
     Bytes(&'p [u8]),

@@ -103,8 +103,8 @@ pub(crate) trait Wake: fmt::Debug + Send + Sync {
     fn wake(&self);
 }
 
-/// Receives packets from other processes. A transport calls it with no lock but its own receiving lock, which keeps the
-/// order. The receiver may send packets on any carrier.
+/// Receives packets from other processes. While a transport calls these functions, it holds no lock but its own
+/// receiving lock, which keeps the order. The receiver may send packets on any carrier.
 pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// Receives a part of a message; responses are sent on `back`.
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>);

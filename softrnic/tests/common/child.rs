@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 /// Runs `child` in a forked child, and returns the exit status; a panic is a failure.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     // SAFETY: the child runs only the code under test, and ends without the exit handlers of its parent. An alarm ends
-    // it if it hangs.
+    // a child that hangs.
     unsafe {
         match libc::fork() {
             0 => {

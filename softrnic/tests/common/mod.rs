@@ -202,7 +202,7 @@ impl Side {
         pieces: &mut [ibv_sge],
         fill: impl FnOnce(&mut ibv_send_wr),
     ) {
-        // SAFETY: numbers, nullable pointers and unions of them.
+        // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
         let mut wr: ibv_send_wr = unsafe { zeroed() };
         (wr.wr_id, wr.opcode) = (wr_id, opcode);
         (wr.sg_list, wr.num_sge) = (pieces.as_mut_ptr(), pieces.len() as c_int);
@@ -221,7 +221,7 @@ impl Side {
 
     /// Polls one completion.
     pub(crate) fn poll(&self) -> Option<ibv_wc> {
-        // SAFETY: numbers; the queue is alive, and there is space for one completion.
+        // SAFETY: zero is valid for the completion, which the call may overwrite, and the queue is alive.
         unsafe {
             let mut wc: ibv_wc = zeroed();
             match ibv_poll_cq(self.cq, 1, &raw mut wc) {
@@ -270,7 +270,7 @@ impl Side {
     }
 
     pub(crate) fn state(&self) -> ibv_qp_state {
-        // SAFETY: numbers and nullable pointers; the QP is alive.
+        // SAFETY: zero is valid for numbers and nullable pointers, and the QP is alive.
         unsafe {
             let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = zeroed();
             let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;

@@ -1,5 +1,5 @@
-//! Tests with memory of a real GPU, registered by address. Without a GPU they print that they did not run; with
-//! `SOFTRNIC_TEST_CUDA=1` they fail.
+//! Tests with memory of a real GPU, registered by address. Without a GPU, the tests print that they did not run; with
+//! `SOFTRNIC_TEST_CUDA=1`, they fail.
 
 #[path = "../common/mod.rs"]
 mod common;

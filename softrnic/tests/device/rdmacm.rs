@@ -19,7 +19,7 @@ fn errno() -> c_int {
 }
 
 fn v4(ip: [u8; 4], port: u16) -> sockaddr_in {
-    // SAFETY: numbers only.
+    // SAFETY: the type has only numbers, for which zero is valid.
     let mut address: sockaddr_in = unsafe { mem::zeroed() };
     address.sin_family = libc::AF_INET as u16;
     address.sin_port = port.to_be();
@@ -71,7 +71,7 @@ impl Channel {
 
     fn is_readable(&self, timeout: c_int) -> bool {
         let mut poll = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry.
+        // SAFETY: `poll` is one entry.
         unsafe { libc::poll(&raw mut poll, 1, timeout) == 1 }
     }
 
@@ -477,7 +477,7 @@ fn descriptors_are_closed_on_exec() {
         let target = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
         let target = target.to_string_lossy().into_owned();
         if number > 2 && ["socket:", "anon_inode:"].iter().any(|kind| target.starts_with(kind)) {
-            // SAFETY: takes a number.
+            // SAFETY: the call takes only numbers.
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
             assert!(flags < 0 || flags & libc::FD_CLOEXEC != 0, "{number}: {target}");
             seen += 1;

@@ -81,7 +81,7 @@ fn deregistered_region_is_not_written() {
                 thread::yield_now();
             }
             let right = &sides.get()[1];
-            // SAFETY: the region is alive. Only the device could use it afterwards, and must not.
+            // SAFETY: the region is alive. Afterwards, only the device could use the region, and must not.
             assert_eq!(unsafe { ibv_dereg_mr(right.mr) }, 0);
             let target = right.buffer.as_ptr().cast_mut();
             // SAFETY: the side owns the buffer, to which the device no longer has a key.

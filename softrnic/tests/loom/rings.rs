@@ -190,8 +190,8 @@ fn records_are_read_once_in_order_and_complete() {
     });
 }
 
-/// A wake-up for a thread. It stays pending until the thread sleeps. The model reports a deadlock if a thread sleeps
-/// forever.
+/// A wake-up for a thread. The wake-up stays pending until the thread sleeps. The model reports a deadlock if a thread
+/// sleeps forever.
 #[derive(Default)]
 struct Event {
     is_set: Mutex<bool>,

@@ -124,7 +124,7 @@ fn programs_can_be_started_with_open_devices() {
 #[test]
 fn fork_init_succeeds() {
     let context = open(c"soft0");
-    // SAFETY: the context is open; it is closed at the end.
+    // SAFETY: the context is open, and is closed at the end.
     unsafe {
         assert_eq!(ibv_fork_init(), 0);
         assert_ne!(ibv_is_fork_initialized(), ibv_fork_status::IBV_FORK_DISABLED);
@@ -167,7 +167,7 @@ fn listening() -> (*mut rdma_event_channel, *mut rdma_cm_id, u16) {
 }
 
 fn loopback(port: u16) -> libc::sockaddr_in {
-    // SAFETY: numbers only.
+    // SAFETY: the type has only numbers, for which zero is valid.
     let mut address: libc::sockaddr_in = unsafe { zeroed() };
     address.sin_family = libc::AF_INET as u16;
     address.sin_port = port;
@@ -287,7 +287,7 @@ fn sockets() -> Vec<i32> {
         .filter(|&descriptor| {
             let (mut kind, mut length) = (0_i32, size_of::<i32>() as libc::socklen_t);
             let buffer = (&raw mut kind).cast();
-            // SAFETY: there is space for a number.
+            // SAFETY: the kernel writes one number, for which space exists.
             let found =
                 unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TYPE, buffer, &raw mut length) };
             found == 0 && kind == libc::SOCK_SEQPACKET

@@ -104,8 +104,8 @@ fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Runs one peer from its start to its death. Returns whether it transferred data, and the time until all requests
-/// ended.
+/// Runs one peer from its start to its death. Returns whether the peer transferred data, and the time until all
+/// requests ended.
 fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
     let mut random = Random(round.wrapping_mul(0xd134_2543_de82_ef95) | 1);
     random.next(2);

@@ -28,7 +28,7 @@ impl Both<'_> {
     /// Posts sends as one list.
     fn send(&self, first: u64, count: u64) {
         let mut piece = self.0.piece(0, LENGTH);
-        // SAFETY: numbers, nullable pointers and unions of them.
+        // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
         let empty: ibv_send_wr = unsafe { std::mem::zeroed() };
         let mut list: Vec<ibv_send_wr> = (first..first + count)
             .map(|wr_id| ibv_send_wr {
@@ -107,7 +107,7 @@ fn received_send_completes_even_if_the_qp_ends() {
         other.send_command("wait");
         side.send(ibv_wr_opcode::IBV_WR_SEND, round, &mut [side.piece(0, LENGTH)], |_| {});
         assert_eq!(other.read_result(), format!("1 0 {LENGTH} 128"));
-        // SAFETY: numbers and nullable pointers.
+        // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
         assert_eq!(side.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0), 0);

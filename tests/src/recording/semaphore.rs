@@ -8,7 +8,7 @@ pub(super) fn new() -> c_int {
     // later.
     let flags =
         if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE };
-    // SAFETY: takes plain numbers.
+    // SAFETY: the call takes only numbers.
     unsafe { libc::eventfd(0, flags) }
 }
 
@@ -18,7 +18,7 @@ pub(super) fn new() -> c_int {
 ///
 /// `fd` was made by [`new`] and is open.
 pub(super) unsafe fn put(fd: c_int, tokens: u64) {
-    // SAFETY: eight live bytes; an eventfd takes them.
+    // SAFETY: eight bytes are live, the size that an eventfd reads.
     unsafe { libc::write(fd, (&raw const tokens).cast(), size_of::<u64>()) };
 }
 
@@ -29,7 +29,7 @@ pub(super) unsafe fn put(fd: c_int, tokens: u64) {
 /// As for [`put`].
 pub(super) unsafe fn take(fd: c_int) -> bool {
     let mut tokens = 0_u64;
-    // SAFETY: eight live bytes.
+    // SAFETY: eight bytes are live.
     if unsafe { libc::read(fd, (&raw mut tokens).cast(), size_of::<u64>()) } < 0 {
         return false;
     }

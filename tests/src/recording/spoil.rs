@@ -99,7 +99,7 @@ impl Inner {
 
     /// Handles a number that a call returns.
     pub(super) fn number<T: Number>(&mut self, what: &'static str, mut value: T) -> T {
-        // SAFETY: an owned number, for which any bytes are valid.
+        // SAFETY: this function owns the number, for which any bytes are valid.
         unsafe { self.output(what, &raw mut value) };
         value
     }

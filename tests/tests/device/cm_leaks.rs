@@ -219,7 +219,7 @@ fn channels_dropped_with_events_leak_nothing() {
 fn wait_for_event(channel: &EventChannel) {
     use std::os::fd::AsRawFd;
     let mut entry = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: there is one entry, to be read and written.
+    // SAFETY: the call has one entry, which is readable and writable.
     let ready = unsafe { libc::poll(&mut entry, 1, LONG.as_millis() as i32) };
     assert_eq!(ready, 1, "timed out waiting for an event");
 }

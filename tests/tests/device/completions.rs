@@ -71,7 +71,7 @@ fn events<Q: Kind>(queue: QueueKind) {
     send(&mut pair.near, 13, SIGNALED | WorkRequestFlags::Solicited);
     // The channel's descriptor is readable too.
     let mut poll = libc::pollfd { fd: channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live pollfd.
+    // SAFETY: the call has one live pollfd.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, LONG.as_millis() as i32) }, 1);
     let event = channel.try_get_cq_event().expect("an event").expect("an event");
     assert!(event.is_of(&pair.far.cq));

@@ -164,7 +164,7 @@ fn foreign_object_in_an_event_is_an_address_and_is_acknowledged() {
         "{error}"
     );
     assert_eq!(acknowledged(&world.recording), 0, "the library would follow the pointer");
-    // SAFETY: made above, and used no more.
+    // SAFETY: the object was created above, and is no longer used.
     assert_eq!(unsafe { sys::ibv_destroy_cq(foreign) }, 0);
     drop(events);
     world.end();
@@ -329,7 +329,7 @@ fn wait_ends_at_its_deadline_or_with_an_event() {
     });
     // The descriptor is readable as well.
     let mut poll = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live pollfd.
+    // SAFETY: the call has one live pollfd.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0);
     recording.raise(&context, Raised::of_port(Type::PortActive.raw(), 1));
     // SAFETY: as above.

@@ -28,7 +28,7 @@ const MISUSED: u8 = 2;
 /// this check is disabled, UCX drops IPv4 datagrams of all other devices, including the kernel's soft-RoCE.
 const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
 
-/// The reason why the program is not run, and the exit status.
+/// The reason why the program cannot run, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     text: String,

@@ -69,7 +69,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
         );
     }
     let mut head = Vec::new();
-    // An executable file may be unreadable; the loader decides about it.
+    // An executable file may be unreadable. The loader then decides.
     if let Ok(opened) = File::open(file) {
         opened.take(HEAD).read_to_end(&mut head).ok();
     }

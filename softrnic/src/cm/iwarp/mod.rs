@@ -175,7 +175,7 @@ impl World {
 }
 
 impl Identifier {
-    /// Whether a connection owns the socket and closes it.
+    /// Whether a connection owns the socket, and will close it.
     pub(in crate::cm) fn has_stream(&self) -> bool {
         matches!(self.setup, Some(Setup::Connected(_)))
     }

@@ -15,8 +15,8 @@ use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
 use crate::ipc::socket::receive_handshake;
 
-/// Handles a handshake: a byte that selects the attached descriptors, then the message. Returns whether it starts a
-/// session.
+/// Handles a handshake: a byte that selects the attached descriptors, then the message. Returns whether the handshake
+/// starts a session.
 ///
 /// # Panics
 ///

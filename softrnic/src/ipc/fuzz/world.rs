@@ -267,6 +267,6 @@ impl World {
 fn fill(buffer: &Buffer, offset: usize, byte: u8) {
     assert!(offset + LENGTH <= buffer.len());
     let start = std::ptr::with_exposed_provenance_mut::<u8>(buffer.address(offset));
-    // SAFETY: within the buffer, which is not shared yet.
+    // SAFETY: the bytes are within the buffer, which is not shared yet.
     unsafe { start.write_bytes(byte, LENGTH) };
 }

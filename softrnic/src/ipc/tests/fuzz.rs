@@ -159,7 +159,7 @@ impl Victim {
     }
 
     fn close(self) {
-        // SAFETY: nothing uses it any more.
+        // SAFETY: the handle is no longer used.
         assert_eq!(unsafe { ibv_destroy_ah(self.handle) }, 0);
         self.side.close();
     }
@@ -295,7 +295,7 @@ fn run(time: Duration, seed: u64) {
     assert!(victims.iter().all(Victim::is_whole), "memory around the granted range has changed");
     assert!(secrets.iter().flatten().all(|&byte| byte == SECRET), "memory that was not granted has changed");
     assert!(victims[0].resets > 0, "no QP has failed");
-    // SAFETY: nothing uses them any more.
+    // SAFETY: the objects are no longer used.
     unsafe {
         assert_eq!(regions.map(|region| ibv_dereg_mr(region)), [0, 0]);
         assert_eq!(ibv_dealloc_pd(domain), 0);

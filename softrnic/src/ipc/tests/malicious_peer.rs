@@ -29,10 +29,10 @@ const DATA: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) number: u32,
-    /// The QP that it is connected to, in the malicious peer's block.
+    /// The QP that the target is connected to, in the malicious peer's block.
     pub(super) peer: u32,
     pub(super) service: Service,
-    /// Its granted memory.
+    /// The target's granted memory.
     pub(super) rkey: u32,
     pub(super) start: u64,
     pub(super) length: u64,
@@ -219,7 +219,7 @@ impl MaliciousPeer {
         }
     }
 
-    /// Sends malformed data on the socket. Returns whether it closed the socket.
+    /// Sends malformed data on the socket. Returns whether the malicious peer closed the socket.
     fn disturb_socket(&mut self, session: &Session) -> bool {
         match self.random.next(8) {
             0 => {
@@ -260,7 +260,7 @@ impl MaliciousPeer {
             let part = self.part();
             let mut offset = part.offset;
             loop {
-                // All parts of it, or only this one.
+                // Sends all parts of the message, or only this one.
                 if !self.put(session, &Packet::Part(Part { offset, ..part })) {
                     return false;
                 }

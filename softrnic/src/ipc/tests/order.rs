@@ -1,4 +1,4 @@
-//! A peer's message is delivered after the responses that the peer has sent before it.
+//! A peer's message is delivered after all responses that the peer sent earlier.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -181,11 +181,12 @@ fn child_starts_over_and_keeps_no_descriptor() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            // A listener and the thread's descriptors for each end; both ends of a session; a group.
+            // For each end, the child has closed a listener and the thread's descriptors; also both ends of a session,
+            // and a group.
             assert_eq!(before - sockets(), 9);
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Lost));
             drop(carrier);
-            // It starts over, with blocks of its own.
+            // The child starts over, with its own blocks.
             let new = host.claim().unwrap();
             assert!(new != ours && new != block);
             let carrier = host.carrier(HERE, number).unwrap();
@@ -200,7 +201,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-    // The child's packet, and this one.
+    // Waits for the child's packet and for this one.
     until(|| there.seen.parts.lock().unwrap().len() == 3);
     assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "only the child's session may end");
 }

@@ -33,7 +33,7 @@ fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     if seed.is_multiple_of(2) {
         return producer.put(&words, Payload::Bytes(&bytes), length, 0);
     }
-    // SAFETY: bytes of the vector, which lives until the end.
+    // SAFETY: the bytes belong to the vector, which lives until the end.
     let mut rest = unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) };
     let first = rest.split_to(length as usize / 3);
     producer.put(&words, Payload::Memory(&[first, rest]), length, 0)

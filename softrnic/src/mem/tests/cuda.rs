@@ -99,7 +99,7 @@ fn lists_mix_host_and_gpu_memory() {
     let (one, other) = (OnDevice::new(context, 100), OnDevice::new(fake.context(), 100));
     let host = Buffer::new(100, 64).unwrap();
     let on_host = |offset, length| {
-        // SAFETY: bytes of the buffer, which outlives the segments.
+        // SAFETY: the bytes belong to the buffer, which outlives the segments.
         unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(host.address(offset)), length) }
     };
     fake.set(one.start, &pattern(100));

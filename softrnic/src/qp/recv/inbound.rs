@@ -75,7 +75,7 @@ fn is_sound(part: &Part) -> bool {
 impl Responder {
     /// Handles a part. Returns whether the QP failed, so that the caller runs its requester.
     ///
-    /// A message is acknowledged once it is complete or has failed. After a refusal, the remaining parts are dropped,
+    /// The reply is sent when the message is complete or has failed. After a refusal, the remaining parts are dropped,
     /// and the reply is repeated for the last part. If the sender already has the first reply, it recognizes the
     /// repetition by its attempt number; if not, the repetition replaces the lost reply.
     pub(in crate::qp) fn part(
@@ -109,8 +109,7 @@ impl Responder {
         }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
         if is_stream && matches!(reply, Reply::NotReady { .. }) {
-            // The connection keeps the message and delivers it again later. This reply is not queued after other
-            // responses.
+            // The connection keeps the message for a later delivery. This reply is not queued after other responses.
             let _ = back.reply(pair, reply);
             return has_failed;
         }
@@ -269,7 +268,7 @@ impl Responder {
         (Some(reply), has_failed)
     }
 
-    /// Abandons a partial message. Its receive is used for the next message.
+    /// Abandons a partial message. The next message uses its receive.
     pub(in crate::qp) fn end_arriving(&mut self) {
         if let Some(arriving) = self.arriving.take() {
             self.taken.extend(arriving.taken);
@@ -288,7 +287,7 @@ impl Responder {
     /// Abandons messages and responses on a lost carrier.
     ///
     /// A receive taken from a shared queue stays with the QP, as with a NIC, which does not notice the end of its peer.
-    /// The next message uses it, or the program flushes, resets or destroys the QP.
+    /// The next message uses this receive, or the program flushes, resets or destroys the QP.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
             self.end_arriving();

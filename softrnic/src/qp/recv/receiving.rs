@@ -101,7 +101,7 @@ impl Responder {
         let receives = target.receives;
         let (completion, stop) = match result {
             Ok(()) => (arrived(target, request, work.wr_id), None),
-            // A reliable sender is notified. An unreliable message is dropped as the specification requires: its
+            // A reliable sender is notified. An unreliable message is dropped as the specification requires: the
             // receive stays, or, in a shared queue, completes in error. The QP continues.
             Err(ReceiveError::TooLong) if !target.service.is_reliable() && !receives.is_shared => {
                 self.keep(target, work);
@@ -116,8 +116,8 @@ impl Responder {
                 (failed(target.number, work.wr_id, status), Some(stop))
             }
         };
-        // As with a NIC, the reply is sent before the completion becomes visible. When a program sees the completion
-        // and acts on it, its peer already has the reply.
+        // As with a NIC, the reply is sent before the completion becomes visible. When a program acts on the
+        // completion, the peer already has the reply.
         if stop.is_none()
             && let Some(back) = self.early.take()
         {
@@ -134,7 +134,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Returns the unused receive. In a shared queue, it becomes the next one to be taken.
+    /// Returns the unused receive. In a shared queue, this receive is the next to be taken.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);

@@ -71,7 +71,7 @@ impl Responder {
         }
     }
 
-    /// Resets the responder when the QP is reset or closed. Receives that it took from a shared queue are returned.
+    /// Resets the responder when the QP is reset or closed. Receives that were taken from a shared queue are returned.
     ///
     /// A NIC may lose these receives.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
@@ -97,7 +97,8 @@ impl Responder {
         }
     }
 
-    /// Ends a QP that is in the error state for a reason other than a peer's message: reads get no further responses.
+    /// Ends a QP that is in the error state for a reason other than a peer's message: no further data is sent for
+    /// reads.
     pub(in crate::qp) fn end(&mut self, pair: &QueuePair) {
         self.responses.cut();
         self.flush(pair);
@@ -221,7 +222,7 @@ impl Responder {
 
     /// Executes a message. Returns the previous value of an atomic.
     fn perform(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> Result<u64, Stop> {
-        // An XRC target has neither memory nor receives. Both come from the shared receive queue of the message.
+        // An XRC target has neither memory nor receives; the shared receive queue of the message has both.
         let entry;
         let target = if pair.parts.service == Service::XrcReceive {
             entry = shared_entry(pair, request.srq_number)?;

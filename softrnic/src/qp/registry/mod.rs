@@ -223,7 +223,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Adds a member. Returns whether it is the first of its group.
+    /// Adds a member. Returns whether the member is the first of its group.
     fn add_member(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GRP as usize {
@@ -248,7 +248,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Removes a member. Returns whether it was the last of its group.
+    /// Removes a member. Returns whether the member was the last of its group.
     fn remove_member(&self, group: Gid, number: u32) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         let members = groups.get_mut(&group).ok_or(Errno::INVALID)?;

@@ -80,7 +80,7 @@ impl Peer {
         self.look_up(pair, destination, number)
     }
 
-    /// Prefetches the last peer, if it is in this process.
+    /// Prefetches the last peer, if that peer is in this process.
     #[inline]
     pub(in crate::qp) fn prefetch(&self) {
         if self.number != 0 && self.carrier.is_none() {
@@ -245,7 +245,7 @@ fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
     if is_done { Outcome::Done { length: 0 } } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
 }
 
-/// The length of a message, if its operation allows it.
+/// The length of a message, if the operation allows this length.
 fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_status> {
     let length = work.length();
     let is_valid = match work.operation {

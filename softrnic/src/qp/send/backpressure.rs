@@ -9,9 +9,9 @@ use crate::qp::timer::NextCall;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// If a process receives nothing for this time, one second, messages to it are dropped. The time is counted for each
-/// process, also in a multicast group. Later messages to the process are dropped at once, until it receives again. The
-/// time is long because on a busy machine a process may not run for a tenth of a second.
+/// If a process receives nothing for this time, one second, messages to the process are dropped. The time is counted
+/// for each process, also in a multicast group. Later messages to the process are dropped at once, until it receives
+/// again. The time is long because on a busy machine a process may not run for a tenth of a second.
 const LOSS: Duration = Duration::from_secs(1);
 
 /// The waiting time of the oldest request, and the carriers that have timed out.
@@ -73,7 +73,7 @@ impl Backpressure {
     /// is the receive count of the peer's process.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
-        // If the process receives packets of other QPs, it is alive, and this QP must wait for its turn.
+        // A process that receives packets of other QPs is alive, and this QP must wait for its turn.
         let since = match self.since {
             Some((since, before)) if before == taken => since,
             _ => now,
@@ -88,7 +88,7 @@ impl Backpressure {
         true
     }
 
-    /// Drops messages to this carrier from now on, until it has space.
+    /// Drops messages to this carrier from now on, until the carrier has space.
     pub(in crate::qp) fn give_up(&mut self, carrier: &Arc<dyn Carrier>) {
         if !self.is_given_up(carrier) {
             self.timed_out.retain(|timed_out| timed_out.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Posts requests: they are built under the lock of the send queue, and then begin together.
+//! Posts requests. A batch is built under the lock of the send queue, and its requests then begin together.
 
 use std::sync::MutexGuard;
 
@@ -8,7 +8,7 @@ use crate::qp::send::work::SendWork;
 use crate::sys::errno::Errno;
 
 /// A batch of requests under construction, which locks the send queue. [`complete`](Self::complete) executes the pushed
-/// requests. Dropping the batch discards them.
+/// requests. Dropping the batch discards the requests.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     pair: &'p QueuePair,

@@ -61,7 +61,7 @@ pub(in crate::qp) struct InFlight {
     /// An empty buffer, for reuse.
     pub(in crate::qp) replies: VecDeque<Arrival>,
     alarm: NextCall,
-    /// Whether the next part is blocked. It is retried when the carrier calls, because other QPs may have waited
+    /// Whether the next part is blocked. The part is retried when the carrier calls, because other QPs may have waited
     /// longer.
     pub(in crate::qp) is_blocked: bool,
     /// [`MIN_TIMEOUT`], except in tests.
@@ -187,7 +187,8 @@ impl InFlight {
         }
     }
 
-    /// Moves all requests back to the state before sending, to repeat or abandon them. Late responses are ignored.
+    /// Moves all requests back to the state before sending, so that they can be sent again or abandoned. Late responses
+    /// are ignored.
     pub(in crate::qp) fn go_back(&mut self, pair: &QueuePair) {
         if let Some(oldest) = self.sent.front() {
             pair.sq_psn.store(oldest.psn, Ordering::Relaxed);

@@ -75,7 +75,7 @@ impl Inbox {
         self.is_lost = false;
     }
 
-    /// Starts a new attempt. Only responses to it are accepted from now on.
+    /// Starts a new attempt. From now on, only responses to this attempt are accepted.
     pub(in crate::qp) fn begin_attempt(&mut self, attempt: u32) {
         self.attempt = attempt;
         self.replies.clear();
@@ -125,7 +125,7 @@ impl Inbox {
         }
     }
 
-    /// Copies a part of a read's data to its memory. `false` if it belongs to no read.
+    /// Copies a part of a read's data to its memory. `false` if the part belongs to no read.
     fn place(&mut self, domain: &Domain, psn: u32, offset: u64, length: u32, payload: &[Segment]) -> bool {
         let Some(reading) = self.reads.iter_mut().find(|reading| reading.psn == psn) else {
             return false;
@@ -162,7 +162,7 @@ impl Inbox {
         self.spare.push(pieces);
     }
 
-    /// Handles the loss of a carrier. Returns whether it is the carrier of this QP.
+    /// Handles the loss of a carrier. Returns whether the carrier is this QP's.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) -> bool {
         let is_ours = self.carrier.as_ref().is_some_and(|own| is_same(own, carrier));
         self.is_lost |= is_ours;

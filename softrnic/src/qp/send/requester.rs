@@ -166,7 +166,7 @@ impl Requester {
     }
 
     /// Reports a drained send queue. The event is raised only if requested (`en_sqd_async_notify`), as the manual page
-    /// states; the kernel's soft-RoCE always raises it.
+    /// states; the kernel's soft-RoCE always raises this event.
     fn report_drain(&mut self, pair: &QueuePair) {
         let is_draining = pair.state() == State::SendQueueDrain;
         let has_begun = self.begun() > 0;
@@ -186,7 +186,8 @@ impl Requester {
             }
             Wait::Space => true,
             Wait::NotReady(until) => self.is_past(pair, until),
-            // On a network, the peer would notice at the next packet that this packet is missing, and would request it.
+            // On a network, the peer would detect the missing packet when the next packet arrives, and would request a
+            // retransmission.
             Wait::SilenceForEver => true,
             Wait::Silence(until) => {
                 if !self.is_past(pair, until) {
@@ -246,7 +247,7 @@ impl Requester {
         };
     }
 
-    /// Moves requests in flight back, to repeat them.
+    /// Moves requests in flight back, so that they are sent again.
     fn go_back(&mut self, pair: &QueuePair) {
         if !self.flight.is_empty() {
             self.flight.go_back(pair);

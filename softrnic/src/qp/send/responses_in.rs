@@ -41,7 +41,7 @@ impl Requester {
             self.await_response(pair);
             return false;
         }
-        // The clock is read only on an alarm, because on some machines reading it is a system call.
+        // The clock is read only on an alarm, because on some machines reading the clock is a system call.
         if goes_on && is_alarm && self.flight.has_timed_out(pair, &self.attributes) {
             log::debug!("QP {:#x} failed: the peer does not respond", pair.number());
             self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);

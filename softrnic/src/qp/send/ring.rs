@@ -51,7 +51,7 @@ impl Ring {
     /// Removes the oldest request.
     pub(in crate::qp) fn pop(&mut self) {
         if self.length > 0 {
-            // Its references are dropped now, not when the slot is reused.
+            // The request's references are dropped now, not when the slot is reused.
             self.places[self.head].bind = None;
             self.length -= 1;
             // An empty queue starts over at its first slot, which is in the cache.

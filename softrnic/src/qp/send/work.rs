@@ -12,7 +12,7 @@ pub(crate) struct Destination {
     pub(crate) key: u32,
 }
 
-/// A request in the send queue. Its vectors are reused.
+/// A request in the send queue. The vectors of completed requests are reused.
 ///
 /// A request takes two cache lines, and a third one for datagrams.
 #[repr(C, align(64))]
@@ -22,8 +22,8 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
-    /// The fence flag: the request waits for earlier reads and atomics. It has no effect within a process, where each
-    /// request ends before the next begins.
+    /// The fence flag: the request waits for earlier reads and atomics. The flag has no effect within a process, where
+    /// each request ends before the next begins.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
     /// The SRQ number of XRC.

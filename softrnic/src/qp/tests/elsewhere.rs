@@ -20,7 +20,7 @@ fn live_peer_without_response_times_out() {
     }
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-    // Another thread may be flushing; it completes this request afterwards.
+    // Another thread may be flushing, and completes this request afterwards.
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (1, FLUSHED));
     // A late response is ignored.

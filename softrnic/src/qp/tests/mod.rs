@@ -110,11 +110,11 @@ impl Bytes {
         // Byte by byte would take minutes under Miri.
         if cfg!(miri) {
             let mut bytes = vec![0; length];
-            // SAFETY: within the buffer; Miri detects a concurrent write by a peer.
+            // SAFETY: the bytes are within the buffer. Miri detects a concurrent write by a peer.
             unsafe { start.copy_to_nonoverlapping(bytes.as_mut_ptr(), length) };
             return bytes;
         }
-        // SAFETY: within the buffer; volatile, because a peer may write to it.
+        // SAFETY: the bytes are within the buffer. The access is volatile, because a peer may write to them.
         (0..length).map(|index| unsafe { start.add(index).read_volatile() }).collect()
     }
 
@@ -126,7 +126,7 @@ impl Bytes {
             return unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         for (index, &byte) in bytes.iter().enumerate() {
-            // SAFETY: within the buffer; volatile, because a peer may read it.
+            // SAFETY: the byte is within the buffer. The access is volatile, because a peer may read it.
             unsafe { start.add(index).write_volatile(byte) };
         }
     }

@@ -197,7 +197,7 @@ fn read_before_a_refused_request_is_complete() {
     let (address, rkey) = (IOVA, theirs.key());
     link.a.post(1, Operation::Read { address, rkey }, |work| work.pieces.push(ours.piece(0, LARGE)));
     link.a.post_bytes(2, Operation::FetchAdd { address, rkey: rkey ^ 1, add: 1 }, 0, 8);
-    // Both requests are handled before more than one part of the response.
+    // The peer handles the two requests before it sends more than one part of the response.
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_REM_ACCESS_ERR)]);
     assert!(ours.get(0, LARGE) == pattern(LARGE));
@@ -300,7 +300,7 @@ fn late_responses_are_ignored() {
     assert!(link.deliver(REQUESTS));
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
-    // The same PSN again, to a peer that does not expect it.
+    // The same PSN is sent again, to a peer that does not expect this PSN.
     link.a.post_bytes(2, Operation::Read { address, rkey }, 8, 8);
     while link.deliver(RESPONSES) {}
     assert!(link.a.sends.is_empty());
@@ -437,7 +437,7 @@ fn closed_qp_accesses_no_memory() {
 
 #[test]
 fn two_qps_on_one_wire_do_not_mix() {
-    // Both directions of a link, and therefore all four wires, in turns.
+    // Delivers on all four wires in turn, because both directions of the link are used.
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, 4 * PART);
     link.wires.iter().for_each(|wire| wire.set_space(2));

@@ -46,7 +46,7 @@ impl Header {
         Self {
             source: gid_at(bytes, 8),
             destination: gid_at(bytes, 24),
-            // The flow label has twenty bits, with the traffic class above them.
+            // The traffic class follows above the twenty bits of the flow label.
             traffic_class: (first >> 20) as u8,
             flow_label: first & 0xf_ffff,
             hop_limit: bytes[7],

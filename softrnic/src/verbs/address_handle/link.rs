@@ -1,4 +1,4 @@
-//! The Ethernet address of a path. softrnic sends no Ethernet frames, but programs can query it.
+//! The Ethernet address of a path. softrnic sends no Ethernet frames, but programs can query the address.
 
 use std::ffi::c_int;
 

@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// # Errors
 ///
 /// `EINVAL`: a port other than 1, no global route, an empty index of the GID table, a zero destination, or an address
-/// family different from the source's. Like the kernel's drivers, it accepts every group from either family.
+/// family different from the source's. As in the kernel's drivers, every group is accepted from either family.
 pub(crate) fn path(attr: &ibv_ah_attr) -> Result<Path, Errno> {
     path_from(attr, gid::by_index)
 }

@@ -75,8 +75,8 @@ unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<i
     reply_attributes(wc, header, gid::index_of)
 }
 
-/// Returns the attributes of the reply address. Without a header they have no global route, and creating a handle fails
-/// on Ethernet.
+/// Returns the attributes of the reply address. Without a header, the attributes have no global route, and creating a
+/// handle fails on Ethernet.
 pub(super) fn reply_attributes(
     wc: &ibv_wc,
     header: Option<Header>,

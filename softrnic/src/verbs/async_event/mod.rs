@@ -167,7 +167,7 @@ mod tests {
         let mut taken = [0; 2].map(|_| take(context).expect("two events"));
         assert_eq!(taken[0].event_type, ibv_event_type::IBV_EVENT_PORT_ERR);
         assert_eq!(taken[1].event_type, ibv_event_type::IBV_EVENT_DEVICE_FATAL);
-        // SAFETY: the union member of the event's type; both came from this queue.
+        // SAFETY: the type selects the union member, and both events came from this queue.
         unsafe {
             assert_eq!(taken[0].element.port_num, 1);
             taken.iter_mut().for_each(|event| ack_async_event(event));
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn events_name_their_qp() {
         let context = open();
-        // SAFETY: numbers and null pointers.
+        // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut qps: [ibv_qp; 2] = unsafe { zeroed() };
         let pointers = [&raw mut qps[0], &raw mut qps[1]];
         // SAFETY: the context is open.
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn srq_destruction_waits_for_the_acknowledgement() {
         let context = open();
-        // SAFETY: numbers, and pointers that are null.
+        // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut srq: ibv_srq = unsafe { zeroed() };
         let pointer = &raw mut srq;
         // SAFETY: the context is open.
@@ -238,7 +238,7 @@ mod tests {
         unsafe { source.begin(pointer) };
         source.limit_reached();
         let mut event = take(context).expect("the limit event");
-        // SAFETY: of an event of this type.
+        // SAFETY: an event of this type has this union member.
         assert_eq!(unsafe { event.element.srq }, pointer);
         let is_acknowledged = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -75,7 +75,7 @@ impl<C: Acknowledged> Source<C> {
         // it until the acknowledgement.
         unsafe {
             let acknowledgements = C::acknowledgements(object);
-            // Taken events are counted under the lock of the queue. `remove` has held it, so the count is complete.
+            // Taken events are counted under the lock of the queue, which `remove` has held, so the count is complete.
             acknowledgements.wait_for(self.taken.load(Ordering::Relaxed));
             acknowledgements.end();
         }

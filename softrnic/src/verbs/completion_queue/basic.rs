@@ -70,7 +70,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel it has no effect.
+/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel, the call has no effect.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };

@@ -18,7 +18,8 @@ use crate::verbs::guard::is_inherited;
 use crate::verbs::object::Object;
 use crate::verbs::turn::Turn;
 
-/// The completion that `ibv_start_poll` or `ibv_next_poll` has selected for the readers. One thread at a time uses it.
+/// The completion that `ibv_start_poll` or `ibv_next_poll` has selected for the readers. Only one thread at a time uses
+/// this field.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     /// The lock that is held from the start of a poll to its end, unless the program has promised to use one thread.

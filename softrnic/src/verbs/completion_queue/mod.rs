@@ -35,11 +35,11 @@ use extended::Cursor;
 /// A completion queue, basic or extended: each has space for the extended struct.
 #[repr(C)]
 pub(crate) struct Queue {
-    /// The C struct. It is written through C's pointer while references to the other fields exist.
+    /// The C struct. C's pointer writes to the struct while references to the other fields exist.
     c: UnsafeCell<ibv_cq_ex>,
     pub(crate) queue: Arc<CompletionQueue>,
     cursor: Cursor,
-    /// The channel of its completion events.
+    /// The channel of the queue's completion events.
     channel: Option<Arc<EventFdQueue<Completed>>>,
     /// The number of events taken from the channel.
     taken: AtomicU32,
@@ -111,7 +111,8 @@ impl Queue {
         };
         let queue = CompletionQueue::new(entries, options.ignores_overrun, Box::new(events)).with_clocks(clocks);
 
-        // SAFETY: numbers, nullable pointers and functions, and fields that are initialized below.
+        // SAFETY: zero is valid for numbers and for nullable pointers and functions; the other fields are initialized
+        // below.
         let mut c: ibv_cq_ex = unsafe { std::mem::zeroed() };
         c.context = context;
         c.channel = options.channel;
@@ -163,7 +164,7 @@ fn entries(asked: i64) -> Result<u32, Errno> {
     u32::try_from(asked).ok().filter(|entries| (1..=limits::MAX_CQE).contains(entries)).ok_or(Errno::INVALID)
 }
 
-/// `ibv_resize_cq(cq, cqe)`: `EINVAL` if more completions are queued, or if it exceeds the device's limit.
+/// `ibv_resize_cq(cq, cqe)`: `EINVAL` if more completions are queued, or if the size exceeds the device's limit.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
@@ -195,11 +196,12 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
     if let Some(channel) = &queue.channel {
         channel.remove(|completed| completed.0 == cq);
-        // SAFETY: the queue is alive. Taken events are counted under the lock of the channel. `remove` has held it, so
-        // the count is complete.
+        // SAFETY: the queue is alive. Taken events are counted under the lock of the channel, which `remove` has held,
+        // so the count is complete.
         unsafe { Queue::acknowledgements(cq).wait_for(queue.taken.load(Ordering::Relaxed)) };
     }
-    // SAFETY: no QP uses it, so it raises no events; the C API requires that the program no longer uses it.
+    // SAFETY: no QP uses the queue, so it raises no events; the C API requires that the program no longer uses the
+    // queue.
     unsafe { queue.source.finish() };
     // SAFETY: as above.
     drop(unsafe { Queue::from_c(cq) });

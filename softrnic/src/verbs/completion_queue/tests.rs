@@ -107,7 +107,7 @@ fn errno() -> c_int {
 }
 
 fn queue<'q>(cq: *mut ibv_cq) -> &'q CompletionQueue {
-    // SAFETY: the tests destroy it last.
+    // SAFETY: the tests destroy the queue last.
     &unsafe { Queue::of(cq) }.queue
 }
 
@@ -136,7 +136,7 @@ fn push(cq: *mut ibv_cq, wr_ids: impl IntoIterator<Item = u64>) {
 
 /// The completions of one call of `ibv_poll_cq`.
 fn poll(cq: *mut ibv_cq, most: c_int) -> Vec<ibv_wc> {
-    // SAFETY: numbers only.
+    // SAFETY: the type has only numbers, for which zero is valid.
     let mut wc: [ibv_wc; 16] = unsafe { zeroed() };
     // SAFETY: the queue is alive, and `most` is within the array.
     let taken = unsafe { poll_cq(cq, most, wc.as_mut_ptr()) };

@@ -98,7 +98,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-// Lossless: it fits into a byte.
+// Lossless: the limit fits into a byte.
 const MAX_READS: u8 = limits::MAX_RD_ATOMIC as u8;
 const _: () = assert!(limits::MAX_RD_ATOMIC <= u8::MAX as u32);
 
@@ -154,7 +154,7 @@ mod tests {
 
     /// Applies the attributes of `set` to those of RESET.
     fn applied(given: mask, set: impl FnOnce(&mut ibv_qp_attr)) -> Result<Attributes, Errno> {
-        // SAFETY: numbers, for which zero is valid.
+        // SAFETY: the type has only numbers, for which zero is valid.
         let mut attr: ibv_qp_attr = unsafe { zeroed() };
         set(&mut attr);
         let mut attributes = Attributes::new();
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn invalid_address_is_refused() {
-        // SAFETY: numbers, for which zero is valid.
+        // SAFETY: the type has only numbers, for which zero is valid.
         let attr: ibv_qp_attr = unsafe { zeroed() };
         for bit in [mask::IBV_QP_AV, mask::IBV_QP_ALT_PATH] {
             let result = apply(&mut Attributes::new(), &attr, bit.0, |_| Err(Errno::INVALID));

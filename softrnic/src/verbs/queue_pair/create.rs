@@ -108,7 +108,7 @@ unsafe fn create(
 ) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: guaranteed by the caller.
     let (requested, open) = unsafe { (init.read(), Context::of(context)) };
-    // SAFETY: guaranteed by the caller; its device belongs to this provider.
+    // SAFETY: guaranteed by the caller; the device belongs to this provider.
     let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
     let service = service(requested.qp_type, is_iwarp)?;
     let mut uses = vec![open.usage.begin()];
@@ -279,8 +279,8 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if handles.remove(&events) {
         pair.close();
     }
-    // SAFETY: a closed QP raises no events, and one that lives on raises them on other handles; the rest is guaranteed
-    // by the caller.
+    // SAFETY: a closed QP raises no events, and a QP with other handles raises its events there. The caller guarantees
+    // the rest.
     unsafe {
         events.finish();
         drop(Pair::from_c(qp));

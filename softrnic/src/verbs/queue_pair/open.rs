@@ -63,7 +63,7 @@ impl Handles {
         (!sources.is_empty()).then(|| sources.push(Arc::clone(source)))
     }
 
-    /// Removes a handle, which receives no more events. Returns whether it was the last.
+    /// Removes a handle, which receives no more events. Returns whether the handle was the last.
     pub(super) fn remove(&self, source: &Arc<Source<ibv_qp>>) -> bool {
         let mut sources = unpoisoned(self.sources.lock());
         sources.retain(|other| !Arc::ptr_eq(other, source));
@@ -136,7 +136,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     Ok(qp)
 }
 
-/// Returns the target of a number, if it belongs to this domain.
+/// Returns the target with this number, if the target belongs to this domain.
 fn find(number: u32, domain: &Domain) -> Option<(Arc<QueuePair>, Arc<Handles>)> {
     let (pair, handles) = {
         let targets = unpoisoned(TARGETS.get().lock());

@@ -25,7 +25,7 @@ pub(super) const WORD: usize = 8;
 ///
 /// # Errors
 ///
-/// `EINVAL` if the QP does not support it, `EOPNOTSUPP` if the device does not.
+/// `EINVAL` if the QP does not support the request, `EOPNOTSUPP` if the device does not.
 ///
 /// # Safety
 ///

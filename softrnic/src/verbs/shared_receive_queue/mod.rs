@@ -243,7 +243,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     }
     // SAFETY: no QP uses the SRQ, so it raises no events; the caller guarantees that it is no longer used.
     unsafe { shared.events.finish() };
-    // SAFETY: guaranteed by the caller; no message finds it any more.
+    // SAFETY: guaranteed by the caller; no message finds the queue any more.
     drop(unsafe { SharedReceiveQueue::from_c(srq) });
     0
 }

@@ -65,12 +65,12 @@ fn modify(srq: *mut ibv_srq, mask: c_int, max_wr: u32, limit: u32) -> c_int {
 }
 
 fn queue<'q>(srq: *mut ibv_srq) -> &'q ReceiveQueue {
-    // SAFETY: the tests destroy it last.
+    // SAFETY: the tests destroy the queue last.
     &unsafe { SharedReceiveQueue::of(srq) }.queue
 }
 
 fn destroy(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the tests do not use it after this succeeds.
+    // SAFETY: the tests do not use the queue after this succeeds.
     unsafe { destroy_srq(srq) }
 }
 
@@ -120,7 +120,7 @@ fn size_and_limit_change_atomically() {
 #[test]
 fn extended_verb_requires_the_objects_of_its_type() {
     let world = World::new();
-    // SAFETY: null pointers and numbers.
+    // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
     let mut init: ibv_srq_init_attr_ex = unsafe { zeroed() };
     init.attr = attr(4, 4, 0);
     init.pd = world.pd;

@@ -58,8 +58,8 @@ pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
         place @ Place::Device { .. } => return cuda::atomic(place, operation),
         Place::Null => return Ok(0),
     };
-    // SAFETY: eight aligned bytes that the segment guards. The program has registered them for remote access, so all
-    // other access is outside of the compiler's view or atomic.
+    // SAFETY: the segment guards these eight aligned bytes. The program has registered the memory for remote access, so
+    // all other access is atomic or outside of the compiler's view.
     let value = unsafe { AtomicU64::from_ptr(start.cast()) };
     Ok(match operation {
         Atomic::CompareSwap { compare, swap } => {
@@ -154,10 +154,10 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
     let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
     if bulk != 0 {
-        // SAFETY: the first bytes of both, which do not overlap.
+        // SAFETY: `bulk` is at most `length`, and the ranges do not overlap.
         unsafe { raw_copy(from, to, bulk) };
     }
-    // SAFETY: the last bytes of both.
+    // SAFETY: the last bytes are within both ranges.
     unsafe {
         let word = load(from.add(bulk), tail);
         fence(Ordering::Release);
@@ -174,7 +174,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
 unsafe fn clear_host(to: *mut u8, length: usize) {
     let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
-    // SAFETY: the first bytes, then the last ones.
+    // SAFETY: the first and the last bytes are within the range.
     unsafe {
         raw_clear(to, bulk);
         fence(Ordering::Release);
@@ -190,13 +190,13 @@ unsafe fn clear_host(to: *mut u8, length: usize) {
 #[inline]
 unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
     if length == 8 && from.addr().is_multiple_of(8) {
-        // SAFETY: eight aligned bytes. Others may write them concurrently: the read is volatile, and any value is
-        // valid.
+        // SAFETY: the eight bytes are aligned. Other threads may write them concurrently: the read is volatile, and any
+        // value is valid.
         return unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
     }
     let mut word = [0; 8];
     for (index, byte) in word.iter_mut().enumerate().take(length) {
-        // SAFETY: one of the bytes; volatile as above.
+        // SAFETY: the index is less than `length`; the read is volatile, as above.
         *byte = unsafe { from.add(index).read_volatile() };
     }
     word
@@ -210,8 +210,8 @@ unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
 #[inline]
 pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     let [a, b, c, d, e, f, g, _] = word;
-    // SAFETY: `length` bytes of `to`. Each part is aligned, since larger parts precede it from an aligned start. The
-    // stores are atomic, since others may read concurrently.
+    // SAFETY: the parts have `length` bytes together. Each part is aligned, because only larger parts precede it from
+    // an aligned start. The stores are atomic, because others may read concurrently.
     unsafe {
         if !to.addr().is_multiple_of(8) {
             for (index, byte) in word.into_iter().enumerate().take(length) {
@@ -275,12 +275,12 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
 unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize) {
     let mut done = 0;
     while length - done > piece {
-        // SAFETY: bytes of both sides; for concurrent access, see below.
+        // SAFETY: the piece is within both ranges; for concurrent access, see below.
         unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), piece) };
         done += piece;
     }
-    // SAFETY: the last bytes of both. `memcpy` is an external function, so the compiler makes no assumption about
-    // concurrent access by other threads.
+    // SAFETY: the last bytes are within both ranges. `memcpy` is an external function, so the compiler makes no
+    // assumption about concurrent access by other threads.
     unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), length - done) };
 }
 
@@ -394,7 +394,7 @@ mod tests {
             let mut expected = bytes_of(&memory);
             expected.copy_within(from..from + length, to);
             let start = memory.as_mut_ptr().cast::<u8>();
-            // SAFETY: bytes of `memory`, which is not used until the segments are dropped.
+            // SAFETY: the bytes belong to `memory`, which is not used until the segments are dropped.
             let (source, target) = unsafe { (Segment::of_raw(start.add(from), length), Segment::of_raw(start.add(to), length)) };
             copy(&[source], &[target]).unwrap();
             prop_assert_eq!(bytes_of(&memory), expected);
@@ -470,7 +470,7 @@ mod tests {
             });
             for round in 1..=ROUNDS {
                 let start: *mut u8 = std::ptr::with_exposed_provenance_mut(start);
-                // SAFETY: the last word, which is aligned; an atomic, since another thread writes it.
+                // SAFETY: the last word is aligned. The access is atomic, because another thread writes the word.
                 let last = unsafe { AtomicU64::from_ptr(start.add(LAST).cast()) };
                 while last.load(Ordering::Acquire) != u64::from_ne_bytes([round; 8]) {
                     std::thread::yield_now();

@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Domain,
     /// The range exceeds the region.
     Bounds,
-    /// The access rights of the region or window do not allow it.
+    /// The access rights of the region or window do not allow the access.
     Rights,
     /// The address of an atomic is not a multiple of eight.
     Alignment,

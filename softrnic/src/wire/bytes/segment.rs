@@ -8,7 +8,8 @@ use crate::wire::limits::MAX_SGE;
 /// The location of a segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Memory of the process. Other threads and processes may change it at any time, so no reference to it is created.
+    /// Memory of the process. Other threads and processes may change this memory at any time, so no reference to it is
+    /// created.
     Host(*mut u8),
     /// GPU memory, which the CUDA driver copies: a device address, the ID of its allocation, and the number of its
     /// card.

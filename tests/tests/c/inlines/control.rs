@@ -175,7 +175,7 @@ fn window(bench: &mut Bench) {
                     }
                     let mr = if region == 0 { null_mut() } else { &raw mut world.mr };
                     let bind = world.scratch.as_mut_ptr().wrapping_add(64).cast::<ibv_mw_bind>();
-                    // SAFETY: inside the objects, and aligned.
+                    // SAFETY: the address is inside the objects, and aligned.
                     let info = unsafe { &mut (*bind).bind_info };
                     (info.mr, info.addr, info.length) = (mr, start, length);
                 });
@@ -214,7 +214,7 @@ fn srq(bench: &mut Bench) {
                     }
                     let pd = &raw mut world.pd;
                     let attr = world.scratch.as_mut_ptr().wrapping_add(64).cast::<ibv_srq_init_attr_ex>();
-                    // SAFETY: inside the objects, and aligned.
+                    // SAFETY: the address is inside the objects, and aligned.
                     let attr = unsafe { &mut *attr };
                     (attr.comp_mask, attr.srq_type, attr.pd) = (mask, ibv_srq_type(kind), pd);
                 });
@@ -237,7 +237,7 @@ fn qp(bench: &mut Bench) {
                 }
                 let pd = &raw mut world.pd;
                 let attr = world.scratch.as_mut_ptr().wrapping_add(64).cast::<ibv_qp_init_attr_ex>();
-                // SAFETY: inside the objects, and aligned.
+                // SAFETY: the address is inside the objects, and aligned.
                 let attr = unsafe { &mut *attr };
                 (attr.comp_mask, attr.pd) = (mask, pd);
             });

@@ -82,13 +82,13 @@ impl Owned {
     /// Makes the objects point to each other.
     fn link(&mut self) {
         let at = self.0;
-        // SAFETY: addresses inside the allocation.
+        // SAFETY: the address is inside the allocation.
         let context = unsafe { &raw mut (*at).verbs.context };
-        // SAFETY: addresses inside the allocation.
+        // SAFETY: the address is inside the allocation.
         let (pd, channel) = unsafe { (&raw mut (*at).pd, &raw mut (*at).channel) };
-        // SAFETY: addresses inside the allocation.
+        // SAFETY: the address is inside the allocation.
         let (cq, qp, srq) = unsafe { ((&raw mut (*at).cq).cast(), &raw mut (*at).qp.qp_base, &raw mut (*at).srq) };
-        // SAFETY: addresses inside the allocation.
+        // SAFETY: the address is inside the allocation.
         let device = unsafe { &raw mut (*at).device };
         let world = &mut **self;
         // A device of the system, which no provider of this process has marked.
@@ -152,21 +152,21 @@ impl Deref for Owned {
     type Target = World;
 
     fn deref(&self) -> &World {
-        // SAFETY: allocated and initialised; this is the only reference while it lives.
+        // SAFETY: the memory is allocated and initialised, and has no other reference while this one lives.
         unsafe { &*self.0 }
     }
 }
 
 impl DerefMut for Owned {
     fn deref_mut(&mut self) -> &mut World {
-        // SAFETY: allocated and initialised; this is the only reference while it lives.
+        // SAFETY: the memory is allocated and initialised, and has no other reference while this one lives.
         unsafe { &mut *self.0 }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(self.0.cast(), Layout::new::<World>()) };
     }
 }

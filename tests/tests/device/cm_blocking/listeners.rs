@@ -119,7 +119,7 @@ fn polling_a_listeners_channel_returns_all_requests() {
     let mut taken = 0;
     while taken < PEERS {
         let mut poll = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
+        // SAFETY: the call has one live pollfd.
         assert_eq!(unsafe { libc::poll(&mut poll, 1, LONG.as_millis() as i32) }, 1, "{taken} came");
         // Several threads may poll: each request goes to one of them.
         taken += thread::scope(|scope| {

@@ -13,7 +13,7 @@ use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
 use crate::wire::operation::{Operation, Service};
 
-/// A batch under construction. It is separate from the send queue, which is not locked yet.
+/// A batch under construction, separate from the send queue, which is not locked yet.
 #[derive(Debug, Default)]
 pub(in super::super) struct Building {
     /// The requests of the batch, followed by unused ones whose memory is reused.
@@ -92,7 +92,7 @@ impl<'o> Open<'o> {
         self.set(fill);
     }
 
-    /// Records an error, if it is the first.
+    /// Records the first error.
     #[cold]
     pub(super) fn record(&mut self, errno: Errno) {
         self.batch.record(errno);

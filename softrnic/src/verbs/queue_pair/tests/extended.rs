@@ -36,13 +36,13 @@ fn start(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let qp = unsafe { qp_to_qp_ex(qp) };
     assert!(!qp.is_null());
     call!(qp, wr_start);
-    // SAFETY: this thread alone uses it.
+    // SAFETY: only this thread uses the QP.
     unsafe { (*qp).wr_flags = flag::IBV_SEND_SIGNALED.0 };
     qp
 }
 
 fn name(qp: *mut ibv_qp_ex, wr_id: u64) {
-    // SAFETY: this thread alone uses it.
+    // SAFETY: only this thread uses the QP.
     unsafe { (*qp).wr_id = wr_id };
 }
 

@@ -168,7 +168,7 @@ impl Drop for World {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: their dependents are destroyed, or these calls fail.
+        // SAFETY: the dependents of the objects are destroyed, or these calls fail.
         unsafe {
             assert_eq!(dereg_mr(self.mr), 0);
             assert_eq!(destroy_cq(self.cq), 0);
@@ -188,7 +188,7 @@ fn destroy(pairs: impl IntoIterator<Item = *mut ibv_qp>) {
 
 /// A request without data.
 fn request(wr_id: u64, operation: ibv_wr_opcode, send_flags: u32) -> ibv_send_wr {
-    // SAFETY: zeros are valid for all its fields.
+    // SAFETY: zeros are valid for all fields of the struct.
     let mut wr: ibv_send_wr = unsafe { zeroed() };
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, operation, send_flags);
     wr
@@ -214,7 +214,7 @@ fn post(qp: *mut ibv_qp, requests: &mut [ibv_send_wr]) -> Result<(), (c_int, u64
 }
 
 fn attributes() -> ibv_qp_attr {
-    // SAFETY: zeros are valid for all its fields.
+    // SAFETY: zeros are valid for all fields of the struct.
     unsafe { zeroed() }
 }
 
@@ -229,7 +229,7 @@ fn move_to(qp: *mut ibv_qp, to: state) -> c_int {
 
 /// The path to this host.
 fn loopback() -> ibv_ah_attr {
-    // SAFETY: zeros are valid for all its fields.
+    // SAFETY: zeros are valid for all fields of the struct.
     let mut path: ibv_ah_attr = unsafe { zeroed() };
     path.grh.dgid = ibv_gid { raw: gid::by_index(0).map_or([0; 16], |gid| gid.0) };
     (path.is_global, path.port_num, path.grh.hop_limit) = (1, 1, 64);

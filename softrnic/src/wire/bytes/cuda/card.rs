@@ -10,7 +10,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::Fault;
 
-/// A context and a stream in it. There are few, and they live until the process ends.
+/// A context with a stream. A process has few cards, and keeps them until it ends.
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
@@ -80,7 +80,7 @@ impl Card {
 }
 
 impl Device {
-    /// Returns the card if the registered allocation still exists. Its context and stream then exist too.
+    /// Returns the card if the registered allocation still exists. If so, the card's context and stream also exist.
     pub(super) fn card(self) -> Result<&'static Card, Fault> {
         let cards = CARDS.read().unwrap_or_else(PoisonError::into_inner);
         let card = *cards.get(usize::from(self.card)).ok_or(Fault::Unmapped)?;
@@ -94,8 +94,8 @@ impl Device {
     }
 }
 
-/// Returns the context of the memory. Virtual memory mappings and pools have none; for these it retains the primary
-/// context of their GPU.
+/// Returns the context of the memory. Virtual memory mappings and pools have no context; for these, the function
+/// retains the primary context of their GPU.
 fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
     if pointer.context != 0 {
         return Ok(pointer.context);

@@ -106,8 +106,8 @@ impl Driver {
     /// Queries the attributes of an address. An unknown address has memory type 0.
     pub(super) fn query(&self, address: u64) -> Result<Pointer, Failure> {
         let mut attributes = attribute::ALL;
-        // Some values have only one or four bytes. They are the low bytes, since all platforms with a driver are
-        // little-endian.
+        // Some values have only one or four bytes, which are the low bytes of a word, because all platforms with a
+        // driver are little-endian.
         let mut values = [0u64; attribute::ALL.len()];
         let mut pointers = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
         // SAFETY: the attributes and the values have this count, and no value exceeds eight bytes. The driver only

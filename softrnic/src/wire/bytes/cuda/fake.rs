@@ -1,4 +1,4 @@
-//! A CUDA driver for tests. Its memory is inaccessible to the host, and it executes a copy only when the stream is
+//! A CUDA driver for tests. The driver's memory is inaccessible to the host, and a copy runs only when its stream is
 //! synchronized.
 
 use std::cell::{Cell, RefCell};

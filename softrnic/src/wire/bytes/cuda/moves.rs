@@ -62,13 +62,14 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
     }
 }
 
-/// Runs an atomic on eight bytes. As with a NIC, it is atomic only with respect to other atomics of the devices.
+/// Runs an atomic on eight bytes. As with a NIC, such an operation is atomic only with respect to other atomics of the
+/// devices.
 pub(in crate::wire::bytes) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
     let Some(device) = device(at) else { return Ok(0) };
     let card = device.card()?;
     let _turn = card.lock();
     let mut bytes = [0; 8];
-    // SAFETY: eight local bytes.
+    // SAFETY: the array has eight bytes.
     unsafe { to_host(card, device, bytes.as_mut_ptr(), bytes.len()) }.map_err(|failure| card.fault(failure))?;
     let found = u64::from_ne_bytes(bytes);
     let new = match operation {
@@ -91,7 +92,7 @@ fn device(place: Place) -> Option<Device> {
     }
 }
 
-/// Queues copies on the stream of a card. Waits until they have ended, even if some could not be queued.
+/// Queues copies on the stream of a card. Waits until the queued copies have ended, even if some could not be queued.
 fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let _current = Current::new(card.driver, card.context)?;
     let is_put = put(Queue(card));
@@ -143,7 +144,7 @@ fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(
     for part in 0..parts {
         let offset = if to.address > from.address { parts - 1 - part } else { part } * STAGE;
         let count = STAGE.min(length - offset);
-        // SAFETY: at most `count` bytes of `stage`, which outlives `run`.
+        // SAFETY: the copy has at most `count` bytes of `stage`, which outlives `run`.
         run(card, &|queue| unsafe {
             queue.device_to_host(start, from.address + offset as u64, count)?;
             queue.host_to_device(to.address + offset as u64, start, count)
