@@ -213,7 +213,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the codec differs or the bytes cannot be decoded: the error is the answer to send to the caller.
+    /// The codec differs, or the bytes cannot be decoded. The error is the answer to send to the caller.
     pub fn decode<'b, C: Decode<'b, T>, T>(&self, body: &'b [u8]) -> Result<T, Response> {
         if let Some(fault) = &self.fault {
             return Err(Response::failed(Status::INVALID, fault));

@@ -115,7 +115,7 @@ impl ReceiveCommand {
         if purpose != Purpose::Send {
             let error = Error::protocol("the peer does not send; start rdsend there");
             link.sender.abort(&error);
-            // The peer may end in any way.
+            // Ignores the error: it does not matter how the peer ends.
             _ = link.wait_for_close();
             return Err(error);
         }

@@ -74,7 +74,8 @@ impl Listener {
         self.accept_with(&mut self.entering.lock().unwrap_or_else(PoisonError::into_inner), key, deadline)
     }
 
-    /// Waits until the deadline for a peer of one purpose, while another thread may wait for peers of the other.
+    /// Waits until the deadline for a peer of one purpose, while another thread may wait for peers of the other
+    /// purpose.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl Listener {
                     (link, purpose) if purpose == wanted => return Ok(link),
                     other => self.parked.lock().unwrap_or_else(PoisonError::into_inner).push(other),
                 },
-                // The other thread accepts.
+                // The other thread is accepting peers.
                 Err(_) if Instant::now() < deadline => std::thread::sleep(PARKED),
                 Err(_) => return Err(Error::new(Kind::TimedOut, "no peer connected in time")),
             }

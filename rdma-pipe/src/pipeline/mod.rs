@@ -81,10 +81,10 @@ pub fn run_segment(
     run(segment, input, End { link: output, again })
 }
 
-/// Returns the next connection after a connection broke, until a deadline.
+/// A function that waits for the next connection after a connection broke, until a deadline.
 type Again<'e> = Box<dyn FnMut(Instant) -> Result<Link> + Send + 'e>;
 
-/// An end of a segment: its connection, and how to restore it.
+/// One end of a segment: the connection, and how to restore it.
 struct End<'e> {
     link: Link,
     again: Again<'e>,

@@ -15,7 +15,7 @@ const BLOCKS: usize = 1024;
 const UNACKNOWLEDGED: u64 = 2 << 20;
 const UNACKNOWLEDGED_BLOCKS: u64 = 128;
 
-/// The source of a stream. `K` is what it keeps of a block in order to send it again.
+/// The source of a stream. `K` is the data that it keeps of each block, in order to send the block again.
 #[derive(Debug)]
 pub struct StreamSource<K> {
     id: u128,
@@ -23,13 +23,13 @@ pub struct StreamSource<K> {
     /// The blocks that the sink has not acknowledged, in order.
     kept: VecDeque<Kept<K>>,
     bytes: usize,
-    /// How many of them were sent over this connection.
+    /// How many blocks in `kept` were sent over this connection.
     sent: usize,
     /// The number of bytes that the sink has acknowledged.
     acknowledged: u64,
     /// Whether a connection was begun before.
     has_begun: bool,
-    /// Whether the sink has not answered yet how many bytes it has.
+    /// Whether the sink has not yet stated how many bytes it has.
     is_resuming: bool,
     /// Whether the input has ended, and whether the sink was informed over this connection.
     has_ended: bool,
@@ -43,7 +43,7 @@ pub struct Kept<K> {
     pub offset: u64,
     /// The number of bytes.
     pub length: usize,
-    /// What the source keeps of it.
+    /// The data that the source keeps of the block.
     pub data: K,
 }
 
@@ -116,11 +116,11 @@ impl<K> StreamSource<K> {
         self.has_ended = true;
     }
 
-    /// Records that the sink has all bytes before an offset. Returns what was kept of them.
+    /// Records that the sink has all bytes before an offset. Returns the data that was kept of these blocks.
     ///
     /// # Errors
     ///
-    /// The offset is not one after a block that was sent.
+    /// The offset is not the end of a block that was sent.
     pub fn received(&mut self, at: u64) -> Result<Vec<K>> {
         let sent = self.kept.get(self.sent).filter(|_| !self.is_resuming).map_or(self.totals.bytes, |next| next.offset);
         let is_end = at == self.totals.bytes || self.kept.iter().any(|block| block.offset == at);

@@ -152,7 +152,7 @@ impl Drop for NewFile {
 }
 
 /// Receives a stream, and writes it. If the connection breaks, the stream continues over the next connection that
-/// `again` returns before its deadline. Returns when all of it is written and the peer has been informed.
+/// `again` returns before its deadline. Returns when everything is written and the peer has been informed.
 ///
 /// # Errors
 ///
@@ -175,7 +175,7 @@ pub fn receive(mut link: Link, mut again: impl FnMut(Instant) -> Result<Link>, o
         (link, begun) = loop {
             let mut next = match (again(until), &receiving.done) {
                 (Ok(next), _) => next,
-                // Everything is written; only the sender does not know this.
+                // Everything is written, although the sender could not be informed.
                 (Err(_), Some(totals)) => return Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
                 (Err(_), None) => return Err(broken),
             };
@@ -200,7 +200,7 @@ struct Receiving {
     sink: StreamSink,
     /// The output, until it is closed.
     output: Option<Arc<Output>>,
-    /// Passes blocks to the writing thread, until the end of the stream.
+    /// The channel to the writing thread; `None` after the end of the stream.
     blocks: Option<SyncSender<(Block, Payload)>>,
     /// The result of the writing thread.
     result: mpsc::Receiver<Result<()>>,
@@ -238,8 +238,8 @@ impl Receiving {
         let totals = match self.receive_blocks(link) {
             Ok(totals) => totals,
             Err(error) if error.is_disconnect() => return Err(error),
-            // The error of the writing thread is the cause if there is one. This waits only briefly, because that
-            // thread may be blocked in a write.
+            // If the writing thread failed, its error is the cause. This thread waits only briefly for it, because the
+            // writing thread may be blocked.
             Err(error) => return Err(self.result.recv_timeout(PAUSE).ok().and_then(Result::err).unwrap_or(error)),
         };
         self.blocks = None;
@@ -278,7 +278,7 @@ impl Receiving {
                     if is_closed {
                         return Err(incomplete());
                     }
-                    // A block that was not passed on when the connection broke is sent again.
+                    // Counts the block only now: if the connection broke before, the sender sends the block again.
                     if let Some(acknowledgement) = self.sink.block(length) {
                         link.sender.frame(&acknowledgement)?;
                     }

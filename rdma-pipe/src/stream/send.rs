@@ -58,7 +58,7 @@ pub fn send(
     }
 }
 
-/// Whether the error of a reconnect states more than that the peer is not reachable.
+/// Whether the error of a reconnect has another cause than an unreachable peer.
 fn is_final(error: &Error) -> bool {
     !error.is_disconnect() && !matches!(error.kind(), Kind::Unreachable | Kind::TimedOut)
 }

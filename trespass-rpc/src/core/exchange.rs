@@ -47,7 +47,8 @@ impl<C> Connection<C> {
         self.calls.data(id)
     }
 
-    /// Cancels a call. If it has not ended, the peer receives a cancellation. Returns the driver's data for the call.
+    /// Cancels a call. If the call has not ended, the peer receives a cancellation. Returns the driver's data for the
+    /// call.
     pub fn forget(&mut self, id: u32, now: u64) -> Option<C> {
         let (data, is_running) = self.calls.forget(id)?;
         if is_running && self.failure.is_none() {
