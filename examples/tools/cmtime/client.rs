@@ -77,7 +77,7 @@ impl Client {
         let count = arguments.connections.unwrap_or(100) as usize;
         let threads = usize::from(arguments.threads).min(count);
         let threads = (0..threads).map(|thread| {
-            // If the connections do not divide evenly, the first threads get one more.
+            // If the connections do not divide evenly, the first threads get one more each.
             let share = count / threads + usize::from(thread < count % threads);
             let mut parameter = ConnectionParameter::new();
             parameter.setup_responder_resources(1).setup_initiator_depth(1).setup_retry_count(arguments.retries.min(7));

@@ -90,7 +90,7 @@
 //!
 //! - Install the packages above in the image. Its drivers must support the device: an image older than the NIC lists no
 //!   devices.
-//! - `/sys` must contain `class/infiniband` and `class/infiniband_verbs`; it does unless they are masked.
+//! - `/sys` must contain `class/infiniband` and `class/infiniband_verbs`, as it does unless these folders are masked.
 //! - **Network.** RoCE GIDs are the addresses of a network interface, so a container without that interface has no
 //!   usable GID. With `--network host`, the container has all GIDs of the host. Otherwise move the interface, or a
 //!   virtual function of the NIC, into the container's network namespace. `rdma system show` reports whether namespaces

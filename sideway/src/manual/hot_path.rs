@@ -8,9 +8,9 @@
 //!   another operation, `post` returns a typed error. The check costs nothing: the builder replaces the driver's null
 //!   function pointers by functions that reject the request.
 //! - **The requirements of a request** are part of its type: the address of a datagram, the shared receive queue of an
-//!   XRC message. A request without it does not compile. `post` makes two checks at run time: that an address handle
-//!   belongs to the same device (unless the program uses `setup_ud_addr_unchecked`), and that a memory window can be
-//!   bound as requested.
+//!   XRC message. A request that lacks one does not compile. `post` makes two checks at run time: that an address
+//!   handle belongs to the same device (unless the program uses `setup_ud_addr_unchecked`), and that a memory window
+//!   can be bound as requested.
 //! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay in their thread. They take no
 //!   lock if the device supports queues without locks.
 //! - **Batches**: build several requests with one guard; one `post` rings one doorbell.

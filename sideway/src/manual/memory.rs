@@ -138,7 +138,7 @@
 //! | of any request, after the program's own time-out | **not**: see [`teardown`](super::teardown) |
 //!
 //! On a reliable connection, a completed send or write was acknowledged by the peer's device. The peer's program may
-//! not have seen it. On other services, completion means that the bytes were sent.
+//! not have seen the data yet. On other services, completion means that the bytes were sent.
 //!
 //! A write creates no completion at the peer. To notify the peer, write with [immediate
 //! data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm), or post a send after the write: on a

@@ -11,7 +11,7 @@
 //! - [`threads`]: polling and sleeping, in threads and in async runtimes; which objects are `Send` and `Sync`.
 //! - [`ownership`]: which objects keep which others alive, and when each is destroyed.
 //! - [`teardown`]: time-outs, dead peers, and memory that the device may still write.
-//! - [`hot_path`]: posting and polling at the cost of C.
+//! - [`hot_path`]: posting and polling as fast as in C.
 //! - [`gpu`]: registering GPU memory, and what a completion guarantees for it.
 //!
 //! Testing, deploying and porting:

@@ -206,8 +206,8 @@ impl ExtendedPoller<'_> {
         Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))
     }
 
-    /// Passes up to `most` completions, at least one, to `take`, starting with the one under the cursor, so that no
-    /// step has to check for the first completion. Returns their number; the caller must then end the poll.
+    /// Passes up to `most` completions to `take`, but at least the completion under the cursor, so that the loop need
+    /// not check for the first one. Returns the number of completions; the caller must then end the poll.
     #[inline(always)]
     pub(in crate::ibverbs) fn give<E: From<PollCompletionQueueError>>(
         &mut self,

@@ -1,8 +1,8 @@
 //! Offloads for raw packets, and what this crate checks before requesting them from the driver.
 //!
-//! If a driver rejects a request at its start, the request has no queue entry. The data setters of mlx5 do not check
-//! this: they write to the entry of an earlier request, or near the null pointer. So this crate does not pass requests
-//! to the driver that the driver would reject.
+//! A request that a driver rejects at its start has no queue entry. The data setters of mlx5 do not check this: they
+//! write to the entry of an earlier request, or near the null pointer. So this crate does not pass such requests to the
+//! driver.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

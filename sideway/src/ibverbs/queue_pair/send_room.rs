@@ -11,7 +11,7 @@ const CHECKED: [&str; 6] = ["librxe", "libefa", "libionic", "libsoftrnic", "libr
 /// Drivers that do not check, and hns, which miscounts its requests if a batch is posted before ReadyToSend.
 const UNCHECKED: [&str; 3] = ["libmlx5", "libbnxt_re", "libhns"];
 
-/// Returns the driver of an open device, unless it checks.
+/// Returns the driver of an open device; `None` if the driver checks.
 pub(super) fn unchecked_driver(context: &DeviceContext) -> Option<String> {
     let file = driver_file(context).unwrap_or_default();
     let is_of = |drivers: &[&str]| drivers.iter().any(|driver| file.starts_with(driver));

@@ -145,8 +145,8 @@ pub struct TagMatchingOperationHandle<'g, 'q> {
 }
 
 impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
-    /// Sets the number of unexpected messages (those that matched no tag) processed so far. The device reads it if the
-    /// operation has [`TagMatchingOperationFlags::Synchronize`], or is a synchronization.
+    /// Sets the number of unexpected messages (those that matched no tag) processed so far. The device reads this
+    /// number if the operation has [`TagMatchingOperationFlags::Synchronize`], or is a synchronization.
     #[inline]
     pub fn setup_unexpected_count(mut self, unexpected_count: u32) -> Self {
         self.unexpected_count = unexpected_count;

@@ -15,8 +15,8 @@ unsafe impl<T> Send for Ring<T> {}
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// The maximum size, more than any queue needs. Without a limit, an allocation could succeed that the system cannot
-    /// back, because it may overcommit memory.
+    /// The maximum size, more than any queue needs. Without a limit, the system might grant more memory than it has
+    /// (overcommit).
     pub(crate) const MOST_BYTES: usize = 1 << 30;
 
     /// Allocates `len` elements of `value`; `None` if memory is exhausted, or they exceed

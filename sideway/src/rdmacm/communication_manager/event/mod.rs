@@ -31,7 +31,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the event's identifier; the new one of a connect request.
+    /// Returns the event's identifier; for a connect request, the new identifier.
     pub fn cm_id(&self) -> &Arc<Identifier> {
         &self.id
     }

@@ -182,8 +182,8 @@ impl Identifier {
         // SAFETY: the identifier is live, and the address is readable for the whole call. The library then frees its
         // state of the group, to which no other pointer exists: events are taken and acknowledged under one lock of the
         // channel, which this call shares, so no event is between the two. For the same reason the call, which waits
-        // for taken and unacknowledged events, returns. The kernel drops untaken events; if it refuses, no event is
-        // taken any more, see `hold`.
+        // for taken and unacknowledged events, returns. The kernel drops untaken events of the group. If the kernel
+        // refuses to leave, no event is taken any more: see `hold`.
         let ret = unsafe { sys::rdma_leave_multicast(id, address.as_mut_ptr()) };
         if ret == 0 {
             return Ok(());

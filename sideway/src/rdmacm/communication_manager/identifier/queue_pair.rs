@@ -142,9 +142,9 @@ impl Identifier {
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
-            // SAFETY: as above. If the attributes have no shared receive queue, the library would use the identifier's,
-            // which the queue pair would neither record nor keep alive: one that is being destroyed stays until
-            // `detach`.
+            // SAFETY: as above. If the attributes name no shared receive queue, the library would use the identifier's
+            // queue (which stays until `detach` while it is being destroyed), and the queue pair would neither record
+            // this queue nor keep it alive. So the identifier's queue is removed for this call.
             unsafe {
                 let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
                 let ret = call(id);
