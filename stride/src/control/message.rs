@@ -116,7 +116,7 @@ messages! {
     7 "size" Size(u64) by read;
     /// Server: the step is prepared.
     8 "ready" Ready;
-    /// Client: the step is prepared here too, and starts.
+    /// Client: this side has prepared the step too, and starts it.
     9 "go" Go;
     /// Both, while a step runs: the completed fraction.
     10 "progress" Progress(f64) by read;

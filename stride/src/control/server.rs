@@ -109,7 +109,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Fills in what the client leaves open from this server's options.
+    /// Fills in what the client leaves open, from this server's options.
     fn apply_options(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
@@ -188,7 +188,8 @@ impl Server<'_> {
         };
         path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
         let ours = side.create_queue_pairs(&path)?;
-        // The client sends before it receives. If both sent first, each could block on a long message of the other.
+        // The client sends before it receives. If both sides sent first, each could block on a long message of the
+        // other.
         let theirs = match self.connection.receive()? {
             Message::PeerInfo(ends) => ends,
             other => return self.connection.unexpected(&other, "ends"),

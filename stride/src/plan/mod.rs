@@ -75,7 +75,7 @@ impl Plan {
         u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }
 
-    /// Request a completion every this many requests of a size.
+    /// Returns the number of requests of a size for which one completion is requested.
     pub fn moderation(&self, size: u64) -> u32 {
         if self.queues.is_each_large_signaled && size > LARGE { 1 } else { self.queues.cq_moderation }
     }

@@ -126,7 +126,7 @@ impl Plan {
         settings
     }
 
-    /// Lists the values for which the server was given an option that differs from the client's. The client's values
+    /// Lists the options that the server was given with a value that differs from the client's. The client's values
     /// apply.
     pub fn differences(&self, given: &Given, server: &Self, server_given: &Given) -> Vec<String> {
         let mut sentences = Vec::new();

@@ -10,7 +10,7 @@ use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
 
-/// The number of the schema. It changes if readers of the previous schema would misinterpret the data.
+/// The number of the schema, which changes if readers of the previous schema would misinterpret the data.
 pub const FORMAT: u32 = 1;
 
 /// The results of a test.
@@ -125,7 +125,8 @@ impl Event {
 }
 
 impl Document {
-    /// A complete test. Set [`Document::error`] if it is incomplete, and [`Document::verdict`] if there is one.
+    /// Creates the document of a complete test. If the test is incomplete, set [`Document::error`]; if there is a
+    /// verdict, set [`Document::verdict`].
     pub fn new(environment: Environment, rows: Vec<Row>, hints: Vec<String>) -> Self {
         let semantics = semantics(&environment.plan);
         Self { format: FORMAT, environment, semantics, rows, hints, error: None, verdict: None }

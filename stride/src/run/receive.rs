@@ -252,7 +252,7 @@ pub(crate) fn take_count<C: Poll>(
                     clock.look(now, taken);
                     (counted, last) = (taken, now);
                 }
-                // A window by count has started above, or not yet.
+                // A window by count either has started above, or has not started yet.
                 None if end.is_some() && is_within && now >= begin => {
                     let new = Clock::begin(interval, taken, std::mem::take(&mut buffer));
                     (before, counted, last) = (taken, taken, new.started);
@@ -278,7 +278,7 @@ pub(crate) fn take_count<C: Poll>(
 }
 
 /// Extends a window by count to all of its messages. Messages that had arrived before it started are assumed to have
-/// arrived at the rate of the others. If those others are less than half, the thread was late and has no window of its
+/// arrived at the rate of the others. If the others are fewer than half, the thread was late and has no window of its
 /// own.
 fn with_first(window: Window, all: u64) -> Window {
     let Window { started, ended, messages, .. } = window;

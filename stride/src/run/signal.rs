@@ -83,7 +83,7 @@ impl Signal {
         self.done.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Opens the window, unless another thread has.
+    /// Opens the window, unless another thread has opened it.
     pub(crate) fn open(&self, at: Instant) {
         self.opened.get_or_init(|| Moment { at, done: self.done() });
     }

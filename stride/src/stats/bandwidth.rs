@@ -26,7 +26,7 @@ pub struct Bandwidth {
     #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
     /// Messages that arrived in the whole step, including the warm-up, as counted by the peer. For plain writes, known
-    /// only if none did.
+    /// only if none arrived.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
     /// The figures of each port in its own window, if the test uses several.

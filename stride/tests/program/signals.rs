@@ -48,7 +48,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its status, standard output and standard error.
+    /// Returns the status, the standard output and the standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
         self.out.read_to_string(&mut self.printed).unwrap();
         let mut err = String::new();

@@ -30,7 +30,7 @@ pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport)
     }
 }
 
-/// Synchronizes both sides. If one fails, the other does not wait for it.
+/// Synchronizes both sides. If one side fails, the other does not wait for it.
 struct Steps<'s> {
     to: Sender<()>,
     from: Receiver<()>,

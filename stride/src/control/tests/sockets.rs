@@ -297,7 +297,7 @@ fn server_survives_a_thousand_malformed_handshakes() {
         bytes.truncate(1 + random() as usize % bytes.len());
         let mut stream = TcpStream::connect(server.address).unwrap();
         // The server may already have closed the connection. The read returns end of file, or a reset if the server has
-        // unread data; either way it is done with this client.
+        // unread data; in both cases the server has finished with this client.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());

@@ -41,7 +41,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
 fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
-    // Messages that a thread received without having its own window are in no window; the sender's window counts.
+    // If a thread received messages but has no window of its own, the sender's window counts.
     let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
     if windows.iter().any(is_late) {
         return Some(Bandwidth { arrived: arrived(windows), ..Bandwidth::default() });
@@ -116,7 +116,7 @@ mod tests {
         };
         let all = sum([of(10, 100), of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all, (1000, 0.04, vec![(200, 0.02), (800, 0.04)]));
-        // A thread without a result does not move others to another port.
+        // A thread without a result still counts as a thread of its port.
         let all = sum([Outcome::Nothing, of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all.2, [(100, 0.02), (800, 0.04)]);
     }

@@ -52,8 +52,8 @@ impl Drop for WorkerGuard<'_> {
     }
 }
 
-/// Waits for the workers. Apart from events, it wakes up rarely, because each wake-up disturbs the measurement on a
-/// machine with few processors.
+/// Waits for the workers. Without events, the waiting thread wakes up rarely, because each wake-up disturbs the
+/// measurement on a machine with few processors.
 #[derive(Debug)]
 pub(super) struct WorkerWait<'c> {
     workers: &'c WorkerCount,
@@ -160,7 +160,7 @@ mod tests {
         assert!(wait.wait(None));
         assert!(wait.last_message.unwrap() - last_message >= PAUSE);
         reader.read_exact(&mut [0]).unwrap();
-        // All is read, so it sleeps until due.
+        // Everything was read, so the thread sleeps until `due`.
         let (last_message, due) = (wait.last_message, Instant::now() + 2 * PAUSE);
         assert!(wait.wait(Some(due)) && wait.last_message == last_message && Instant::now() >= due);
         // A closed connection stays readable.

@@ -337,7 +337,7 @@ impl Plan {
         while rest != 0 {
             (common, rest) = (rest, common % rest);
         }
-        // The requests in flight are a multiple of the common divisor, which bounds the unsignaled ones.
+        // The number of unsignaled requests is a multiple of the common divisor, so at most `every - common`.
         let least = list + (every - common);
         if least > depth {
             return refuse(format!(

@@ -161,7 +161,7 @@ where
         self.fill(Some(&ends))
     }
 
-    /// Sends until each queue pair has posted up to its entry of `ends`, and all of it has completed.
+    /// Sends until each queue pair has posted up to its entry of `ends`, and all posted messages have completed.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
         let posted = |qp: &QpDriver<'_, S, R>| qp.posted;
         let goal = self.done + ends.iter().sum::<u64>() - self.qps.iter().map(posted).sum::<u64>();
@@ -279,7 +279,7 @@ where
                 let count = left.min(list);
                 left -= count;
                 free -= count;
-                // Lossless: not above the list, which has 32 bits.
+                // Lossless: `count` is at most `list`, which came from 32 bits.
                 qp.post(count as u32, left == 0)?;
                 allowed = allowed.saturating_sub(count);
                 if let Some(pace) = &mut self.pace {

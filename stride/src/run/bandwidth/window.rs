@@ -48,7 +48,7 @@ pub(in crate::run) struct Clock {
 
 /// Allocates memory for intervals before the window starts, because the first write to a new page takes a page fault.
 pub(in crate::run) fn interval_buffer() -> Vec<u64> {
-    // Ones, because zeroed memory is not written on allocation.
+    // Filled with ones, because allocating zeroed memory does not write to the pages.
     let mut buffer = vec![1; CAPACITY];
     buffer.clear();
     buffer

@@ -145,8 +145,8 @@ impl Allocation {
         let memory = Self { context: Arc::clone(context), base, start: base.next_multiple_of(GPU_PAGE as u64), bytes };
         let is_on: c_uint = 1;
         let sync = CUpointer_attribute::SYNC_MEMOPS;
-        // SAFETY: the attribute is a readable 32-bit number, and the memory is allocated. It makes copies complete
-        // before their function returns, so that a NIC reads the copied data.
+        // SAFETY: the attribute is a readable 32-bit number, and the memory is allocated. The attribute makes copies
+        // complete before their function returns, so that a NIC reads the copied data.
         let set = |driver: &Driver| unsafe { (driver.cuPointerSetAttribute)((&raw const is_on).cast(), sync, base) };
         context.call("cuPointerSetAttribute", set)?;
         // SAFETY: the range is within the allocation, which nothing else uses yet.

@@ -1,4 +1,4 @@
-//! A CUDA driver for tests, whose GPUs use host memory. It checks that a context is current when one is required.
+//! A CUDA driver for tests, whose GPUs use host memory. Checks that a context is current when one is required.
 
 #![expect(non_snake_case, reason = "the functions are called as in C")]
 
