@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Moves sockets to another channel. On failure, moves none.
+    /// Moves sockets to another channel. On failure, no socket is moved.
     pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
         let new = Arc::clone(&self.channel(to)?.epoll);
         for (place, one) in watched.iter().enumerate() {
@@ -278,7 +278,7 @@ impl World {
                 Some(Source::Link(_)) | None => {}
             }
         }
-        // Deadlines are checked last, so that packets that arrived in time are handled before.
+        // Deadlines are checked last, so that packets that arrived in time are handled first.
         if ready.contains(&TIMER) {
             self.expire(channel);
         }

@@ -73,8 +73,8 @@ const ALARM: u8 = 2;
 
 /// A QP.
 ///
-/// The order of the fields, here and in the parts, keeps the number of cache lines per message low. With many QPs, each
-/// line is a cache miss.
+/// The order of the fields, in this struct and in its parts, keeps the number of cache lines per message low. With many
+/// QPs, each line is a cache miss.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct QueuePair {

@@ -1,4 +1,5 @@
-//! The functions of libibverbs and of contexts. Most go through `guard`, which has a function of the same name.
+//! The functions of libibverbs and of contexts. Most functions go through `guard`, which has a function of the same
+//! name.
 
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;

@@ -19,7 +19,7 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-/// Time-out for immediate results on a busy machine.
+/// Time limit for results that are immediate, except on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Registers the device by name for all tests of a program, so the environment has no effect.

@@ -23,7 +23,7 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
     until(|| !here.seen.responses.lock().unwrap().is_empty());
     std::thread::sleep(Duration::from_millis(10));
     let is_held_back = here.seen.parts.lock().unwrap().is_empty();
-    // If this thread did not run for about a second, the message may have timed out waiting.
+    // If this thread did not run for about a second, the message may have waited for the whole limit.
     assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
     // A QP that never settles delays messages only up to the limit.
     until(|| !here.seen.parts.lock().unwrap().is_empty());

@@ -123,7 +123,7 @@ fn switches() -> u64 {
 #[test]
 #[cfg_attr(miri, ignore = "creates processes")]
 fn idle_thread_sleeps() {
-    // Without threads of other tests.
+    // Runs in a new process, without threads of other tests.
     if task().is_none() {
         let output = start("idle_thread_sleeps", "alone").wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -152,7 +152,7 @@ fn idle_thread_sleeps() {
 #[test]
 #[cfg_attr(miri, ignore = "creates processes")]
 fn child_starts_over_and_keeps_no_descriptor() {
-    // Without threads of other tests, which might hold locks that the child needs.
+    // Runs in a new process, because threads of other tests might hold locks that the child needs.
     if task().is_none() {
         let test = "child_starts_over_and_keeps_no_descriptor";
         let output = start(test, "alone").wait_with_output().unwrap();

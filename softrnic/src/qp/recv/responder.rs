@@ -20,7 +20,7 @@ pub(in crate::qp) struct Responder {
     pub(in crate::qp) attributes: Attributes,
     has_reported_established: bool,
     has_reported_last: bool,
-    /// Receives of abandoned messages; the next messages that use the same queue take them. An XRC target uses several
+    /// Receives of abandoned messages, for the next messages that use the same queue. An XRC target uses several
     /// queues, other QPs one.
     pub(in crate::qp) taken: Vec<Taken>,
     /// A partially received message from another process.

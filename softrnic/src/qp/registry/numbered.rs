@@ -64,7 +64,7 @@ impl<T> Numbered<T> {
 
     pub(super) fn leave(&self, number: u32) {
         let entry = unpoisoned(self.entries.write()).remove(&number);
-        // Dropped after the lock is released.
+        // The entry is dropped after the lock is released.
         drop(entry);
     }
 

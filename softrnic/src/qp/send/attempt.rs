@@ -124,7 +124,7 @@ pub(in crate::qp) fn attempt(
     match work.operation {
         Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
         Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
-        // The limit allows no read or atomic, so this one can never begin.
+        // The limit allows no read or atomic, so this request can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }

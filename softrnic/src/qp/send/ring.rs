@@ -1,4 +1,4 @@
-//! The requests of the send queue. Each slot is reused with the memory of its vectors.
+//! The requests of the send queue. Slots are reused, together with the memory of their vectors.
 
 use crate::qp::send::work::SendWork;
 

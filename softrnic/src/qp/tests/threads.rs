@@ -146,7 +146,7 @@ fn thousands_of_qps_work() {
 #[test]
 fn failed_change_still_runs_deferred_work() {
     let a = End::new(Service::ReliableConnection);
-    // The request waits forever for a peer that does not exist, without a timer.
+    // Without a timer, the request waits forever for a peer that does not exist.
     a.ready(&Attributes { timeout: 0, ..attributes(0) });
     a.post_bytes(1, Operation::Send, 0, 4);
     let after = a.pair.attributes();

@@ -123,7 +123,7 @@ impl Carrier for Wire {
 pub(super) struct Link {
     pub(super) a: End,
     pub(super) b: End,
-    /// The requests of A and their responses, then those of B.
+    /// The wires for A's requests, the responses to A, B's requests, and the responses to B.
     pub(super) wires: [Arc<Wire>; 4],
 }
 

@@ -71,8 +71,8 @@ impl<C: Acknowledged> Source<C> {
         }
         let element = C::element(object);
         self.events.remove(|event| event.element == element);
-        // SAFETY: `begin` requires that the object is alive until now. A program that has taken one of its events uses
-        // it until the acknowledgement.
+        // SAFETY: `begin` requires that the object is alive until now. A program that has taken an event uses the
+        // object until it acknowledges the event.
         unsafe {
             let acknowledgements = C::acknowledgements(object);
             // Taken events are counted under the lock of the queue, which `remove` has held, so the count is complete.

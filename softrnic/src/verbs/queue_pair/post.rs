@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     }
     // SAFETY: guaranteed by the caller.
     let code = unsafe { post_receives(&pair.parts().receives, wr, bad_wr) };
-    // Checked after posting: a concurrent move to the error state may have missed these receives.
+    // The state is checked after posting, because a concurrent move to the error state may have missed these receives.
     if pair.state() == State::Error {
         pair.receive_posted();
     }
