@@ -51,8 +51,8 @@
 //!
 //! # Send queues without an overflow check
 //!
-//! The extended interface posts a request by several calls, so a driver must remember that the queue overflowed at one
-//! of them. From the drivers' sources (rdma-core 64):
+//! The extended interface posts a request by several calls. If the queue overflows at one of them, the driver must
+//! remember this until the last. From the drivers' sources (rdma-core 64):
 //!
 //! | driver | request on a full send queue | result of [`build_ex`] and [`build_generic` of queue pairs] |
 //! |---|---|---|

@@ -18,7 +18,7 @@ const GET_EVENT: &str = "ibv_get_async_event";
 
 /// The asynchronous events of an open device.
 ///
-/// A device context has one event queue. All channels made from it, and their clones, read from that queue on any
+/// A device context has one event queue. All channels of the context, and their clones, read from that queue on any
 /// thread, and each event goes to one of them. Events that are not read stay in the kernel until the context is closed.
 ///
 /// The descriptor ([`AsFd`]) is non-blocking, for `poll(2)`, `epoll(7)` and async runtimes, and becomes readable when

@@ -19,8 +19,8 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 /// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`])
 /// has a completion. Many queues can share a channel.
 ///
-/// The descriptor is non-blocking, but the waits of this type keep their time limits in either mode. It works with
-/// `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits itself. A
+/// The descriptor is non-blocking, but the waits of this type keep their time limits in either mode. `poll(2)`,
+/// `epoll(7)` and async runtimes can watch it through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits by itself. A
 /// runtime should also watch for `POLLERR`, which `poll(2)` always reports: the kernel sets it when the device is
 /// removed.
 ///

@@ -50,8 +50,8 @@ impl<'list> Device<'list> {
         Self { device, list: PhantomData }
     }
 
-    /// `ibv_open_device(device)` — opens the device. It stays open until the last object made from it is dropped, and
-    /// does not need the list.
+    /// `ibv_open_device(device)` — opens the device. The device stays open until the last object created on it is
+    /// dropped, even without the list.
     ///
     /// # Errors
     ///

@@ -6,9 +6,10 @@ use super::DeviceAttr;
 
 /// The clock of completion timestamps, which converts its cycles to nanoseconds.
 ///
-/// The clock has a frequency and a limited number of bits, and wraps around. Its origin is unspecified, and it drifts
-/// against the system's clocks: only the time between two readings of one device is meaningful. Readings are completion
-/// timestamps, or the current value from [`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex).
+/// The clock has a frequency and a limited number of bits, and wraps around. The zero point is unspecified, and the
+/// clock drifts against the system's clocks: only the time between two readings of one device is meaningful. Readings
+/// are completion timestamps, or the current value from
+/// [`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

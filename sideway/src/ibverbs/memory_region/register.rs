@@ -33,9 +33,9 @@ impl ProtectionDomain {
     /// [`close`](MemoryRegion::close) returns `Ok`.
     ///
     /// - The `len` bytes at `ptr` stay allocated and mapped.
-    /// - With `LocalWrite`, `RemoteWrite` or `RemoteAtomic`, no Rust reference to them exists while the device or a
-    ///   peer may write. Use raw pointers or atomics, as for memory shared with another process.
-    /// - With `RemoteRead`, no `&mut` to them exists while a peer may read.
+    /// - With `LocalWrite`, `RemoteWrite` or `RemoteAtomic`, no Rust reference to these bytes exists while the device
+    ///   or a peer may write. Use raw pointers or atomics, as for memory shared with another process.
+    /// - With `RemoteRead`, no `&mut` to these bytes exists while a peer may read.
     /// - `MemoryWindowBind` counts as `RemoteRead`, and with `LocalWrite` also as `RemoteWrite` and `RemoteAtomic`,
     ///   because safe code can bind windows.
     /// - Peers that receive the remote key are trusted with what `access` allows.

@@ -82,8 +82,8 @@ impl MemoryRegion {
     ///
     /// - No request that names the region's keys is outstanding, and no window is bound to it.
     /// - The contract of [`reg_mr`](ProtectionDomain::reg_mr) holds from now on for the region's memory and access.
-    ///   After an error with [`SurvivingRegion::Neither`], it holds for both the old and the new ones until the region
-    ///   is dropped.
+    ///   After an error with [`SurvivingRegion::Neither`], the contract holds for the old and the new memory and access
+    ///   until the region is dropped.
     /// - Memory that the region owns ([`OwnedMemoryRegion`](super::OwnedMemoryRegion) and others) stays with it until
     ///   it is dropped, even if it is no longer registered.
     ///

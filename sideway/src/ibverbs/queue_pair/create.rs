@@ -179,9 +179,9 @@ impl<T: Service> QueuePairBuilder<T> {
     /// # Safety
     ///
     /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
-    ///   documentation names. It keeps `qp_context`, the domain and the completion queues, and returns null or a new
-    ///   queue pair of the service `T` that no other code owns. Operations that the attributes do not request are null
-    ///   or callable.
+    ///   documentation names. It does not change `qp_context`, the domain and the completion queues, and returns null
+    ///   or a new queue pair of the service `T` that no other code owns. Operations that the attributes do not request
+    ///   are null or callable.
     /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
     /// - `attach` returns the data that the addresses and operations of `T` look for. Queue pairs of a service that
     ///   other code defines are created by that code's own function.

@@ -31,8 +31,8 @@ impl<T: Service> QueuePairBuilder<T> {
     /// # Safety
     ///
     /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
-    ///   documentation names. It keeps `qp_context` (null), the domain and the completion queues, and returns null or a
-    ///   new queue pair that no other code owns.
+    ///   documentation names. It does not change `qp_context` (null), the domain and the completion queues, and returns
+    ///   null or a new queue pair that no other code owns.
     /// - The new queue pair uses no object that is destroyed before it: see [`setup_kept`](Self::setup_kept).
     pub unsafe fn build_target_with(
         &self,

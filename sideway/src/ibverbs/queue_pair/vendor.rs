@@ -119,9 +119,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     /// - `give` completes the request: a driver of the service `V` dereferences no pointer, and needs no field, that
     ///   the request has left unset. Data that it stores in the request is valid until the batch is posted: it is
     ///   captured by reference, or lives longer.
-    /// - `give` calls the vendor's functions only if [`data`] returns `Some`, and posts nothing. It is called with a
-    ///   live extended queue pair between `wr_start` and `wr_complete`; an operation was begun, or the batch is
-    ///   rejected. None of the queue pair's functions up to `wr_abort` is null.
+    /// - `give` calls the vendor's functions only if [`data`] returns `Some`, and posts nothing. This crate calls
+    ///   `give` with a live extended queue pair between `wr_start` and `wr_complete`; an operation was begun, or the
+    ///   batch is rejected. None of the queue pair's functions up to `wr_abort` is null.
     #[inline]
     pub unsafe fn setup_vendor_address<'q, V, F>(
         self,

@@ -143,14 +143,13 @@ impl SharedReceiveQueueCore {
         }
         let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
         match self.parents.cq.take().map(Arc::try_unwrap) {
-            // A completion names such a queue, and drivers (mlx5) keep the pointer from one step of a poll to the next.
-            // A poll may be open, on this thread or another.
+            // A completion names its shared queue, and drivers (mlx5) keep the pointer from one step of a poll to the
+            // next. A poll may be open, on this thread or another.
             Some(Err(cq)) => {
                 cq.leave_behind(Box::new(left));
                 Ok(End::LeftBehind)
             }
-            // No code polls the completion queue any more. If this is the last reference to the completion queue, it is
-            // dropped afterwards.
+            // No code polls the completion queue any more.
             Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }

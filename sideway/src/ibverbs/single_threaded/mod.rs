@@ -19,11 +19,11 @@
 //! # }
 //! ```
 //!
-//! Polling and posting are not the only operations that access such a queue. Destroying a queue pair, or modifying it
-//! to `Reset`, removes its completions from its completion queues, and a completion event re-arms its queue. So queue
-//! pairs on such a completion queue also belong to this module. Events are not available, because there is no channel.
-//! The inner objects (the halves of a pair, the domain) are not accessible. A queue pair dropped while one of its
-//! completion queues is being polled is destroyed at the end of the poll.
+//! Not only polling accesses a completion queue: destroying a queue pair, or modifying it to `Reset`, removes its
+//! completions from the queue, and a completion event re-arms the queue. So queue pairs on a completion queue without a
+//! lock also belong to this module, and completion events are not available. The inner objects (the halves of a pair,
+//! the domain) are not accessible. A queue pair dropped while one of its completion queues is being polled is destroyed
+//! at the end of the poll.
 //!
 //! Memory regions and address handles belong to the plain domain ([`SingleThreadedDomain::protection_domain`]), and can
 //! be shared as usual.
@@ -45,8 +45,8 @@ use super::queue_pair::Datagram;
 /// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
 pub struct SingleThreadedDomain {
-    /// If the domain contains a thread domain, the program must not get access to it: queue pairs that a safe builder
-    /// creates there could leave the thread.
+    /// If this domain contains a thread domain, it must stay private: queue pairs that a safe builder creates in it
+    /// could leave the thread.
     domain: Arc<ProtectionDomain>,
     has_allocator: bool,
     thread: SingleThread,
@@ -66,7 +66,7 @@ impl SingleThreadedDomain {
     ///
     /// # Safety
     ///
-    /// It has no other owner, and only the calling thread uses its thread domain.
+    /// `domain` has no other owner, and only the calling thread uses its thread domain.
     pub(super) unsafe fn adopt(domain: Arc<ProtectionDomain>, has_allocator: bool) -> Self {
         Self { domain, has_allocator, thread: PhantomData }
     }

@@ -86,8 +86,8 @@ pub trait SendData {
     ///
     /// # Safety
     ///
-    /// The pointers of `slot` are exclusive and have the stated capacities, at least one entry if the data is one
-    /// ([`ONE_ENTRY`](Self::ONE_ENTRY)).
+    /// The pointers of `slot` are exclusive and have the stated capacities: at least one entry if
+    /// [`ONE_ENTRY`](Self::ONE_ENTRY).
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason>;
 }
 
@@ -276,8 +276,9 @@ impl SendData for InlineList<'_> {
     }
 }
 
-/// Returns the first entry of an empty list. The mlx4 driver reads a raw packet's destination hardware address there,
-/// even if the list is empty: it finds static bytes, not those of an earlier request.
+/// Returns the first entry of an empty list. Even if the list is empty, the mlx4 driver reads a raw packet's
+/// destination hardware address from the first entry: this one points to static bytes, not to those of an earlier
+/// request.
 #[inline]
 fn of_nothing() -> ibv_sge {
     static NOTHING: [u8; PACKET_START] = [0; PACKET_START];

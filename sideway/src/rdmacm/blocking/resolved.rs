@@ -67,8 +67,8 @@ impl Resolved {
     /// `rdma_connect(id, conn_param)` — connects the queue pair that was created through the identifier, within the
     /// rest of [the time limit](super::Connector::setup_timeout). The queue pair is then ready to send.
     ///
-    /// If this fails, destroy the queue pair: it cannot be used again, and the kernel keeps the failed attempt until it
-    /// is destroyed.
+    /// If this fails, destroy the queue pair: it cannot be used again, and as long as it exists, the kernel keeps the
+    /// failed attempt.
     ///
     /// # Errors
     ///

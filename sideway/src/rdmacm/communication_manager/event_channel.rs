@@ -23,8 +23,8 @@ const GET_EVENT: &str = "rdma_get_cm_event";
 
 /// `struct rdma_event_channel` — receives the events of identifiers, in the order in which they happened.
 ///
-/// The descriptor becomes readable when an event arrives. It is non-blocking, for use with `poll(2)`, `epoll(7)` and
-/// async runtimes through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits itself. The channel does not
+/// The descriptor becomes readable when an event arrives. It is non-blocking: `poll(2)`, `epoll(7)` and async runtimes
+/// can watch it through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself. The channel does not
 /// implement [`AsFd`](std::os::fd::AsFd): librdmacm writes commands to the descriptor that contain addresses, and
 /// dereferences the addresses that the kernel returns.
 ///
@@ -36,8 +36,8 @@ pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,
     /// The identifiers, by the address of their C object.
     identifiers: Registry<Identifier>,
-    /// Taking an event writes to its identifier, which is unknown until then. So no other call on an identifier of this
-    /// channel may run at that time; calls on different identifiers may run in parallel.
+    /// Taking an event writes to an identifier of this channel, and only afterwards is it clear to which. So meanwhile
+    /// no call on any of them may run; calls on different identifiers may run in parallel.
     calls: RwLock<()>,
     /// The number of identifiers for which an event may arrive that would make the library read freed memory. While the
     /// number is not zero, no event is taken.

@@ -9,7 +9,7 @@ use super::PortSpace;
 use crate::ibverbs::address::Gid;
 
 /// `struct sockaddr_ib` — a native InfiniBand address: a GID, and a service there. Use it for InfiniBand without IP
-/// over InfiniBand. With RoCE such an address may be resolved, but no route to it.
+/// over InfiniBand. With RoCE, such an address may resolve, but a route to it does not.
 ///
 /// All numbers are in host order.
 ///

@@ -56,7 +56,7 @@ open_enum! {
 /// does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds to `send_flags`.
 pub unsafe trait SendOperation: Sealed + Copy {
     /// Whether a basic queue pair accepts this operation only if the device reports atomic writes. The check is needed
-    /// because siw looks up every opcode in a table that lacks this one.
+    /// because siw looks up every opcode in a table that has no entry for atomic writes.
     #[doc(hidden)]
     const IS_ATOMIC_WRITE: bool = false;
 

@@ -163,7 +163,7 @@ remote_operation!(
 unsafe impl SendOperation for Flush {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // A level larger than the field becomes another unnamed one, which the peer rejects.
+        // A level that does not fit becomes 255, which has no meaning either: the peer rejects it.
         let (placement, level) = (self.placement.bits(), u8::try_from(self.level.raw()).unwrap_or(u8::MAX));
         // SAFETY: by the contract of this function.
         unsafe { SendContext::flush(qp, self.rkey.raw(), self.remote_addr, self.length, placement, level) }

@@ -122,8 +122,8 @@ impl Identifier {
     /// [rdma_establish(3)](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), VerbError> {
-        // If the kernel does not expect this call, it rejects the connection. If this side had accepted it, destroying
-        // the identifier then never finishes (`cm_destroy_id`, seen with Linux 6.1).
+        // If the kernel does not expect this call, it rejects the connection. Once this side has accepted a connection
+        // that is then rejected, destroying the identifier never finishes (`cm_destroy_id`, seen with Linux 6.1).
         // SAFETY: the identifier is live and locked.
         let establish = |id: *mut rdma_cm_id| unsafe {
             if (*id).qp.is_null() && self.is_answered.swap(false, Ordering::Relaxed) {

@@ -18,8 +18,8 @@ const KERNEL_ONLY: u32 = 0b1111 << 21;
 
 impl Identifier {
     /// `id->verbs` — returns the open device of the identifier: create all objects of the connection's queue pair on
-    /// it. librdmacm owns the context; identifiers on one device share it. `None` before the address is resolved, or
-    /// the identifier is bound to a device's address.
+    /// it. librdmacm owns the context; identifiers on one device share it. `None` until the address is resolved, or the
+    /// identifier is bound to a device's address.
     ///
     /// The context lives as long as the objects on it, independently of the identifier. (If librdmacm cannot open one
     /// of several devices, it returns no device list. The context then keeps alive the identifier that first returned

@@ -80,8 +80,8 @@ impl Identifier {
         Ok(())
     }
 
-    /// Keeps a channel open on which the kernel may have requests for this listener. On close the kernel would free
-    /// them, and access them again when the listener is destroyed.
+    /// Keeps a channel open on which the kernel may have requests for this listener. Closing the channel would make the
+    /// kernel free the requests, and access them again when the listener is destroyed.
     fn keep_open(&self, channel: Arc<EventChannel>) {
         if self.listens.load(Ordering::Relaxed) {
             let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);

@@ -69,8 +69,8 @@ pub struct Identifier {
     holds: AtomicBool,
 }
 
-// SAFETY: identifiers are not bound to a thread. The library's state of one is accessed only under `home` and the lock
-// of its channel.
+// SAFETY: identifiers are not bound to a thread. The library's state of an identifier is accessed only under `home` and
+// the lock of its channel.
 unsafe impl Send for Identifier {}
 // SAFETY: as for Send.
 unsafe impl Sync for Identifier {}

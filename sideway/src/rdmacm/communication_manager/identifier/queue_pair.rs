@@ -142,9 +142,9 @@ impl Identifier {
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
-            // SAFETY: as above. If the attributes name no shared receive queue, the library would use the identifier's
-            // queue (which stays until `detach` while it is being destroyed), and the queue pair would neither record
-            // this queue nor keep it alive. So the identifier's queue is removed for this call.
+            // SAFETY: as above. If the attributes name no shared receive queue, the library would use the identifier's,
+            // which may be about to be destroyed (it stays until `detach`); the queue pair would neither record it nor
+            // keep it alive. So the identifier's queue is removed for this call.
             unsafe {
                 let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
                 let ret = call(id);
