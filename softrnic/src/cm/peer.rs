@@ -44,7 +44,7 @@ pub(super) enum Received {
 pub(super) fn receive(socket: impl AsFd) -> Received {
     // Reads one more byte than a packet has, to detect longer packets.
     let mut packet = [0; SIZE + 1];
-    // The socket reports a reset once, and earlier packets can be read afterwards.
+    // `recv` reports a reset once. Packets that arrived before the reset can be read afterwards.
     for _ in 0..3 {
         match rustix::net::recv(&socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Received::End,
@@ -92,7 +92,7 @@ impl World {
             if has_stream {
                 return;
             }
-            // The port may still refer to the socket.
+            // The port may still hold the socket, so dropping the link does not close it.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
     }

@@ -47,7 +47,7 @@ const ALIVE: u8 = 0;
 const BROKEN: u8 = 1;
 const OVER: u8 = 2;
 
-/// QPs that wait for space, each once.
+/// QPs that wait for space, without duplicates.
 #[derive(Default)]
 struct WaitQueue {
     /// The longest waiting QP is first.
@@ -271,7 +271,7 @@ impl Session {
     /// that are not woken yet.
     fn wake_waiting(&self) {
         // `next_waiting` may end the wake-up request, so `lacks_space` is cleared. A receiver that still lacks space
-        // sets both again.
+        // sets `lacks_space` and the request again.
         let look = |queue: &mut WaitQueue| {
             self.lacks_space.store(false, Ordering::Relaxed);
             (queue.pairs.len(), !queue.pairs.is_empty())

@@ -23,7 +23,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Converts a number back to the state whose `as u8` it is.
+    /// Converts the result of `state as u8` back to the state.
     pub(super) fn from_u8(state: u8) -> Self {
         const ALL: [State; 7] = [
             State::Reset,

@@ -9,7 +9,7 @@
 //! A post of a request to a peer in the same process executes the request and queues its completion before it returns,
 //! unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with several in
 //! flight. The responses arrive later in the inbox, whose lock is the innermost. Congestion and reordering do not
-//! occur. A message takes as many PSNs as on a wire.
+//! occur. A message takes one PSN for each packet that it would have on a network.
 //!
 //! If a peer answers a send with a message, the program sees the completion of its send before it receives the answer,
 //! also between processes. There are two exceptions: an earlier read is in flight on the same QP, or another thread

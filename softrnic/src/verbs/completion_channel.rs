@@ -91,8 +91,8 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     // SAFETY: required by the C API: the channel is alive.
     let channel = unsafe { CompletionChannel::of(channel) };
     let taken = channel.events.take(|Completed(queue)| {
-        // SAFETY: the queue exists. Its destruction removes its events, which requires the lock that is held here, and
-        // then waits until each counted event is acknowledged.
+        // SAFETY: the queue exists: its destruction first removes its events, for which it needs the lock held here,
+        // and then waits until each counted event is acknowledged.
         unsafe { Queue::of(queue) }.count_event();
         queue
     });

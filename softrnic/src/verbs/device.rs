@@ -41,7 +41,7 @@ impl Device {
     pub(super) fn new(name: &str, place: c_int) -> Self {
         // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
-        // The kernel's character device has another name. Here one name serves for both.
+        // In the kernel, the character device has a name of its own. A soft device uses one name for both.
         for copy in [&mut c.name, &mut c.dev_name] {
             for (to, from) in copy.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
                 *to = from as c_char;

@@ -32,7 +32,7 @@ trait Owned {
     ///
     /// # Safety
     ///
-    /// It is alive.
+    /// The object is alive.
     unsafe fn context(self) -> *mut ibv_context;
 }
 

@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
 fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: Access) -> Result<Mapping, Errno> {
     /// `DMA_BUF_MAGIC` of linux/magic.h
     const DMA_BUF: u64 = 0x444d_4142;
-    /// An error code of the kernel alone, which NVIDIA's driver returns for the memory of a GPU.
+    /// An error code that only the kernel defines. NVIDIA's driver returns this code for the memory of a GPU.
     const ENOTSUPP: c_int = 524;
     const ALLOWED: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0

@@ -17,7 +17,7 @@ use crate::sys::clock;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
-/// Vendor ID of software; no hardware vendor has it.
+/// The vendor ID of a soft device. No hardware vendor uses this ID.
 const NO_VENDOR: u32 = 0x00ff_ffff;
 /// Any size from 4 KiB on, because the host manages pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;

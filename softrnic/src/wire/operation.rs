@@ -88,7 +88,7 @@ pub(crate) enum Operation {
         rkey: u32,
         add: u64,
     },
-    /// The eight bytes are its inline data.
+    /// The eight bytes are the inline data of the request.
     AtomicWrite {
         address: u64,
         rkey: u32,

@@ -119,7 +119,7 @@ impl Ends {
                 self.shared.store(offset, input.word(), Ordering::Release);
             }
             1 => {
-                // Anywhere in the ring, and across its end.
+                // Stores words anywhere in the ring, also across its end.
                 let start = usize::from(input.short()) * 8;
                 for index in 0..usize::from(input.byte() % 32) {
                     let offset = self.data + (start + index * 8) % RING;
@@ -127,7 +127,7 @@ impl Ends {
                 }
             }
             2 => {
-                // A record at the right place, with arbitrary content.
+                // Puts a record at the right place, with arbitrary content.
                 let words: Words = input.words::<PART_WORDS, PART_WORDS>();
                 let length = u32::from(input.short()) % (MAX_PAYLOAD + 1);
                 let payload = vec![input.byte(); length as usize];

@@ -37,11 +37,11 @@ const ALL: Access = LOCAL
 /// The kinds of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Own {
-    /// The peer has all access rights.
+    /// Memory that grants peers all access rights.
     Granted,
-    /// In the same domain, without access rights for peers.
+    /// Memory of the same domain, without access rights for peers.
     Kept,
-    /// Accessible for peers of another domain.
+    /// Memory of another domain, with access rights for peers.
     Others,
 }
 

@@ -71,7 +71,7 @@ fn echo() {
     }
     let host = host(&Echo);
     println!("block {}", host.claim().unwrap());
-    // Until the other process ends or writes a byte.
+    // Waits until the other process ends or writes a byte.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

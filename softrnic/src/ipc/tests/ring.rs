@@ -75,7 +75,7 @@ proptest! {
     fn ring_matches_the_model(steps in vec(step(), 1..400)) {
         let (mut producer, mut consumer, _shared) = ends();
         let mut model = VecDeque::new();
-        // Taken, and not yet freed.
+        // Bytes that are taken but not freed, and bytes in use.
         let (mut held, mut used) = (0, 0);
         for step in steps {
             match step {

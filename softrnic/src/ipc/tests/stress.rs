@@ -59,7 +59,7 @@ fn goes_there_and_back(with_polls: bool) {
             for number in 0..COUNT {
                 put(&there, &back, &Packet::Response(response(number)), &[]);
                 if number % 4096 == 17 {
-                    // Long enough for all threads to fall asleep.
+                    // All other threads go to sleep during this pause.
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }

@@ -21,7 +21,7 @@ use crate::wire::operation::Operation;
 pub(in crate::qp) struct Receives<'t> {
     pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
     pub(in crate::qp) completions: Option<&'t Arc<CompletionQueue>>,
-    /// The protection domain of their memory.
+    /// The protection domain to which the memory of the receives belongs.
     pub(in crate::qp) domain: &'t Domain,
     pub(in crate::qp) is_shared: bool,
 }

@@ -86,8 +86,8 @@ impl Responder {
 
     /// Completes the receives as flushed, in the error state. Receives of a shared queue stay, and an event is raised.
     ///
-    /// Messages before a refused one still get their responses; after any other error none is sent, see
-    /// [`end`](Self::end).
+    /// If a message was refused, earlier messages still get their responses. After any other error, no response is
+    /// sent, see [`end`](Self::end).
     pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.end_arriving();
         self.flush_receives(pair);

@@ -300,7 +300,7 @@ impl Deliver for ToQueuePairs {
                 attempt: part.attempt,
                 kind: ResponseKind::Reply(Reply::Silence),
             };
-            // If the carrier is full, other such replies are in flight, and one is enough.
+            // A full carrier already has such replies in flight, and one of them is enough, so this reply may be lost.
             if let Err(stuck) = back.put(&Packet::Response(response), Payload::Bytes(&[])) {
                 log::debug!("QP {:#x} does not exist, and the reply to its peer is lost: {stuck:?}", part.number);
             }

@@ -190,7 +190,7 @@ pub(in crate::qp) fn attempt(
                 if outcome != Outcome::Silence {
                     return outcome;
                 }
-                // Another process may own the number later.
+                // Forgets the carrier, because another process may own the number later.
                 *peer = Peer::default();
                 Reply::Silence
             }

@@ -19,7 +19,7 @@ use crate::wire::packet::psn_after;
 use crate::wire::transport::Carrier;
 
 /// Minimum time-out for a peer whose process exists, even if the process is stopped: four seconds, or the QP's own
-/// time-outs if longer. If the process has ended, requests are retried and fail by the QP's time-outs.
+/// time-outs if longer. If the process has ended, requests are retried, and fail after the QP's own time-outs.
 const MIN_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
 
 /// A request that was sent, or partially sent.
@@ -208,7 +208,7 @@ impl InFlight {
     pub(in crate::qp) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
-        // A pending alarm may belong to the next request, which is watched with its own time-out.
+        // A pending alarm has no effect without a watch. The next request sets its own watch.
         self.watch = None;
         self.backpressure.clear();
         self.unsent.clear();
@@ -221,7 +221,7 @@ impl InFlight {
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
             let min_timeout = (time * (u32::from(attributes.retry_count) + 1)).max(self.min_timeout);
-            // The count is read before the clock, so a packet received after that postpones the time-out.
+            // The count is read before the clock: a packet received between the two reads postpones the time-out.
             let taken = self.taken();
             let now = Instant::now();
             let until = now + min_timeout;

@@ -170,7 +170,7 @@ impl Inbox {
     }
 }
 
-/// Whether both are the same carrier.
+/// Whether both references are to the same carrier.
 pub(in crate::qp) fn is_same(weak: &Weak<dyn Carrier>, carrier: &Arc<dyn Carrier>) -> bool {
     std::ptr::addr_eq(weak.as_ptr(), Arc::as_ptr(carrier))
 }

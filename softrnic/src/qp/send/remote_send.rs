@@ -14,7 +14,7 @@ use crate::wire::message::Request;
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Sends a request or the rest of it. `segments` is its memory.
+/// Sends a request or the rest of it. `segments` is the memory of the request.
 #[inline]
 pub(in crate::qp) fn send(
     pair: &QueuePair,

@@ -177,7 +177,7 @@ impl Requester {
         }
     }
 
-    /// Whether the oldest request should be tried now. Also counts its retries.
+    /// Whether the oldest request should be sent now. Counts the retry, if this is one after a time-out.
     fn is_due(&mut self, pair: &QueuePair) -> bool {
         match self.wait {
             Wait::No => {
@@ -220,7 +220,7 @@ impl Requester {
     }
 
     pub(in crate::qp) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
-        // The peer has responded.
+        // The peer has responded, so its time-outs are counted anew.
         self.silences_left = self.attributes.retry_count;
         if self.attributes.rnr_retry != retry::UNLIMITED {
             if self.not_ready_left == 0 {
@@ -297,8 +297,8 @@ impl Requester {
                 slots: Some(Slots { used: Arc::clone(&self.used_slots), back }),
             };
             if !queue.push(completion, false) && pair.break_down() {
-                // The caller flushes the remaining requests. This lock is free here: a holder of the responder's lock
-                // sees a QP in the error state.
+                // The caller flushes the remaining requests. This thread does not hold the responder's lock: a thread
+                // that holds it runs the requester only in the error state, in which `break_down` returns `false`.
                 unpoisoned(pair.responder.lock()).end(pair);
             }
         }

@@ -198,7 +198,7 @@ fn taken_receive_stays_with_its_shared_queue() {
 
 #[test]
 fn shared_queue_can_be_destroyed_during_a_message() {
-    // A partial message; a partial message whose process ends; a read that waits for space.
+    // The cases: a partial message, a partial message whose sender's process ends, and a read that waits for space.
     for case in 0..3 {
         let xrc_domain = Arc::new(Domain::new());
         let link = xrc_link(&xrc_domain);
@@ -220,7 +220,7 @@ fn shared_queue_can_be_destroyed_during_a_message() {
         QpRegistry::of_process().leave_shared(shared.number, &shared.queue);
         assert_eq!(Arc::strong_count(&shared.queue), 1);
         assert!(shared.completions.is_empty());
-        // A send is repeated and finds no queue. A read gets no response.
+        // The repeated send is refused, because the queue no longer exists. The read gets no response.
         let expected = [Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_RETRY_EXC_ERR, Status::IBV_WC_RETRY_EXC_ERR];
         link.wires[RESPONSES].set_space(usize::MAX);
         assert_eq!(link.poll(&link.a.sends).status, expected[case]);
@@ -229,7 +229,7 @@ fn shared_queue_can_be_destroyed_during_a_message() {
 
 #[test]
 fn taken_receive_returns_to_the_shared_queue_when_the_qp_ends() {
-    // The QP is reset or destroyed, during a message or after an incomplete one.
+    // The cases: the QP is reset or destroyed, during a message or after an incomplete one.
     for case in 0..4 {
         let domain = Arc::new(Domain::new());
         let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
@@ -268,7 +268,7 @@ fn group_datagram_from_another_process_reaches_each_member() {
         member.receive_bytes(7, 0, 64);
         QpRegistry::of_process().attach(group, &member.pair).unwrap();
     }
-    // Any carrier: no response is sent.
+    // No response is sent, so any carrier is suitable.
     let link = Link::reliable();
     let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
     let request = Request {

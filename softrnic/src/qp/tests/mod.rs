@@ -107,14 +107,14 @@ impl Bytes {
     pub(super) fn get(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.buffer.len());
         let start = ptr::with_exposed_provenance::<u8>(self.buffer.address(offset));
-        // Byte by byte would take minutes under Miri.
+        // Under Miri, a copy byte by byte would take minutes.
         if cfg!(miri) {
             let mut bytes = vec![0; length];
             // SAFETY: the bytes are within the buffer. Miri detects a concurrent write by a peer.
             unsafe { start.copy_to_nonoverlapping(bytes.as_mut_ptr(), length) };
             return bytes;
         }
-        // SAFETY: the bytes are within the buffer. The access is volatile, because a peer may write to them.
+        // SAFETY: the bytes are within the buffer. The reads are volatile, because a peer may write concurrently.
         (0..length).map(|index| unsafe { start.add(index).read_volatile() }).collect()
     }
 
@@ -126,7 +126,7 @@ impl Bytes {
             return unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         for (index, &byte) in bytes.iter().enumerate() {
-            // SAFETY: the byte is within the buffer. The access is volatile, because a peer may read it.
+            // SAFETY: the byte is within the buffer. The write is volatile, because a peer may read concurrently.
             unsafe { start.add(index).write_volatile(byte) };
         }
     }

@@ -265,7 +265,7 @@ fn polled_completion_releases_slots() {
         }
         assert_eq!(write(0, true), Err(Errno::NO_MEMORY));
         assert_eq!(a.sent_statuses(), [(u64::from(SLOTS / 2), SUCCESS)]);
-        // The second half waits for a later completion.
+        // Slots of the second half are released only with a later completion.
         for index in 1..=SLOTS / 2 {
             assert_eq!(write(u64::from(index), index == SLOTS / 2), Ok(()));
         }

@@ -60,8 +60,8 @@ fn write_with_immediate_without_receive_is_not_written() {
 
 #[test]
 fn peer_without_response_exhausts_retries() {
-    // A QP of another service, an unknown one, one in RESET, one in the error state, one with another peer, one with
-    // another PSN.
+    // The peers: a QP of another service, an unknown number, a QP in RESET, one in the error state, one that is
+    // connected to another peer, and one that expects another PSN.
     let reset = End::new(Service::ReliableConnection);
     let failed = End::new(Service::ReliableConnection);
     failed.pair.change(State::Reset, State::Error, Attributes::new()).unwrap();
@@ -148,7 +148,7 @@ fn waiting_requests_are_dropped_with_the_qp() {
 #[test]
 fn repeated_resets_leave_few_alarms() {
     let link = Link::reliable();
-    // Peers without response, in another process and unknown; and one without a receive.
+    // Three peers: one in another process that does not respond, an unknown number, and one without a posted receive.
     let silent = Attributes { timeout: 20, ..attributes(link.b.pair.number() ^ FLAG) };
     let nowhere = Attributes { destination_number: 1, ..silent };
     let (a, b) = reliable();

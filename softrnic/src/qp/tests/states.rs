@@ -61,7 +61,7 @@ fn completions_from_before_a_reset_release_no_slots() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey }, 0, 4);
-    // Queued before the reset, polled after it.
+    // The completion was queued before the reset, and is polled after it.
     go(&a, State::ReadyToSend, State::Reset);
     assert!(a.sends.pop().is_none());
     go(&b, State::ReadyToSend, State::Reset);

@@ -429,7 +429,7 @@ fn destroyed_queue_removes_its_unread_events() {
     let (first, second) = (world.basic(1), world.basic(1));
     // SAFETY: the queues are alive.
     unsafe { assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 0)), (0, 0)) };
-    // Each has a completion event and an overrun event.
+    // Each queue raises a completion event and an overrun event.
     push(first, [0, 1]);
     push(second, [0, 1]);
     destroy(first);

@@ -116,7 +116,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
             opcode::IBV_WR_LOCAL_INV => Operation::LocalInvalidate { rkey: wr.__bindgen_anon_1.invalidate_rkey },
             opcode::IBV_WR_BIND_MW => Operation::Bind,
             opcode::IBV_WR_TSO | opcode::IBV_WR_DRIVER1 => return Err(Errno::NOT_SUPPORTED),
-            // Including flush: the struct has no space for its arguments.
+            // Flush is refused too, because `ibv_send_wr` has no fields for its arguments.
             _ => return Err(Errno::INVALID),
         })
     }

@@ -11,7 +11,7 @@ use crate::verbs::memory_window::{alloc_mw, dealloc_mw};
 const SIGNALED: u32 = flag::IBV_SEND_SIGNALED.0;
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// A request to a word of the same memory, as the peer's.
+/// A request whose remote address is a word of the same memory.
 fn remote(world: &World, wr_id: u64, operation: opcode, piece: *mut ibv_sge, word: usize) -> ibv_send_wr {
     let mut wr = request(wr_id, operation, SIGNALED);
     (wr.sg_list, wr.num_sge) = (piece, 1);
