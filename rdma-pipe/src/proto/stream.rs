@@ -47,7 +47,7 @@ pub struct Kept<K> {
     pub data: K,
 }
 
-/// The next step of a source.
+/// What the source does next.
 #[derive(Debug)]
 pub enum Step<'k, K> {
     /// Wait until the sink sends a frame.
@@ -195,11 +195,11 @@ impl StreamSink {
         Ok(Frame::StreamReceived(self.totals.bytes))
     }
 
-    /// Compares the offset of a received block with that of the next one.
+    /// Compares the offset of a received block with the expected one.
     ///
     /// # Errors
     ///
-    /// The block is not the next one.
+    /// The block is not the expected one.
     pub fn check(&self, offset: u64) -> Result<()> {
         match offset == self.totals.bytes {
             true => Ok(()),
