@@ -178,7 +178,6 @@ impl World {
         Ok(Watched { socket, source: number, flags })
     }
 
-    /// Removes a socket.
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {

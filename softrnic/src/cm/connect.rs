@@ -189,7 +189,7 @@ impl World {
                 self.set_deadline(id, Some(until));
             }
             Found::Full => self.retry_later(id, message, until)?,
-            // The program may be about to reopen its listener.
+            // The peer may be about to reopen its listener.
             Found::NoListener if Instant::now() + CM_TIMEOUT < until + self.grace(message.to) => {
                 self.retry_later(id, message, until)?;
             }
@@ -220,7 +220,6 @@ impl World {
         Ok(())
     }
 
-    /// Retries a request.
     pub(super) fn retry_request(&mut self, id: usize, message: Message, until: Instant) {
         if let Err(errno) = self.send_request(id, message, until) {
             self.rejected(id, -errno.0, Vec::new());
@@ -275,7 +274,6 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
     return_code(accept())
 }
 
-/// Sends the reply.
 fn reply(id: *mut rdma_cm_id, mut message: Message, datagram: bool) -> Result<(), Errno> {
     let mut world = world();
     let identifier = world.id(id.addr())?;

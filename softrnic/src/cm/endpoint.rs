@@ -148,7 +148,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
             srq::destroy_srq(id);
         }
     }
-    // This succeeds, because the identifier exists.
+    // `destroy` succeeds, because the identifier exists.
     let _ = id::destroy(id);
 }
 

@@ -49,12 +49,11 @@ pub(super) struct NewConnection {
 pub(super) struct Request {
     socket: Arc<Descriptor>,
     message: Message,
-    /// The request on TCP; `message` contains its fields too.
+    /// The request as received on TCP. `message` contains the same fields.
     stream: Option<iwarp::Request>,
 }
 
 impl Request {
-    /// Rejects the request.
     pub(super) fn refuse(self) {
         if let Some(stream) = &self.stream {
             return super::iwarp::send_rejection(&self.socket, stream, &[]);

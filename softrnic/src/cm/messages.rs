@@ -121,7 +121,6 @@ impl Message {
         Some(self)
     }
 
-    /// Encodes the packet.
     pub(super) fn encode(&self) -> [u8; SIZE] {
         let mut packet = [0; SIZE];
         let mut at = 0;

@@ -83,7 +83,6 @@ const fn empty() -> LazyLock<Mutex<World>> {
     LazyLock::new(Mutex::default)
 }
 
-/// Locks the world.
 fn world() -> MutexGuard<'static, World> {
     unpoisoned(WORLD.get().lock())
 }

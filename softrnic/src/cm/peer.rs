@@ -40,7 +40,6 @@ pub(super) enum Received {
     End,
 }
 
-/// Reads the next packet.
 pub(super) fn receive(socket: impl AsFd) -> Received {
     // Reads one more byte than a packet has, to detect longer packets.
     let mut packet = [0; SIZE + 1];
@@ -83,7 +82,6 @@ impl World {
         }
     }
 
-    /// Closes the socket of a connection.
     pub(super) fn close_link(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let (channel, has_stream) = (identifier.channel, identifier.has_stream());
@@ -223,7 +221,6 @@ impl World {
         self.set_deadline(id, Some(Instant::now() + TIMEWAIT));
     }
 
-    /// Handles a passed deadline.
     pub(super) fn handle_deadline(&mut self, id: usize, now: Instant) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.state {

@@ -159,7 +159,6 @@ fn name(space: rdma_port_space, port: u16, host: Host) -> Result<SocketAddrUnix,
     SocketAddrUnix::new_abstract_name(format!("{PREFIX}{}/{port}/{host}", space.0).as_bytes()).map_err(system)
 }
 
-/// Creates an unbound socket.
 pub(super) fn socket() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);

@@ -44,7 +44,7 @@ impl Side {
         Self { channel, id, peer }
     }
 
-    /// Simulates a passed deadline.
+    /// Lets the deadline pass, without waiting.
     fn expire_deadline(&self) {
         world().set_deadline(self.id.addr(), Some(Instant::now()));
     }

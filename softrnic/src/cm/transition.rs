@@ -133,7 +133,6 @@ pub(super) unsafe extern "C" fn init_qp_attr(
     return_code(initialised)
 }
 
-/// Changes a QP.
 fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
     // SAFETY: the QP belongs to the identifier, and lives as long as the identifier. The caller holds no lock for which
     // the call could wait.

@@ -23,7 +23,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Releases the slots.
     fn release(self) {
         self.used.fetch_sub(self.back, Ordering::Release);
     }

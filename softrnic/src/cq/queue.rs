@@ -158,7 +158,6 @@ impl CompletionQueue {
         Some(completion)
     }
 
-    /// Whether the queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Acquire) == 0

@@ -1,6 +1,6 @@
 //! Input bytes as values of a script.
 
-/// The rest of a script, followed by endless zeros.
+/// The unread bytes of a script, followed by endless zeros.
 #[derive(Debug)]
 pub(crate) struct Input<'i>(pub(crate) &'i [u8]);
 

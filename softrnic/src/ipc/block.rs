@@ -37,7 +37,7 @@ pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
     Err(Errno::ADDRINUSE)
 }
 
-/// Listens for this block; `None` if another process owns it.
+/// Opens the listener of a block; `None` if another process owns the block.
 pub(super) fn listen(block: u32) -> Result<Option<Descriptor>, Errno> {
     let listener = socket::new()?;
     match rustix::net::bind(&listener, &socket::address(&name(block))?) {

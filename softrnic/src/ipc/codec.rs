@@ -33,7 +33,6 @@ fn word(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The lower half of a word.
 #[inline]
 fn low(word: u64) -> u32 {
     word as u32
@@ -49,7 +48,7 @@ fn byte(word: u64, index: u32) -> u8 {
     (word >> (8 * index)) as u8
 }
 
-/// Encodes a packet. Returns its words and their number.
+/// Encodes a packet. Returns the words, and how many of them are used.
 #[inline]
 pub(super) fn encode(packet: &Packet) -> (Words, usize) {
     match packet {
@@ -112,12 +111,11 @@ fn encode_part(part: &Part) -> Words {
     ]
 }
 
-/// Decodes a part of a message.
 #[inline]
 pub(super) fn decode_part(words: &Words) -> Result<Part, Malformed> {
     let [start, length, numbers, peer, a, b, c, d, hops, sizes, offset, keys, address, first, second, _] = *words;
     let rkey = high(keys);
-    // Lossless, since `narrow` has checked it.
+    // Lossless: `narrow` has checked that the value fits.
     let immediate = || narrow(first).map(|first| first as u32);
     let operation = match byte(start, 0) {
         0 => Operation::Send,

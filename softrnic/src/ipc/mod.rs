@@ -55,7 +55,7 @@ pub(crate) fn is_enabled() -> bool {
     !is_off && !cfg!(miri)
 }
 
-/// The transport to the other processes of the host. A child after `fork` has its own.
+/// The transport to the other processes of the host. After `fork`, a child has its own transport.
 #[derive(Debug)]
 pub(crate) struct Processes(pub(crate) &'static PerProcess<Peers>);
 

@@ -56,7 +56,6 @@ impl Reactor {
         Ok(reactor)
     }
 
-    /// Wakes the thread.
     pub(super) fn wake(&self) {
         // The write fails only if a wake-up is already pending.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());

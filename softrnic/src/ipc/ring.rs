@@ -215,7 +215,7 @@ impl Producer {
 #[derive(Debug)]
 pub(super) struct Consumer {
     ring: Ring,
-    /// The number of words of its records.
+    /// The number of words in each record.
     words: usize,
     head: u64,
     /// The value last read from shared memory.
@@ -247,7 +247,8 @@ impl Pieces<'_> {
 }
 
 impl Consumer {
-    /// Creates the consumer of an empty ring. Each record has `words` words: whole lines, and at most [`PART_WORDS`].
+    /// Creates the consumer of an empty ring. A record has `words` words, which are whole lines and at most
+    /// [`PART_WORDS`].
     pub(super) fn new(ring: Ring, words: usize) -> Self {
         Self { ring, words: words.min(PART_WORDS), head: 0, tail: 0, freed: 0 }
     }
@@ -256,7 +257,7 @@ impl Consumer {
         self.head
     }
 
-    /// Reads the words of the next record. The caller then takes its payload.
+    /// Reads the words of the next record. The caller then takes the payload of the record.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<Words>, Malformed> {
         if self.head == self.tail {

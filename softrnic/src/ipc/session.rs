@@ -21,7 +21,7 @@ use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// The size of each ring in bytes.
 pub(super) const RING: usize = 512 << 10;
-/// Offset of the rings' data. The page before contains their control blocks.
+/// Offset of the rings' data. The page before the data contains the rings' control blocks.
 pub(super) const DATA: usize = 4096;
 /// The size of the shared memory in bytes.
 pub(super) const SHARED: usize = DATA + 2 * RING;
@@ -230,7 +230,7 @@ impl Session {
         consumer.head() != start
     }
 
-    /// Whether the replies to one call's packets fit. If not, requests a wake-up for the time when they do.
+    /// Whether the replies to one call's packets fit. If not, requests a wake-up for the time when the space is free.
     #[inline]
     fn has_space_for_replies(&self) -> bool {
         if self.wakeup.has_free(REPLIES) {
@@ -316,8 +316,8 @@ impl Session {
     /// received. Called by the thread.
     pub(super) fn end(&self) {
         self.peers.settle();
-        // Waits until a concurrent receiver has finished. No other receiver may follow: a part received later would
-        // wait forever for the rest of its message.
+        // Waits until a concurrent receiver has finished, and admits no other: a part received later would wait forever
+        // for the rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
         // The loop is bounded, even if the other process continues to send.
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);

@@ -114,7 +114,7 @@ impl Shared {
         self.word(offset).store(value, order);
     }
 
-    /// Returns the value and replaces it by zero.
+    /// Replaces the word by zero, and returns its previous value.
     pub(super) fn take(&self, offset: usize) -> u64 {
         self.word(offset).swap(0, Ordering::SeqCst)
     }
@@ -123,7 +123,8 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// The segment is dropped before `self`. No thread of this process writes these bytes while another uses them.
+    /// The segment is dropped before `self`. While a thread of this process uses the bytes, no other thread writes
+    /// them.
     #[inline]
     pub(super) unsafe fn segment(&self, offset: usize, length: usize) -> Segment {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);

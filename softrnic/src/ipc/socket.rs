@@ -73,7 +73,7 @@ pub(super) fn send_handshake(socket: BorrowedFd<'_>, memory: BorrowedFd<'_>, rin
 ///
 /// # Errors
 ///
-/// `Ok(None)` if it has not arrived yet.
+/// Not an error: `Ok(None)` if the message has not arrived yet.
 pub(super) fn receive_handshake(socket: BorrowedFd<'_>, ring: u32) -> Result<Option<OwnedFd>, Malformed> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

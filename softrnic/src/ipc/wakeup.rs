@@ -107,7 +107,6 @@ impl<W: Default> Wakeup<W> {
         self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent.load(Ordering::Relaxed))
     }
 
-    /// Whether `bytes` are free.
     #[inline]
     pub(super) fn has_free(&self, bytes: u64) -> bool {
         self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes

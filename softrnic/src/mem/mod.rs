@@ -4,9 +4,9 @@
 //! checks. A segment keeps its region in use, and deregistration waits until the segment is dropped.
 //!
 //! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
-//! request on it ends the program with `SIGSEGV`. A NIC would access the pinned pages, which the process can no longer
-//! see. The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of the
-//! request.
+//! request on it ends the program with `SIGSEGV`. A NIC would access the pinned pages, which are no longer mapped in
+//! the process. The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of
+//! the request.
 //!
 //! As with a NIC, registered memory is read and written while the program runs. A concurrent access by the program is a
 //! data race.
@@ -80,7 +80,7 @@ impl Memory {
     fn boxed() -> Box<Self> {
         static NEW: Memory = Memory::new();
         let mut instance = Box::new_uninit();
-        // SAFETY: `NEW` is only used as the bytes of a new instance. The constant owns nothing, so its bytes can be
+        // SAFETY: `NEW` is only used as the bytes of a new instance. The constant owns nothing, so the bytes can be
         // copied any number of times.
         unsafe {
             ptr::copy_nonoverlapping(&raw const NEW, instance.as_mut_ptr(), 1);

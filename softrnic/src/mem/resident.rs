@@ -43,7 +43,6 @@ fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
     Ok((address / page * page, end))
 }
 
-/// The size of a page.
 pub(crate) fn page_size() -> usize {
     // SAFETY: `sysconf` has no preconditions.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

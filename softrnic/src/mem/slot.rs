@@ -44,14 +44,14 @@ pub(super) struct Slot {
     rundown: Rundown,
     entry: UnsafeCell<Entry>,
     index: u32,
-    /// The number of windows bound to this region. The number grows only while a `Hold` exists.
+    /// The number of windows bound to this region, which grows only while a `Hold` exists.
     pub(super) bound: AtomicU32,
     /// The window, if the entry is for one.
     pub(super) window: Mutex<Weak<Window>>,
 }
 
 // SAFETY: `entry` is read by owners of a `Hold` and changed by the owner of the `Closed`. A `Closed` is created only
-// when no `Hold` exists, and no `Hold` is created while the `Closed` exists. The entry's pointers are plain values
+// when no `Hold` exists, and no `Hold` is created while the `Closed` exists. Pointers in the entry are plain values
 // until an access dereferences them.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.

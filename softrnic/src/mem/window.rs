@@ -38,7 +38,7 @@ pub(crate) struct Window {
 #[derive(Debug)]
 enum Binding {
     Unbound(Closed),
-    /// Bound to the region of this slot.
+    /// The window is bound to the region of this slot.
     Bound(&'static Slot),
     /// The window is freed.
     Freed,
@@ -50,7 +50,7 @@ impl Window {
         self.key
     }
 
-    /// Closes the entry after its last user has left. `None` if the window is freed.
+    /// Waits until the entry has no user, and closes the entry. `None` if the window is freed.
     fn unbind(&self, binding: &mut MutexGuard<'_, Binding>) -> Option<Closed> {
         match std::mem::replace(&mut **binding, Binding::Freed) {
             Binding::Unbound(closed) => Some(closed),

@@ -23,7 +23,6 @@ pub(super) fn key(given: u32, own: u32) -> u32 {
     if given & 0x8000_0000 == 0 { given } else { own }
 }
 
-/// Whether a datagram is multicast.
 pub(super) fn is_multicast_datagram(request: &Request, number: u32) -> bool {
     request.destination.is_multicast() || number == MULTICAST_NUMBER
 }
@@ -77,8 +76,8 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     header
 }
 
-/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. If the header contains its checksum, the
-/// result is zero.
+/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. For a header that already contains its
+/// correct checksum, the result is zero.
 pub(crate) fn check_sum(header: &[u8]) -> u16 {
     let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {

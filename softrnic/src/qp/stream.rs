@@ -25,7 +25,6 @@ impl Stream {
         unpoisoned(self.0.lock()).clone()
     }
 
-    /// Ends the connection.
     #[cold]
     pub(super) fn end(&self) {
         if let Some(carrier) = self.carrier() {

@@ -93,7 +93,6 @@ impl Device {
         self.guid
     }
 
-    /// Whether the device is an iWARP device.
     pub(crate) fn is_iwarp(&self) -> bool {
         self.is_iwarp
     }
@@ -131,7 +130,6 @@ pub(crate) fn make(names: &[String]) {
     });
 }
 
-/// All devices.
 pub(crate) fn all() -> &'static [&'static Device] {
     DEVICES.get().map_or(&[], |devices| devices)
 }

@@ -1,5 +1,5 @@
-//! Objects of the C API. Each starts with its C struct, and is on the heap from its creation to its destruction by a
-//! verb.
+//! Objects of the C API. An object starts with its C struct, and is on the heap from its creation to its destruction by
+//! a verb.
 
 /// An object that starts with the C struct `C`.
 ///

@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn query_port(
     0
 }
 
-/// The library function. Its struct ends before the second capability flags.
+/// The library function. The C struct of this function ends before the second capability flags.
 pub(crate) unsafe extern "C" fn query_port_compat(
     context: *mut ibv_context,
     port_num: u8,

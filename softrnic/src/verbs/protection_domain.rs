@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let mut domains = unpoisoned(open.domains.lock());
     let (handle, domain) = (this.c.handle, Arc::downgrade(&this.domain));
     drop(this);
-    // A parent domain shares the handle of its origin, which stays.
+    // Parent domains and imports share the handle of their origin. The handle ends with the last of these objects.
     if domain.strong_count() == 0 {
         domains.remove(&handle);
     }

@@ -35,7 +35,6 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether this part is the last of its message.
     #[inline]
     pub(crate) fn is_last(&self) -> bool {
         let has_data = self.request.operation.has_data();

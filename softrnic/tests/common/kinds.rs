@@ -127,7 +127,6 @@ impl Side {
         }
     }
 
-    /// Creates an address handle.
     pub(crate) fn address_handle(&self, gid: ibv_gid) -> *mut ibv_ah {
         // SAFETY: the domain is alive, and the attributes are numbers.
         let address_handle = unsafe {

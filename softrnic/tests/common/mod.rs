@@ -27,7 +27,6 @@ pub(crate) fn register() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
 }
 
-/// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
     register();
     let mut count = 0;
@@ -187,7 +186,6 @@ impl Side {
         }
     }
 
-    /// Posts one request.
     pub(crate) fn post(&self, wr: &mut ibv_send_wr) -> c_int {
         let mut bad = ptr::null_mut();
         // SAFETY: the QP is alive, and the request and its list exist during the call.
@@ -219,7 +217,6 @@ impl Side {
         assert_eq!(unsafe { ibv_post_recv(self.qp, &raw mut wr, &raw mut bad) }, 0);
     }
 
-    /// Polls one completion.
     pub(crate) fn poll(&self) -> Option<ibv_wc> {
         // SAFETY: zero is valid for the completion, which the call may overwrite, and the queue is alive.
         unsafe {

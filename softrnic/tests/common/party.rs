@@ -89,7 +89,6 @@ impl Party {
         }
     }
 
-    /// Polls all completions.
     pub(crate) fn poll_all(&mut self) {
         for kind in 0..4 {
             while let Some(wc) = self.sides[kind].poll() {

@@ -81,7 +81,7 @@ impl Cuda {
         context
     }
 
-    /// 0 means none.
+    /// Makes a context current on this thread; 0 means none.
     pub(crate) fn make_current(&self, context: usize) {
         done!(self, "cuCtxSetCurrent", context => usize);
     }

@@ -82,7 +82,6 @@ impl Channel {
         id
     }
 
-    /// Waits for an event.
     fn next(&self) -> Event {
         assert!(self.is_readable(TIMEOUT), "timed out waiting for an event");
         let mut raw = ptr::null_mut();
@@ -293,7 +292,7 @@ fn silent_connections_are_limited_and_time_out() {
     };
     let closed = connections.iter().filter(|connect_silently| is_closed(connect_silently)).count();
     assert_eq!(closed, 80 - 64);
-    // The others are closed after the time-out.
+    // The other connections are closed after the time-out.
     while !connections.iter().all(is_closed) {
         assert!(channel.is_readable(TIMEOUT), "timed out waiting for the connections to close");
         channel.handle_pending();

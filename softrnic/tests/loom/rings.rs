@@ -24,7 +24,8 @@ mod shared {
 
     pub(super) const LINE: usize = 16;
 
-    /// A control block and data. Each byte is part of a word, and also a separate payload byte that the model checks.
+    /// A control block and data. A byte of data exists twice: in a word, and as a payload byte whose accesses the model
+    /// checks.
     pub(super) struct Shared {
         control: [AtomicU64; 4],
         lines: Vec<[AtomicU64; LINE / 8]>,

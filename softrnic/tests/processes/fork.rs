@@ -87,7 +87,7 @@ fn child_opens_devices_while_its_parents_threads_continue() {
                 check_inherited(&sides[0]);
                 let mut own = pair(open(c"soft0"), Setup::default());
                 (0..10).for_each(|round| send_once(&mut own, round));
-                // This send waits for its receive, which requires the child's own timer thread.
+                // The send is posted before its receive, so the child's own timer thread must retry the send.
                 let [left, right] = &own;
                 left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
                 right.receive(1, &mut [right.piece(0, 64)]);

@@ -20,7 +20,7 @@ use rdma_mummy_sys::*;
 /// Makes `follow` a peer: its role, then the numbers, keys and addresses of the starting process.
 const ROLE: &str = "SOFTRNIC_TEST_DIES";
 const COUNT: &str = "SOFTRNIC_KILLS";
-/// Prefix of its output.
+/// Prefix of the child's output line.
 const OUTPUT: &str = "OUTPUT:";
 /// Not a test: the other process. `first` connects and sends at once; `both` prints its data first, and `takes` never
 /// sends.
@@ -44,7 +44,7 @@ fn follow() {
     }
 }
 
-/// The other process.
+/// The other process of a test.
 struct Other {
     child: Child,
     input: ChildStdin,

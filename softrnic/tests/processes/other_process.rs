@@ -14,7 +14,7 @@ use rdma_mummy_sys::*;
 const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
 /// The process that owns the multicast groups.
 const OWNER: &str = "SOFTRNIC_TEST_OWNER";
-/// Prefix of its output.
+/// Prefix of the child's output lines.
 const OUTPUT: &str = "OUTPUT:";
 /// The ID of echo receives.
 pub(crate) const ECHO: u64 = 1 << 40;

@@ -146,7 +146,7 @@ mod tests {
     fn program_without_loader_is_static() {
         let own = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!is_static(&own));
-        // The file without its program headers.
+        // A copy of the file without program headers.
         let mut none = own.clone();
         none[56..58].fill(0);
         assert!(is_static(&none));

@@ -82,7 +82,6 @@ pub(in crate::cm) fn bound(address: SocketAddr, af_only: bool) -> Result<Descrip
     Ok(socket)
 }
 
-/// Rejects a request.
 pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data: &[u8]) {
     let mut bytes = Vec::new();
     if request.reject(data, &mut bytes).is_ok() {

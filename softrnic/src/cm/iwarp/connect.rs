@@ -194,7 +194,6 @@ impl World {
         Ok(())
     }
 
-    /// Reads the reply.
     pub(super) fn read_reply(
         &mut self,
         id: usize,

@@ -199,7 +199,6 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     world.post(operation, length, PEER);
 }
 
-/// Whether a completion is successful.
 pub(super) fn is_success(status: ibv_wc_status) -> bool {
     status == ibv_wc_status::IBV_WC_SUCCESS
 }

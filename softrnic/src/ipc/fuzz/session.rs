@@ -80,7 +80,7 @@ struct Ends {
 ///
 /// # Panics
 ///
-/// An accepted packet exceeds its bounds.
+/// If an accepted packet exceeds its bounds.
 pub fn session(input: &[u8]) -> bool {
     let mut input = Input(input);
     ACCEPTED.set(0);

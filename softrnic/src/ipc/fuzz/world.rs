@@ -230,7 +230,6 @@ impl World {
         }
     }
 
-    /// Polls all completions.
     pub(super) fn poll(&mut self) {
         while let Some(completion) = self.completions.pop() {
             let completed = self.completed.get_mut(completion.wr_id as usize).expect("a request that was posted");
@@ -239,7 +238,7 @@ impl World {
         }
     }
 
-    /// Closes the QP. Returns whether it was working and had completed a request.
+    /// Closes the QP. Returns whether the QP was working and had completed a request.
     pub(super) fn close(&mut self) -> bool {
         let is_working = self.pair.state() == State::ReadyToSend && (self.has_done || self.carrier.has_completed());
         self.poll();

@@ -88,12 +88,12 @@ pub(super) struct MaliciousPeer {
     pub(super) block: u32,
     listener: Descriptor,
     sessions: Vec<Session>,
-    /// A session whose responses it never reads.
+    /// A session whose responses this peer never reads.
     unread: Option<Session>,
     random: Random,
     /// Returns the PSN that a target expects.
     expected: fn(u32) -> u32,
-    /// Counters of its actions.
+    /// Counters of this peer's actions.
     pub(super) sessions_made: u64,
     pub(super) packets: u64,
     pub(super) words: u64,

@@ -143,7 +143,7 @@ fn invalid_head_and_tail_are_detected() {
     for _ in 0..SIZE / 64 {
         put(&mut producer, 2, 0).unwrap();
     }
-    // Now the head is checked, which may have any value up to the tail.
+    // The ring is full, so the next `put` reads the head, which may have any value up to the tail.
     shared.store(128, SIZE as u64 + 64, Ordering::Relaxed);
     assert_eq!(put(&mut producer, 2, 0), Err(NotPut::Malformed(Malformed("head outside of the ring"))));
     for tail in [SIZE as u64 + 64, 1, u64::MAX] {

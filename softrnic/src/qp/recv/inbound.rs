@@ -109,7 +109,8 @@ impl Responder {
         }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
         if is_stream && matches!(reply, Reply::NotReady { .. }) {
-            // The connection keeps the message for a later delivery. This reply is not queued after other responses.
+            // The connection keeps the message for a later delivery, so this reply is sent at once, not after queued
+            // responses.
             let _ = back.reply(pair, reply);
             return has_failed;
         }
@@ -221,7 +222,7 @@ impl Responder {
         Ok(Box::new(Inbound { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
     }
 
-    /// Checks that the QP and the memory allow a write. Each part checks its own memory again.
+    /// Checks that the QP and the memory allow a write. For each part, the memory of that part is checked again.
     fn allow_write(&self, target: &Target<'_>, address: u64, rkey: u32, length: u64) -> Result<(), Stop> {
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
         self.allow(access)?;
@@ -268,7 +269,7 @@ impl Responder {
         (Some(reply), has_failed)
     }
 
-    /// Abandons a partial message. The next message uses its receive.
+    /// Abandons a partial message, and keeps its receive for the next message.
     pub(in crate::qp) fn end_arriving(&mut self) {
         if let Some(arriving) = self.arriving.take() {
             self.taken.extend(arriving.taken);

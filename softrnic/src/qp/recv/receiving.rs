@@ -90,7 +90,7 @@ impl Responder {
         queue.take().ok_or(Stop::NotReady)
     }
 
-    /// Completes a receive, or keeps it for the next message.
+    /// Completes a receive, or keeps the receive for the next message.
     pub(in crate::qp) fn conclude(
         &mut self,
         target: &Target<'_>,
@@ -157,7 +157,7 @@ pub(in crate::qp) fn check_fits(work: &ReceiveWork, length: u64) -> Result<(), R
     if capacity < length { Err(ReceiveError::TooLong) } else { Ok(()) }
 }
 
-/// Finishes a message that also invalidates a key.
+/// Invalidates the key in a send with invalidate; does nothing for other messages.
 pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), ReceiveError> {
     match request.operation {
         Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| ReceiveError::Invalidation),

@@ -40,11 +40,11 @@ pub(in crate::qp) enum Stop {
     LocalFault,
     /// The message is not allowed. No receive was completed.
     Refused(Refusal),
-    /// A receive was completed in error. This ends the QP, even if its service is unreliable.
+    /// A receive was completed in error. This fault ends the QP, even if its service is unreliable.
     Broken(Refusal),
     /// The message exceeds its receive, on an unreliable service.
     TooLong,
-    /// The completion of its receive was lost. This ends the QP, and no response is sent.
+    /// The completion of the receive was lost. This fault ends the QP, and no response is sent.
     Lost,
 }
 
@@ -71,9 +71,8 @@ impl Responder {
         }
     }
 
-    /// Resets the responder when the QP is reset or closed. Receives that were taken from a shared queue are returned.
-    ///
-    /// A NIC may lose these receives.
+    /// Resets the responder when the QP is reset or closed. Receives that were taken from a shared queue are returned
+    /// to the queue, although a NIC may lose them.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.responses.drop_all(pair);
         self.end_arriving();

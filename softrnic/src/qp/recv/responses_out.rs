@@ -156,8 +156,8 @@ impl Responder {
     pub(in crate::qp) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let queue = if self.responses.queues.is_empty() { None } else { self.responses.queue(&back.carrier) };
         match queue.and_then(|place| self.responses.queues.get(place)) {
-            // Such a response is usually for a process that is not the peer. If a peer loses the response, its request
-            // times out.
+            // A `Silence` reply is usually for a process that is not the peer. If the peer loses one, its request times
+            // out.
             Some(queue) if reply == Reply::Silence && queue.len() >= SILENCE_LIMIT => {
                 log::debug!("QP {:#x}: dropped a response to a process that receives none", pair.number);
                 return false;

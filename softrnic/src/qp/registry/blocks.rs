@@ -9,7 +9,7 @@ use crate::wire::transport::Transport;
 /// Minimum number of blocks in use before numbers are reused.
 const MIN_BLOCKS: usize = 4;
 
-/// The blocks of the process, and their next number.
+/// The blocks of the process, and the next QP number.
 #[derive(Debug)]
 pub(super) struct Blocks(Mutex<Inner>);
 

@@ -260,7 +260,6 @@ impl QpRegistry {
         Ok(was_last)
     }
 
-    /// The members of a group.
     pub(crate) fn members(&self, group: Gid) -> Vec<Arc<QueuePair>> {
         let groups = unpoisoned(self.groups.read());
         groups.get(&group).into_iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()

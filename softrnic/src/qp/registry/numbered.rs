@@ -24,14 +24,14 @@ impl<T> Numbered<T> {
     }
 
     /// Returns the next free number after the last one, so a number is reused only after all others. The first number
-    /// is random. A stale number of another process or an earlier run is therefore likely unused.
+    /// is random, so a number from another process or an earlier run is probably not in use here.
     pub(super) fn number(&self, most: u32) -> Result<u32, Errno> {
         let entries = unpoisoned(self.entries.read());
         if entries.len() >= most as usize {
             return Err(Errno::NO_MEMORY);
         }
         if self.last.load(Ordering::Relaxed) == 0 {
-            // A random number, away from both ends of the range.
+            // A random number that is not close to either end of the range.
             let random = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
             let _ = self.last.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
         }

@@ -32,7 +32,6 @@ impl Unsent {
         !self.0.is_empty()
     }
 
-    /// Clears the state.
     pub(in crate::qp) fn clear(&mut self) {
         self.0.clear();
     }

@@ -204,7 +204,6 @@ impl InFlight {
         self.is_blocked = false;
     }
 
-    /// Clears all state.
     pub(in crate::qp) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;

@@ -78,7 +78,6 @@ impl Requester {
         self.peer.prefetch();
     }
 
-    /// Handles a state change of the QP.
     pub(in crate::qp) fn state_changed(&mut self) {
         self.has_reported_drained = false;
     }

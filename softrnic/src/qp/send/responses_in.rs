@@ -53,7 +53,6 @@ impl Requester {
         goes_on
     }
 
-    /// Handles one reply.
     fn handle_reply(&mut self, pair: &QueuePair, arrival: Arrival) -> bool {
         let Some(oldest) = self.flight.front() else {
             return true;

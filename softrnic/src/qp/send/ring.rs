@@ -37,7 +37,6 @@ impl Ring {
         self.length = self.length.saturating_sub(count);
     }
 
-    /// The oldest request.
     pub(in crate::qp) fn front(&self) -> Option<&SendWork> {
         (self.length > 0).then(|| &self.places[self.head])
     }
@@ -48,7 +47,6 @@ impl Ring {
         (index < self.length).then(|| &self.places[self.place(index)])
     }
 
-    /// Removes the oldest request.
     pub(in crate::qp) fn pop(&mut self) {
         if self.length > 0 {
             // The request's references are dropped now, not when the slot is reused.
@@ -59,7 +57,6 @@ impl Ring {
         }
     }
 
-    /// Removes all requests.
     pub(in crate::qp) fn clear(&mut self) {
         while !self.is_empty() {
             self.pop();

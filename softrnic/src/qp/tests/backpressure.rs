@@ -22,7 +22,6 @@ impl Party {
         Self { sender, peers }
     }
 
-    /// Sets the time-out of the backpressure.
     fn set_timeout(&self, timeout: Duration) {
         self.sender.pair.requester.lock().unwrap().flight.backpressure.timeout = timeout;
     }

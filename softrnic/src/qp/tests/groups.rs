@@ -30,7 +30,6 @@ impl Party {
         party
     }
 
-    /// Sets the time-out of the backpressure.
     fn set_timeout(&self, timeout: Duration) {
         self.sender.pair.requester.lock().unwrap().flight.backpressure.timeout = timeout;
     }

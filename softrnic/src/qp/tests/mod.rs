@@ -203,7 +203,6 @@ impl End {
         self.pair.change(State::Init, State::ReadyToReceive, *attributes).unwrap();
     }
 
-    /// Posts a request.
     pub(super) fn post(&self, wr_id: u64, operation: Operation, fill: impl FnOnce(&mut SendWork)) {
         let mut batch = self.pair.batch();
         let work = batch.push().unwrap();
@@ -219,7 +218,6 @@ impl End {
         self.post(wr_id, operation, |work| work.pieces.push(self.bytes.piece(offset, length)));
     }
 
-    /// Posts a receive.
     pub(super) fn receive(&self, wr_id: u64, pieces: &[Piece]) {
         let fill = |work: &mut crate::srq::ReceiveWork| {
             work.wr_id = wr_id;

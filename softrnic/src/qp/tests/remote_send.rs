@@ -268,7 +268,7 @@ fn blocked_unreliable_message_is_lost() {
     link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
     assert!(link.a.sends.is_empty());
     assert_eq!(poll(&link.a.sends).status, SUCCESS);
-    // The next message uses its receive.
+    // The next message uses the receive of the abandoned one.
     link.wires[REQUESTS].set_space(100);
     link.settle();
     assert!(link.b.receives.is_empty());

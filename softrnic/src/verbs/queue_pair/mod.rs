@@ -83,7 +83,6 @@ pub(crate) unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
     unsafe { AtomicU32::from_ptr((&raw mut (*qp).state).cast()) }.store(state.0, Ordering::Relaxed);
 }
 
-/// Converts a state to C.
 fn state_to_c(state: State) -> ibv_qp_state {
     match state {
         State::Reset => ibv_qp_state::IBV_QPS_RESET,

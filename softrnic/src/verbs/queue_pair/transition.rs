@@ -82,7 +82,7 @@ const fn stages(service: Service) -> Stages {
             recover: CURRENT | ACCESS,
             drained: DRAINED,
         },
-        // Other rules apply to iWARP, see `rule`.
+        // `rule` handles iWARP separately.
         Service::ReliableConnection | Service::Iwarp => Stages {
             identity: IDENTITY,
             connect: Rule { required: PEER | RESPONDER, optional: PEER_OPTIONAL },
@@ -113,7 +113,7 @@ const fn stages(service: Service) -> Stages {
 /// The attributes of a transition; `None` if it is invalid.
 pub(crate) fn rule(service: Service, from: State, to: State) -> Option<Rule> {
     if service == Service::Iwarp {
-        // The connection manager makes the other transitions.
+        // Programs make only these transitions of iWARP QPs; the connection manager makes the others.
         let optional = match (from, to) {
             (_, State::Reset) => 0,
             (_, State::Error) if from != State::Reset => 0,

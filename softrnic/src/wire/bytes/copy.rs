@@ -211,7 +211,7 @@ unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
 pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     let [a, b, c, d, e, f, g, _] = word;
     // SAFETY: the parts have `length` bytes together. Each part is aligned, because only larger parts precede it from
-    // an aligned start. The stores are atomic, because others may read concurrently.
+    // an aligned start. The stores are atomic, because other threads may read concurrently.
     unsafe {
         if !to.addr().is_multiple_of(8) {
             for (index, byte) in word.into_iter().enumerate().take(length) {

@@ -189,7 +189,7 @@ fn aborted_batch_posts_nothing() {
     assert_eq!(world.statuses(), []);
     let qp = start(a);
     call!(qp, wr_rdma_write, world.rkey(), world.address(100));
-    // SAFETY: this thread alone uses it. An open batch ends with the QP.
+    // SAFETY: this thread alone uses the QP. Destroying the QP ends its open batch.
     unsafe { assert!((*qp).wr_send_tso.is_none()) };
     destroy([a, b]);
     assert_eq!(world.statuses(), []);

@@ -131,7 +131,6 @@ impl World {
         unsafe { (poll_cq(self.cq, 1, wc.as_mut_ptr()) == 1).then(|| wc.assume_init()) }
     }
 
-    /// Waits for a completion.
     fn wait(&self) -> ibv_wc {
         let end = Instant::now() + Duration::from_secs(20);
         loop {

@@ -10,7 +10,8 @@ pub(super) struct Failure(pub(super) c_int);
 /// `CUcontext` or `CUstream`, pointers that only the driver dereferences.
 pub(super) type Handle = usize;
 
-/// Declares the functions with their arguments and symbols. The symbols carry the version that the C header selects.
+/// Declares driver functions by their arguments and symbols. A symbol's suffix is the version that the C header
+/// selects.
 macro_rules! functions {
     ($($field:ident($($argument:ty),*) = $symbol:literal;)*) => {
         /// The functions of libcuda.

@@ -57,7 +57,7 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
             })
             .map_err(|failure| (End::To, card.fault(failure)))
         }
-        // A discarded write, or a copy without a GPU.
+        // The write is discarded, or no GPU takes part in the copy.
         _ => Ok(()),
     }
 }
