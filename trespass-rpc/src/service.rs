@@ -165,7 +165,8 @@ impl Context {
         &self.arrived.link.info
     }
 
-    /// Returns the caller's certificate, and those that came with it; none without TLS or if the caller has none.
+    /// Returns the caller's certificate and the others of its chain; an empty slice without TLS, or if the caller has
+    /// none.
     #[cfg(feature = "tls")]
     pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
         self.arrived.link.certificates()

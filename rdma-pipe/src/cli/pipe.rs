@@ -101,8 +101,8 @@ impl PipeCommand {
             standard(io::stdout()).map_err(|error| Error::file("write", Path::new("the standard output"), &error))?;
         let output = Output::Fd(output, "the standard output".to_owned());
         let (received, statuses) = thread::scope(|scope| {
-            // The thread is not joined, because it may still block in a read after the pipeline has ended. If it fails,
-            // the first segment reports this.
+            // The thread is not joined, because it may still block in a read after the pipeline has ended. If the
+            // thread fails, the first segment reports this.
             let connecting = options.clone();
             thread::spawn(move || {
                 let (link, again) = open(&first, Purpose::Send, &connecting)?;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Directory;
 
-/// Flags that open an entry without reading it; a link is opened itself.
+/// Flags that open an entry without reading it; if it is a link, they open the link itself.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// Resolves the paths of a source: any path, or only paths below a directory that is kept open. Checking a path first

@@ -126,9 +126,9 @@ messages! {
     18 "interval" Interval(Interval) by read;
     /// Server: the step has ended on this side; contains its figures.
     12 "figures" Figures(Option<Figures>) by read;
-    /// Server, with validation: its received messages are correct.
+    /// Server, with validation: the messages that the server received are correct.
     16 "checked" Checked;
-    /// Server, with counters: their changes.
+    /// Server, with counters: the changes of the server's counters.
     17 "counted" Counted(Option<Changes>) by read;
     /// Both: a remark for the peer's user.
     13 "note" Note(String) by read;

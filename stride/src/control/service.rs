@@ -81,7 +81,7 @@ pub fn serve(
     let (sender, clients) = channel();
     std::thread::scope(|scope| {
         let current = &current;
-        // Dropped in reverse order: `accept` stops waiting for a hello once the listener is shut down.
+        // These two are dropped in reverse order: `accept` stops waiting for a hello once the listener is shut down.
         let _release = Release(current);
         let _stop = stop;
         // The channel closes when the thread ends.

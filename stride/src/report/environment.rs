@@ -45,8 +45,8 @@ impl Environment {
     }
 }
 
-/// The names of a test's ports, each with the remote port it is connected to. Ports used several times, with different
-/// GIDs, are named with these.
+/// The names of a test's ports, each with the remote port it is connected to. If a port is used several times with
+/// different GIDs, its names include the GIDs.
 pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
     let gid = |facts: &PortInfo, gid: Option<u32>| {

@@ -141,7 +141,7 @@ pub(crate) fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(),
 pub(crate) struct Wrong {
     qp: usize,
     place: usize,
-    /// Swaps at the slot.
+    /// Number of swaps at the slot.
     swaps: u64,
     found: u64,
     is_returned: bool,

@@ -100,7 +100,7 @@ impl Wait {
     }
 }
 
-/// Time samples: ticks from stamp to stamp.
+/// The samples of a test: the ticks from one time stamp to the next.
 #[derive(Debug)]
 pub(crate) struct Samples {
     /// Samples in memory, up to its capacity; each is below `u32::MAX`.

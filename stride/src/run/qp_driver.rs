@@ -151,7 +151,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     #[inline(always)]
     pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
         match &mut self.list {
-            // The last request of a list is signaled only when its turn comes.
+            // In a list, only moderation decides whether the last request is signaled.
             Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
                 if self.moves {
                     // SAFETY: the list has this operation, and the caller of `new` guarantees the memory.

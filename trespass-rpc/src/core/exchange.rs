@@ -8,7 +8,7 @@ use crate::wire::{Flags, Header, Kind, META_LIMIT};
 use super::{BACKLOG, BulkOperation, Connection, Outgoing, Refused, flow};
 
 impl<C> Connection<C> {
-    /// Makes a call. Its frame is sent when credit is available.
+    /// Makes a call, whose frame is sent when credit is available.
     ///
     /// # Errors
     ///

@@ -352,8 +352,8 @@ impl Write for Stream {
     }
 }
 
-/// Returns the descriptor of a non-blocking stream. A blocking stream has none, and returns the worker's descriptor:
-/// programs must not use it.
+/// Returns the descriptor of a non-blocking stream. A blocking stream has no descriptor of its own, and returns the
+/// worker's: programs must not use it.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

@@ -48,7 +48,7 @@ pub struct Output {
     pub threshold: Option<f64>,
     /// Fail if a size is slower than this, in Gb/s.
     ///
-    /// The limit applies to the data that arrived. For plain writes over UC, it applies to the data sent, unless
+    /// The limit applies to the data that arrived. For plain writes over UC, the limit applies to the data sent, unless
     /// nothing arrived.
     #[arg(long, value_name = "GBPS", value_parser = values::positive, hide_short_help = true)]
     pub min_gbps: Option<f64>,

@@ -47,7 +47,7 @@ pub(super) struct Link {
     pushed: Vec<(u32, usize)>,
     /// Outstanding READs: the key, the token, and the buffer.
     reads: Vec<(u32, u32, Buf)>,
-    /// Answers that the worker has not requested yet, with their keys.
+    /// Answers that arrived before the worker requested them, with their keys.
     arrived: Vec<(u32, Buf)>,
     /// The record that is being received.
     partial: Option<(Of, Buf)>,
@@ -185,7 +185,7 @@ impl Link {
         self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer unless the buffer was sent.
+    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer if this link still has it.
     /// Rejects a peer that acknowledges an answer which is still queued: that peer could make this side queue message
     /// after message without receiving any.
     pub(super) fn conceal(&mut self, remote: Remote) -> Result<Option<Buf>, Ended> {

@@ -299,7 +299,7 @@ impl Backend for Tcp {
                     Err(why) => failed = Some(why),
                 },
                 Request::Probe => probed = true,
-                // Never requested, because TCP has no regions.
+                // This request is never made, because TCP has no regions.
                 Request::Revoke(_) => {}
                 Request::Transfer(transfer) => transfer.end(false),
             }

@@ -80,7 +80,7 @@ impl Record {
     }
 }
 
-/// The length of the head that begins with these bytes; the length of its first field if that is incomplete.
+/// The length of the head that begins with these bytes; if its first field is incomplete, the length of that field.
 pub(super) fn head_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {
         Some(READ) => 8,

@@ -132,7 +132,8 @@ impl Links {
         }
     }
 
-    /// Returns the link of a received message that is not among the recent ones; `None` if the receive was flushed.
+    /// Returns the link of a received message, if the link is not among the recent ones; `None` if the receive was
+    /// flushed.
     #[inline(never)]
     fn find(&mut self, number: u32, is_well: bool, events: &mut impl Events) -> Option<LinkId> {
         let id = self.by_number.get(number).filter(|_| is_well)?;
