@@ -20,9 +20,9 @@ pub(crate) struct Handle<T> {
 
 // SAFETY: no object of libibverbs is bound to a thread: "by default all verbs objects are safe for multi-threaded
 // access" (ibv_alloc_td(3) of rdma-core). Exceptions are objects of a thread domain, which take no locks, and queues
-// created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` (ibv_create_cq_ex(3)). Both have types that are not `Send`
-// (`ibverbs::single_threaded`, `ibverbs::thread_domain`). Calls that must not interleave, such as the steps of a poll
-// or of a batch, take `&mut` in the types above.
+// created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` (ibv_create_cq_ex(3)). These two kinds of objects have types that
+// are not `Send` (`ibverbs::single_threaded`, `ibverbs::thread_domain`). Calls that must not interleave, such as the
+// steps of a poll or of a batch, take `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as for Send; a shared handle only returns the pointer.
 unsafe impl<T> Sync for Handle<T> {}

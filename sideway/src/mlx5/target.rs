@@ -32,9 +32,9 @@ impl ProtectionDomain {
 
 impl QueuePairBuilder<DynamicallyConnectedTarget> {
     /// `mlx5dv_create_qp(context, qp_attr, {MLX5DV_DCTYPE_DCT, dct_access_key})` — creates a target that takes its
-    /// receives from the shared receive queue of [`setup_srq`](QueuePairBuilder::setup_srq). Initiators select it by
-    /// its number, which it has once it is [ready to
-    /// receive](crate::ibverbs::queue_pair::QueuePairState::ReadyToReceive), and by `access_key` (host byte order).
+    /// receives from the shared receive queue of [`setup_srq`](QueuePairBuilder::setup_srq). Initiators select the
+    /// target by `access_key` (host byte order) and by its number, which is assigned when it becomes [ready to
+    /// receive](crate::ibverbs::queue_pair::QueuePairState::ReadyToReceive).
     ///
     /// # Errors
     ///

@@ -142,7 +142,7 @@ fn named<T, C>(
 /// The objects of one device context that its events can name.
 ///
 /// C's user contexts (`qp_context` and others) cannot be used instead, because other code may create objects on the
-/// same context. The addresses of such objects are not in these maps.
+/// same context. The addresses of that code's objects are not in these maps.
 #[derive(Debug, Default)]
 pub(crate) struct AffiliatedObjects {
     pub(crate) completion_queues: Registry<CompletionQueueCore>,

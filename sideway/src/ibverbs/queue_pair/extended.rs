@@ -70,7 +70,7 @@ impl<T: Service> AsQueuePairCore for ExtendedSendQueue<T> {
 #[doc(alias = "ibv_wr_abort")]
 pub struct ExtendedPostSendGuard<'q, T = Connected> {
     qp: NonNull<ibv_qp_ex>,
-    /// 1 until the batch has a request. A whole word, as in
+    /// 1 if the batch has no request yet, otherwise 0. A whole word, as in
     /// [`ExtendedPoller`](crate::ibverbs::completion::ExtendedPoller).
     empty: usize,
     queue: PhantomData<(&'q mut (), T)>,

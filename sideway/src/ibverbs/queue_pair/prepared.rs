@@ -31,7 +31,7 @@ impl<T: Service> BasicSendQueue<T> {
     /// `ENOMEM`.
     pub fn prepare<'q>(&self, requests: usize) -> Result<PreparedSends<'q, T>, VerbError> {
         let max_wr = u32::try_from(requests).map_err(|_| no_room(VERB, format!("{requests} prepared requests")))?;
-        // Lossless: it came from 32 bits.
+        // This conversion is lossless: the value was created from 32 bits.
         let max_sge = self.list.requests.max_sge() as u32;
         let mut list = SendList::new(VERB, max_wr, max_sge, self.list.max_inline)?;
         list.requests

@@ -86,7 +86,7 @@ impl<F> Debug for VendorAddress<F> {
 
 impl<F> Sealed for VendorAddress<F> {}
 
-// SAFETY: the closure upholds the contract, by that of `setup_vendor_address`.
+// SAFETY: the closure fulfils the contract: the caller of `setup_vendor_address` guarantees it.
 unsafe impl<F: FnOnce(*mut ibv_qp_ex) + Copy> SendAddress for VendorAddress<F> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {

@@ -67,7 +67,7 @@ impl SingleThreadedCompletionQueueBuilder {
     }
 }
 
-/// An extended completion queue confined to its thread, without a lock. It has no channel: poll it.
+/// An extended completion queue confined to its thread, without a lock and without a channel: poll it.
 #[derive(Debug)]
 pub struct SingleThreadedCompletionQueue {
     /// Never returned to the program, which could move it to another thread, alone or with a queue pair.

@@ -52,7 +52,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
 /// Whether a completion queue is being polled.
 ///
 /// Between two steps of a poll, a driver keeps and reads a pointer to the queue pair of the last completion; its lock
-/// prevents that queue pair's destruction. Without a lock, this type does.
+/// prevents that queue pair's destruction. Queues of this module have no lock, so this type prevents it.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     state: Cell<State>,

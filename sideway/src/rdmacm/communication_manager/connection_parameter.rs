@@ -32,8 +32,8 @@ pub struct ConnectionParameter {
 
 impl ConnectionParameter {
     /// The largest value for [`responder_resources`](Self::setup_responder_resources) and
-    /// [`initiator_depth`](Self::setup_initiator_depth): the device's maximum. When accepting, at most the peer's
-    /// request.
+    /// [`initiator_depth`](Self::setup_initiator_depth): the device's maximum; in
+    /// [`accept`](super::Identifier::accept), also at most what the peer requested.
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
