@@ -88,7 +88,7 @@ pub fn is_fork_initialized() -> ForkStatus {
 }
 
 /// `ibv_dontfork_range(base, size)` — hides the pages of a range from forked children, as the library does for
-/// registered memory. For memory that a device accesses in other ways. Calls are counted: undo each with
+/// registered memory: use it for memory that a device accesses in other ways. Calls are counted: undo each with
 /// [`dofork_range`]. Has no effect without [`fork_init`].
 ///
 /// # Errors

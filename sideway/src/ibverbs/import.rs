@@ -71,8 +71,8 @@ impl DeviceContext {
     ///
     /// # Safety
     ///
-    /// The memory has at least `len` bytes, and is not freed while the import lives: C does not provide its length,
-    /// which bounds copies.
+    /// The memory has at least `len` bytes, and is not freed while the import lives: C does not provide the length, by
+    /// which copies are checked.
     ///
     /// # References
     ///

@@ -71,7 +71,7 @@ impl ExtendedCompletionQueue {
         // SAFETY: the CQ is live and extended, and `&mut self` excludes another poller. A forgotten one (`mem::forget`)
         // leaves its poll open: drivers then wait for their own lock, or start again.
         let ret = unsafe { sys::ibv_start_poll(self.cq.as_ptr(), self.attr.get()) };
-        // The most frequent result first.
+        // The most frequent result is checked first.
         if ret == libc::ENOENT {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }

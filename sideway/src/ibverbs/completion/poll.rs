@@ -49,7 +49,7 @@ crate::error::debug_is_text!(PollCompletionQueueError);
 /// }
 /// ```
 pub trait PollCompletions: sealed::Queue {
-    /// A completion, borrowed until the next.
+    /// A completion, borrowed until the next one is taken.
     type Completion<'p>: WorkCompletion
     where
         Self: Sized;
@@ -68,7 +68,7 @@ pub trait PollCompletions: sealed::Queue {
     where
         Self: Sized;
 
-    /// Polls some completions and appends them to `records` as plain values. For teardown and other code outside the
+    /// Polls some completions and appends them to `records` as plain values, for teardown and other code outside the
     /// hot path.
     ///
     /// When this method returns, the poll has ended, and the program may drop queue pairs of the queue.

@@ -19,8 +19,8 @@ use crate::ibverbs::quirks::Driver;
 
 /// Methods of every kind of completion queue, except polling.
 pub trait CompletionQueue: AsCore {
-    /// `ibv_req_notify_cq(cq, solicited_only)` — arms the queue: its channel reports one event for the next completion.
-    /// With `solicited_only`, for the next completion that is solicited or failed.
+    /// `ibv_req_notify_cq(cq, solicited_only)` — arms the queue: its channel reports one event for the next completion,
+    /// or, with `solicited_only`, for the next one that is solicited or failed.
     ///
     /// Poll once more after arming: completions that arrived before the arming raise no event.
     ///
@@ -113,7 +113,7 @@ pub(crate) enum Threads {
 #[derive(Debug)]
 pub struct CompletionQueueCore {
     cq: NonNull<ibv_cq>,
-    /// Taken when the queue is destroyed.
+    /// `None` from the moment when the queue is destroyed.
     handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
     threads: Threads,

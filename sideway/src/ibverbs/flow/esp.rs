@@ -122,7 +122,7 @@ impl AesGcmKey {
         }
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(key.chunks_exact(4)) {
-            // The bytes are in memory in the order of the key.
+            // The words keep the bytes in the order of the key.
             *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
         }
         let iv_algorithm = IvAlgorithm::Sequential;

@@ -50,7 +50,7 @@ use crate::ffi::Handle;
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
     // Field order is drop order: the registration ends, then the memory is freed, then the domain is released.
-    /// Taken when the registration ends.
+    /// `None` from the moment when the registration ends.
     handle: Option<Handle<ibv_mr>>,
     /// The memory that the device accesses through the region, if this crate keeps it.
     backing: Option<Backing>,

@@ -51,8 +51,8 @@ impl MemoryRegionBuilder {
         self
     }
 
-    /// Sets what the device and peers may do. [`AccessFlags::ZeroBased`] is rejected, because drivers differ in the
-    /// addresses of requests.
+    /// Sets what the device and peers may do. [`AccessFlags::ZeroBased`] is rejected, because drivers do not agree on
+    /// the addresses that requests then use.
     pub fn setup_access(&mut self, access: AccessFlags) -> &mut Self {
         self.access = access;
         self

@@ -164,7 +164,7 @@ fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
         code::IBV_REREG_MR_ERR_DO_FORK_OLD => {
             (SurvivingRegion::New, error.with_hint("the old memory could not be returned to forked children"))
         }
-        // The codes of the command, and codes missing in the manual page.
+        // The codes of a failed command, and codes that the manual page does not list.
         _ => (SurvivingRegion::Neither, explain_registration(error, len, access)),
     };
     ReregisterError { error, region }

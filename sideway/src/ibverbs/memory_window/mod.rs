@@ -75,7 +75,7 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(self: &Arc<Self>, window_type: MemoryWindowType) -> Result<MemoryWindow, VerbError> {
         const VERB: &str = "ibv_alloc_mw";
-        // Called later without a check.
+        // Later code calls these functions without a check.
         self.device_context().require_operations(
             VERB,
             &[

@@ -68,7 +68,7 @@ pub enum Allocation {
 /// The allocator in the form for drivers: on the heap, and accessed only through a pointer until it is dropped.
 pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
 
-// SAFETY: it owns the allocator, which is Send and Sync.
+// SAFETY: the context owns the allocator, which is Send and Sync.
 unsafe impl Send for AllocatorContext {}
 // SAFETY: as for Send.
 unsafe impl Sync for AllocatorContext {}

@@ -16,7 +16,7 @@ use crate::ibverbs::thread_domain::ThreadDomainCore;
 /// The C object of a [`ProtectionDomain`].
 pub(crate) struct DomainHandle {
     pd: NonNull<ibv_pd>,
-    /// Taken when the domain is freed.
+    /// `None` from the moment when the domain is freed.
     handle: Option<Handle<ibv_pd>>,
     parent: Option<Parent>,
 }

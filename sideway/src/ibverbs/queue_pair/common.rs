@@ -211,7 +211,7 @@ pub trait QueuePair: AsQueuePairCore {
     }
 
     /// `ibv_set_ece(qp, ece)` — requests enhanced connection establishment options for later transitions. Returns the
-    /// accepted ones.
+    /// accepted options.
     ///
     /// # Errors
     ///

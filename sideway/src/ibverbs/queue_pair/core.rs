@@ -31,7 +31,7 @@ use crate::ibverbs::xrc_domain::XrcDomain;
 #[derive(Debug)]
 pub struct QueuePairCore {
     qp: NonNull<ibv_qp>,
-    /// Taken when the queue pair is destroyed.
+    /// `None` from the moment when the queue pair is destroyed.
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
     /// The packet offloads of the send context, if there is one.
@@ -125,7 +125,7 @@ impl QueuePairCore {
         &self.parents
     }
 
-    /// Returns its table of transitions.
+    /// Returns the table of transitions of the queue pair's service.
     pub(crate) fn transitions(&self) -> TransitionTable {
         self.transitions
     }

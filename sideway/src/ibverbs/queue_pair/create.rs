@@ -104,7 +104,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     pub(crate) fn build_generic_by(&self, maker: &Maker<'_>) -> Result<GenericQueuePair<T>, VerbError> {
         match self.build_extended(maker) {
             Ok((qp, true)) => {
-                // Destroyed first, because an identifier cannot have two queue pairs.
+                // This queue pair is destroyed first, because an identifier cannot have two.
                 drop(qp);
                 Ok(self.build_by(maker)?.into())
             }

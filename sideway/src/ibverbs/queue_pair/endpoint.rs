@@ -50,7 +50,7 @@ impl QueuePairEndpoint {
         bytes[..4].copy_from_slice(&self.qp_num.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.psn.to_be_bytes());
         bytes[8..10].copy_from_slice(&self.lid.to_be_bytes());
-        // A code larger than the field becomes another unnamed one.
+        // A code that does not fit becomes 255, which is unnamed too.
         bytes[10] = u8::try_from(self.mtu.raw()).unwrap_or(u8::MAX);
         bytes[11] = self.max_dest_read_atomic;
         bytes[12..].copy_from_slice(&self.gid.raw);

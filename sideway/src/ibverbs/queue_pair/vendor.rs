@@ -150,7 +150,7 @@ pub unsafe fn data<D>(qp: *mut ibv_qp_ex) -> Option<NonNull<D>> {
     // SAFETY: by the contract of this function, a queue pair with a send context and an open batch.
     let data = NonNull::new(unsafe { SendContext::vendor_data(qp) }.cast());
     if data.is_none() {
-        // SAFETY: as above. A batch that is already rejected stays so, for its first reason.
+        // SAFETY: as above. A batch that is already rejected keeps its first reason.
         unsafe { missing_operation::refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) };
     }
     data

@@ -180,7 +180,8 @@ impl SingleThreadedCompletionQueue {
     }
 }
 
-/// A poll continues on the thread that started it: `Send` for one of these types would be an ambiguity here.
+/// A poll continues on the thread that started it: if one of these types were `Send`, the calls here would be
+/// ambiguous.
 const _: fn() = || {
     trait NotSend<A> {
         fn check() {}

@@ -303,7 +303,8 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
     }
 }
 
-/// A batch continues on the thread that started it: `Send` for one of these types would be an ambiguity here.
+/// A batch continues on the thread that started it: if one of these types were `Send`, the calls here would be
+/// ambiguous.
 const _: fn() = || {
     use crate::ibverbs::queue_pair::{BasicPostSendGuard, ExtendedPostSendGuard, GenericPostSendGuard};
 

@@ -119,7 +119,7 @@ impl WorkQueue {
 #[derive(Debug)]
 pub(crate) struct WorkQueueCore {
     wq: NonNull<ibv_wq>,
-    /// Taken when the queue is destroyed.
+    /// `None` from the moment when the queue is destroyed.
     handle: Option<Handle<ibv_wq>>,
     // Declared after the handle, because they must outlive it.
     #[expect(dead_code, reason = "held only while the work queue lives")]

@@ -322,7 +322,7 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
         // piece needs no alignment.
         unsafe { to.add(at).cast::<Piece>().write(bytes.as_ptr().add(at).cast::<Piece>().read()) }
     };
-    // From both ends: the middle is written twice.
+    // The pieces start at both ends, so the middle may be written twice.
     if length > 2 * PIECE {
         piece(PIECE);
         piece(length - 2 * PIECE);

@@ -18,7 +18,7 @@ pub struct LocalInvalidate {
 /// `ibv_wr_bind_mw`.
 #[derive(Clone, Copy, Debug)]
 pub struct BindMemoryWindow<'a> {
-    /// From an exclusive borrow, because drivers write to the C object.
+    /// The program borrows the window exclusively, because drivers write to the C object.
     pub(crate) window: &'a MemoryWindow,
     pub(crate) rkey: RemoteKey,
     pub(crate) bind: BindInformation<'a>,

@@ -19,7 +19,7 @@ use crate::rdmacm::communication_manager::AddressFamily;
 /// `rdma_getaddrinfo(node, service, hints, res)` — looks up the addresses of a name, with the parameters for
 /// connecting: one result, or more if the service ibacm runs.
 ///
-/// `node` is a host name or an address, `service` a service name or a port. Either may be `None`; both may be if the
+/// `node` is a host name or an address, `service` a service name or a port. One of them may be `None`; both, if the
 /// hints have addresses. The call waits for the name service without limit, unless the hints contain
 /// [`NumericHost`](AddressInfoFlags::NumericHost).
 ///
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(errno(given(-1, libc::ENOMEM)), libc::ENOMEM);
         assert_eq!(errno(given(libc::ENOMEM, 0)), libc::ENOMEM);
         assert_eq!(errno(given(-1, 0)), libc::EIO);
-        // As librdmacm returns them, and as its manual page documents.
+        // First the form that librdmacm returns, then the form that its manual page documents.
         assert_eq!(code(given(-1, libc::EAI_NONAME)), (libc::EAI_NONAME, false));
         assert_eq!(code(given(libc::EAI_AGAIN, 0)), (libc::EAI_AGAIN, true));
         let GetAddressInfoError::Verb(error) = given(-1, libc::ENXIO) else { panic!("an errno") };

@@ -21,7 +21,7 @@ pub(super) struct Group {
     key: usize,
     /// The group's address, by which the library finds the group.
     pub(super) address: SocketAddr,
-    /// Whether an event reported a failed join or the loss of the group. The library still tracks it.
+    /// Whether an event reported a failed join or the loss of the group. The library still tracks such a group.
     pub(super) is_lost: bool,
 }
 

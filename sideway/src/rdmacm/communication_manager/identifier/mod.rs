@@ -216,7 +216,7 @@ impl Identifier {
         })
     }
 
-    /// Whether it belongs to a connect request without a response yet.
+    /// Whether the identifier belongs to a connect request that has no response yet.
     pub(super) fn is_request(&self) -> bool {
         self.is_request.load(Ordering::Relaxed)
     }
