@@ -1,5 +1,5 @@
-//! A chat room in tokio: each line reaches all other clients. Without an argument it is the server, otherwise a client
-//! of the given host.
+//! A chat room in tokio: each line reaches all other clients. Without an argument the program is the server, otherwise
+//! a client of the given host.
 
 use std::io;
 

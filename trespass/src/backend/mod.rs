@@ -181,8 +181,8 @@ pub(crate) trait Backend {
         None
     }
     /// Lets the link's peer read or write a part of a region, until [`Request::Conceal`] has completed or the link has
-    /// ended; this completes the part's progress. The key is already valid when a request posted after this call
-    /// arrives at the peer.
+    /// ended; both complete the part's progress. The key is already valid when a request posted after this call arrives
+    /// at the peer.
     fn grant(&mut self, _link: LinkId, _part: RegionPart) -> io::Result<Remote> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }

@@ -209,8 +209,7 @@ impl Stream {
         self.inner.connection.flush()
     }
 
-    /// Tries an operation. If it would block, registers a waker, which the worker calls when the operation should be
-    /// retried.
+    /// Tries an operation. If the operation would block, registers a waker: the worker calls it when a retry may succeed.
     pub(super) fn attempt<T>(
         &self,
         what: Wait,

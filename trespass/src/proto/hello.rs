@@ -115,7 +115,7 @@ impl Hello {
         bytes
     }
 
-    /// Parses a hello. Bytes after it are ignored: later versions may add fields, and rdma_cm pads with zeros.
+    /// Parses a hello. Bytes after the hello are ignored: later versions may add fields, and rdma_cm pads with zeros.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Refusal> {
         let Some(bytes) = bytes.first_chunk::<HELLO>().filter(|bytes| bytes.starts_with(&MAGIC)) else {
             return Err(Refusal::new(RefusalCode::NOT_TRESPASS, "the peer does not speak trespass on this port"));

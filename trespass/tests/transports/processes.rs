@@ -37,7 +37,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been killed already.
+        // The process may have been killed already.
         _ = self.process.kill();
         _ = self.process.wait();
     }

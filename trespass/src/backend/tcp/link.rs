@@ -166,7 +166,7 @@ impl Link {
         self.queue.insert(after.max(usize::from(self.written != 0)), record);
     }
 
-    /// Lets the peer read a buffer. It is sent without a READ if the peer has space for it.
+    /// Lets the peer read a buffer. If the peer has space for the bytes, they are sent without a READ.
     pub(super) fn expose(&mut self, message: Buf) -> Remote {
         self.next_key = self.next_key.wrapping_add(1);
         let (key, length) = (self.next_key, message.len());

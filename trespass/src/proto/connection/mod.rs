@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     /// turn.
     is_unsettled: bool,
     is_unclaimed: bool,
-    /// How many messages the peer has READ, and how many this side has.
+    /// How many messages the peer has READ, and how many this side has READ.
     read: (u64, u64),
 }
 

@@ -56,7 +56,7 @@ struct Link {
 struct Exposed {
     buffers: BTreeMap<u64, Buf>,
     next: u64,
-    /// The pool whose buffers can be exposed; `None` if no buffer can be.
+    /// The pool whose buffers can be exposed; `None` if buffers cannot be exposed.
     pool: Option<Pool>,
 }
 

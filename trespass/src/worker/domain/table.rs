@@ -86,7 +86,8 @@ impl Table {
         LinkId { index, generation: slot.generation }
     }
 
-    /// Frees the slot of a connection that has ended or was never established. The caller has released its lease.
+    /// Frees the slot of a connection that has ended or was never established. The caller has released the connection's
+    /// lease.
     pub(super) fn free_slot(&mut self, link: LinkId) {
         let Table { slots, stock, free, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {

@@ -1,4 +1,4 @@
-//! A worker that threads share. A thread that waits for an event drives it.
+//! A worker that threads share. A thread that waits for an event drives the worker.
 //!
 //! A blocking call locks the worker and tries its operation. While the operation would block, the call polls, then
 //! sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the descriptor, and wakes the
@@ -278,7 +278,7 @@ impl Handle {
 }
 
 impl Core {
-    /// Calls [`rearm`](Self::rearm) after an operation whose result must not be lost. If it fails, the thread that
+    /// Calls [`rearm`](Self::rearm) after an operation whose result must not be lost. If `rearm` fails, the thread that
     /// sleeps next gets the error.
     fn rearm_or_log(&mut self) {
         if let Err(error) = self.rearm() {
