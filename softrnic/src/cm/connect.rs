@@ -296,7 +296,7 @@ fn reply(id: *mut rdma_cm_id, mut message: Message, datagram: bool) -> Result<()
 
 /// Acknowledges the event that the identifier keeps.
 fn acknowledge_own(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the identifier is alive, and its event is null or kept by it.
+    // SAFETY: the identifier is alive, and its `event` is null or a kept event.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if event.is_null() { Ok(()) } else { acknowledge(event) }
 }

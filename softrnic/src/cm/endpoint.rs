@@ -18,7 +18,7 @@ use crate::sys::errno::Errno;
 
 /// Takes the next event of a synchronous identifier, and acknowledges the previous one, which the identifier kept.
 fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: the identifier is alive, and its event is null or was kept.
+    // SAFETY: the identifier is alive, and its `event` is null or a kept event.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !event.is_null() {
         acknowledge(event)?;

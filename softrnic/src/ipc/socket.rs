@@ -43,7 +43,7 @@ fn user(socket: BorrowedFd<'_>) -> Option<u32> {
     if result != 0 || length as usize != size_of::<libc::ucred>() {
         return None;
     }
-    // SAFETY: the kernel has written all of it.
+    // SAFETY: the kernel has written all bytes of `credentials`.
     Some(unsafe { credentials.assume_init() }.uid)
 }
 

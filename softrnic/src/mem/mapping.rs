@@ -124,7 +124,7 @@ mod tests {
     fn buffer_is_aligned_and_zeroed() {
         let buffer = Buffer::new(100, 4096).unwrap();
         assert_eq!((buffer.len(), buffer.address(0) % 4096, buffer.address(9)), (100, 0, buffer.address(0) + 9));
-        // SAFETY: the buffer's bytes; the buffer is dropped afterwards.
+        // SAFETY: the bytes belong to the buffer, which is dropped afterwards.
         let all = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(buffer.address(0)), 100) };
         let mut bytes = [1; 100];
         read_bytes(&[all], &mut bytes).unwrap();

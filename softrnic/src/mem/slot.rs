@@ -127,8 +127,8 @@ impl Hold {
         }
         let offset = usize::try_from(offset).map_err(|_| Fault::Bounds)?;
         let length = usize::try_from(length).map_err(|_| Fault::Bounds)?;
-        // SAFETY: bytes of the entry, which are registered for use by any thread and stay mapped until the guard is
-        // dropped.
+        // SAFETY: the bytes belong to the entry, are registered for use by any thread, and stay mapped until the guard
+        // is dropped.
         Ok(unsafe { Segment::guarded(self.place.offset(offset), length, self.guard) })
     }
 }

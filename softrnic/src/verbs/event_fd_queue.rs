@@ -318,7 +318,7 @@ mod tests {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         let read = || {
             let mut sum = 0_u64;
-            // SAFETY: eight bytes are live.
+            // SAFETY: `sum` has eight writable bytes.
             unsafe { libc::read(event_fd_queue.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
             sum
         };

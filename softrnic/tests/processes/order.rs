@@ -21,7 +21,7 @@ const LENGTH: u32 = 64;
 /// A side used by two threads.
 struct Both<'s>(&'s Side);
 
-// SAFETY: the verbs called on it support several threads.
+// SAFETY: the verbs that the test calls may be called from several threads.
 unsafe impl Sync for Both<'_> {}
 
 impl Both<'_> {

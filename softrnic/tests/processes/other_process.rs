@@ -119,7 +119,7 @@ fn follow() {
                 let handle = side.address_handle(side.gid());
                 side.send_datagram(handle, number as u32, 0, &mut [side.piece(from, length as u32)]);
                 side.done(0);
-                // SAFETY: the request that named it has completed.
+                // SAFETY: the request that refers to the handle has completed.
                 assert_eq!(unsafe { ibv_destroy_ah(handle) }, 0);
             }
             // Echoes messages of this length.

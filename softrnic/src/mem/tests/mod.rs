@@ -236,7 +236,7 @@ fn deregistration_waits_for_users() {
         held.wait();
         memory().deregister(&known.region).unwrap();
         let mut bytes = [0; 8];
-        // SAFETY: a buffer of this test, which is no longer written.
+        // SAFETY: the buffer belongs to this test, and is no longer written.
         let own = unsafe { Segment::of_raw(ptr::with_exposed_provenance_mut(known.keep.address(0)), 8) };
         read_bytes(&[own], &mut bytes).unwrap();
         assert_eq!(bytes, [7; 8]);

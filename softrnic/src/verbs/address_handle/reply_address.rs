@@ -66,7 +66,8 @@ unsafe fn attributes(port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<i
         return Err(Errno::INVALID);
     }
     let header = if wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0 {
-        // SAFETY: guaranteed by the caller: forty bytes, the size of the C struct, with any alignment.
+        // SAFETY: guaranteed by the caller: forty bytes are readable, the size of the C struct; the read allows any
+        // alignment.
         let bytes = unsafe { grh.cast::<[u8; LENGTH]>().read_unaligned() };
         Some(Header::parse(&bytes).ok_or(Errno(libc::EPROTONOSUPPORT))?)
     } else {

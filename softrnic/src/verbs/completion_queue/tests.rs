@@ -313,7 +313,7 @@ fn start_poll_within_a_poll_fails() {
 
 /// A pointer shared by threads.
 struct Shared<T>(*mut T);
-// SAFETY: the functions that receive it allow several threads.
+// SAFETY: the functions that receive the pointer may be called from several threads.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
@@ -407,7 +407,7 @@ fn polling_an_overrun_queue_fails_once_it_is_empty() {
     let extended = world.extended(ibv_cq_init_attr_ex { cqe: 1, ..world.attr(0) }).expect("a queue");
     push(basic, [1, 2]);
     push(extended.cast(), [1, 2]);
-    // SAFETY: as below; nothing is written.
+    // SAFETY: the queue is alive, and nothing is written.
     assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one completion is left");
     assert_eq!(poll(basic, 4).len(), 1);
     // SAFETY: the objects are alive; only numbers are written.

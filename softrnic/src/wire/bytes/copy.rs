@@ -460,7 +460,7 @@ mod tests {
             let seen = &seen;
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
-                    // SAFETY: the bytes of `memory`, to which no reference exists while they are writable.
+                    // SAFETY: the bytes belong to `memory`, to which no reference exists while the segment is writable.
                     let target = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(start), LENGTH) };
                     write_bytes(&[round; LENGTH], &[target]).unwrap();
                     while seen.load(Ordering::Acquire) != round {

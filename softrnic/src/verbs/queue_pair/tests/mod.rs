@@ -307,7 +307,7 @@ fn connect([a, b]: [*mut ibv_qp; 2]) {
 
 fn query(qp: *mut ibv_qp) -> (ibv_qp_attr, ibv_qp_init_attr) {
     let (mut attr, mut init) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the QP is alive, and both are written.
+    // SAFETY: the QP is alive, and the successful call has written both structs.
     unsafe {
         assert_eq!(query_qp(qp, attr.as_mut_ptr(), 0, init.as_mut_ptr()), 0);
         (attr.assume_init(), init.assume_init())

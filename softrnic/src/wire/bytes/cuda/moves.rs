@@ -111,13 +111,14 @@ unsafe fn to_host(card: &Card, from: Device, to: *mut u8, length: usize) -> Resu
     let bulk = length - tail;
     let mut last = [0u8; 8];
     let kept = (&raw mut last).cast::<u8>();
-    // SAFETY: guaranteed by the caller, and at most eight local bytes, which stay valid until `run` has waited.
+    // SAFETY: the caller guarantees that `to` is writable. The local bytes, at most eight, stay valid until `run` has
+    // waited.
     run(card, &|queue| unsafe {
         queue.device_to_host(to, from.address, bulk)?;
         queue.device_to_host(kept, from.address + bulk as u64, tail)
     })?;
     fence(Ordering::Release);
-    // SAFETY: the last of the caller's bytes.
+    // SAFETY: these bytes are the last ones of the caller's.
     unsafe { copy::store(to.add(bulk), last, tail) };
     Ok(())
 }
