@@ -44,7 +44,7 @@ fn word(text: &str) -> &str {
 ///
 /// # Panics
 ///
-/// The sources do not exist.
+/// If the sources do not exist.
 pub fn called() -> BTreeSet<String> {
     let functions = functions();
     assert!(functions.len() > 230, "{} functions", functions.len());

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Panics
 ///
-/// The folder is unknown, or does not contain the program.
+/// If the folder is unknown, or does not contain the program.
 #[track_caller]
 pub fn example(name: &str) -> Command {
     let folder = match env::var_os(EXAMPLES_DIR) {
@@ -83,7 +83,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// It does not start.
+    /// If the program does not start.
     #[track_caller]
     pub fn start(mut command: Command, limit: Duration) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -102,7 +102,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// The program exits first, or the deadline passes.
+    /// If the program exits first, or the deadline passes.
     #[track_caller]
     pub fn wait_for_port(&mut self, port: u16) {
         let process = self.child.id();
@@ -113,7 +113,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// The program exits first, or the deadline passes.
+    /// If the program exits first, or the deadline passes.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut is_done: impl FnMut(&Self) -> bool) {
         while !is_done(self) {
@@ -157,7 +157,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// It has ended.
+    /// If the program has ended.
     #[track_caller]
     pub fn stop(&mut self) {
         assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
@@ -177,7 +177,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// It has ended.
+    /// If the program has ended.
     #[track_caller]
     pub fn terminate(&mut self) {
         assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
@@ -198,7 +198,7 @@ impl Drop for Program {
 ///
 /// # Panics
 ///
-/// It does not end within `limit`.
+/// If the program does not end within `limit`.
 #[track_caller]
 pub fn run(command: Command, limit: Duration) -> Ended {
     let mut program = Program::start(command, limit);
@@ -212,7 +212,7 @@ pub fn run(command: Command, limit: Duration) -> Ended {
 ///
 /// # Panics
 ///
-/// One of them does not end within `limit`.
+/// If one of the programs does not end within `limit`.
 #[track_caller]
 pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) -> [Ended; 2] {
     run_pair(server, client, limit, |server| server.wait_for_port(port))
@@ -292,7 +292,7 @@ fn is_listened_at(process: u32, port: u16) -> bool {
 ///
 /// # Panics
 ///
-/// This program has no path.
+/// If this program has no path.
 #[track_caller]
 pub fn under_valgrind(marker: &str, filter: &[&str]) -> Command {
     let this = env::current_exe().unwrap_or_else(|error| panic!("{error}"));

@@ -25,7 +25,7 @@ pub type Log = BTreeMap<String, Completions>;
 ///
 /// # Panics
 ///
-/// The file cannot be written.
+/// If the file cannot be written.
 #[track_caller]
 pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
     let Some(file) = env::var_os(FILE) else { return };

@@ -27,7 +27,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 ///
-/// It has none.
+/// If the device has no IP address.
 #[track_caller]
 pub fn address() -> IpAddr {
     let gid = device::gid(&device::open()).unwrap_or_else(|| panic!("the device has no IP address"));
@@ -40,7 +40,7 @@ pub fn address() -> IpAddr {
 ///
 /// # Panics
 ///
-/// It cannot be created.
+/// If the channel cannot be created.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
     // If the tests use the soft device, connections use it from now on.
@@ -52,7 +52,7 @@ pub fn channel() -> Arc<EventChannel> {
 ///
 /// # Panics
 ///
-/// It cannot listen.
+/// If the identifier cannot listen.
 #[track_caller]
 pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
     listen_at(channel, port_space, address())
@@ -62,7 +62,7 @@ pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identi
 ///
 /// # Panics
 ///
-/// It cannot listen.
+/// If the identifier cannot listen.
 #[track_caller]
 pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: IpAddr) -> (Arc<Identifier>, SocketAddr) {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
@@ -76,7 +76,7 @@ pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: Ip
 ///
 /// # Panics
 ///
-/// It has another type, or none arrives.
+/// If no event arrives, or if the event has another type.
 #[track_caller]
 pub fn expect(channel: &Arc<EventChannel>, event_type: EventType) -> Event {
     let event = channel.get_cm_event(Some(LONG)).unwrap_or_else(|error| panic!("{event_type:?}: {error}"));
@@ -88,7 +88,7 @@ pub fn expect(channel: &Arc<EventChannel>, event_type: EventType) -> Event {
 ///
 /// # Panics
 ///
-/// There is no route.
+/// If there is no route.
 #[track_caller]
 pub fn resolve(channel: &Arc<EventChannel>, port_space: PortSpace, address: SocketAddr) -> Arc<Identifier> {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
@@ -106,7 +106,7 @@ pub struct End {
     pub qp: GenericQueuePair,
     /// The completion queue of its requests.
     pub cq: GenericCompletionQueue,
-    /// Its domain.
+    /// The protection domain.
     pub pd: Arc<ProtectionDomain>,
     /// The device.
     pub context: Arc<DeviceContext>,
@@ -119,7 +119,7 @@ impl End {
     ///
     /// # Panics
     ///
-    /// It cannot be created.
+    /// If the queue pair cannot be created.
     #[track_caller]
     pub fn of(id: Arc<Identifier>) -> Self {
         Self::try_of(id).unwrap_or_else(|error| panic!("{error}"))
@@ -129,11 +129,11 @@ impl End {
     ///
     /// # Errors
     ///
-    /// It cannot be created.
+    /// If the queue pair cannot be created.
     ///
     /// # Panics
     ///
-    /// The identifier has no device.
+    /// If the identifier has no device.
     #[track_caller]
     pub fn try_of(id: Arc<Identifier>) -> Result<Self, VerbError> {
         let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} has no device"));
@@ -149,7 +149,7 @@ impl End {
     ///
     /// # Panics
     ///
-    /// No completion arrives, or it failed.
+    /// If no completion arrives, or if the request failed.
     #[track_caller]
     pub fn success(&mut self) -> u64 {
         waiting::first("a connection", || {
@@ -165,7 +165,7 @@ impl End {
 ///
 /// # Panics
 ///
-/// They do not connect.
+/// If the ends do not connect.
 #[track_caller]
 pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
     connect_at(channel, address())
@@ -175,7 +175,7 @@ pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
 ///
 /// # Panics
 ///
-/// They do not connect.
+/// If the ends do not connect.
 #[track_caller]
 pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
     let (_listener, address) = listen_at(channel, PortSpace::Tcp, address);
@@ -192,9 +192,9 @@ pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
 /// A side that exchanges datagrams, with a queue pair created through the identifier.
 #[derive(Debug)]
 pub struct DatagramEnd {
-    /// Its queue pair.
+    /// The queue pair, with its completion queue and memory.
     pub side: datagrams::End<GenericQueuePair<Datagram>>,
-    /// Its domain.
+    /// The protection domain.
     pub pd: Arc<ProtectionDomain>,
 }
 
@@ -212,11 +212,11 @@ impl DerefMut for DatagramEnd {
     }
 }
 
-/// Creates one.
+/// Creates a datagram end through the identifier.
 ///
 /// # Panics
 ///
-/// It cannot be created.
+/// If the queue pair cannot be created.
 #[track_caller]
 pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
     let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} has no device"));
@@ -233,7 +233,7 @@ pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
 ///
 /// # Panics
 ///
-/// They cannot be sent.
+/// If the bytes cannot be sent.
 #[track_caller]
 pub fn send_datagram(from: &mut DatagramEnd, way: &AddressHandleAttribute, (number, qkey): (u32, u32), bytes: &[u8]) {
     let way = from.pd.create_ah(way).unwrap_or_else(|error| panic!("{error}"));

@@ -68,9 +68,9 @@ pub struct Datagrams<Q> {
     pub far: End<Q>,
     /// The address of the port itself.
     pub way: Arc<AddressHandle>,
-    /// The domain of both.
+    /// The protection domain of both sides.
     pub pd: Arc<ProtectionDomain>,
-    /// The device of both.
+    /// The device of both sides.
     pub context: Arc<DeviceContext>,
 }
 
@@ -80,7 +80,7 @@ pub struct End<Q> {
     // Fields are dropped in this order, so the queue pair is destroyed before its memory is freed.
     /// The queue pair.
     pub qp: Q,
-    /// The destination of its completions.
+    /// The completion queue of the QP.
     pub cq: GenericCompletionQueue,
     /// The memory of its requests.
     pub memory: Memory,
@@ -105,7 +105,7 @@ impl<Q: Kind> Datagrams<Q> {
     ///
     /// # Panics
     ///
-    /// A step fails.
+    /// If a step fails.
     #[track_caller]
     pub fn new(queue: QueueKind) -> Self {
         let context = device::open();
@@ -131,7 +131,7 @@ impl<Q: Kind> Datagrams<Q> {
     ///
     /// # Panics
     ///
-    /// It cannot be posted.
+    /// If the send cannot be posted.
     #[track_caller]
     pub fn send(&mut self, wr_id: u64, offset: usize, len: usize, qkey: u32) {
         let (range, number) = (self.near.range(offset, len), self.far.qp.qp_number());
@@ -147,7 +147,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn range(&self, offset: usize, len: usize) -> Range {
         Range::of(&self.memory, offset, len)
@@ -157,7 +157,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// The range is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -169,7 +169,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It cannot be posted.
+    /// If the receive cannot be posted.
     #[track_caller]
     pub fn post_receive(&mut self, wr_id: u64, offset: usize, len: usize) {
         let range = self.range(offset, len);
@@ -182,7 +182,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None arrives.
+    /// If no completion arrives.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
         waiting::first(Q::NAME, || self.poll())
@@ -192,7 +192,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None arrives, or it failed.
+    /// If no completion arrives, or if the request failed.
     #[track_caller]
     pub fn success(&mut self) -> Completion {
         let completion = self.completion();
@@ -204,7 +204,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// Something completes.
+    /// If a request completes.
     #[track_caller]
     pub fn silence(&mut self) {
         waiting::nothing(Q::NAME, || self.poll());
@@ -231,7 +231,7 @@ impl<Q: Kind> End<Q> {
 ///
 /// # Panics
 ///
-/// The port has no address.
+/// If the port has no address.
 #[track_caller]
 pub fn to_itself(context: &DeviceContext) -> AddressHandleAttribute {
     let port = context.query_port(device::PORT).unwrap_or_else(|error| panic!("{error}"));

@@ -24,7 +24,7 @@ pub const PORT: u8 = 1;
 ///
 /// # Panics
 ///
-/// No device is named, and the soft one cannot be registered.
+/// If no device is named, and the soft one cannot be registered.
 #[track_caller]
 pub fn name() -> String {
     let name = env::var(TEST_DEVICE).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| SOFT_DEVICE.to_owned());
@@ -38,7 +38,7 @@ pub fn name() -> String {
 ///
 /// # Panics
 ///
-/// It does not exist, or does not open.
+/// If the device does not exist, or does not open.
 #[track_caller]
 pub fn open() -> Arc<DeviceContext> {
     let name = name();
@@ -51,7 +51,7 @@ pub fn open() -> Arc<DeviceContext> {
 ///
 /// # Panics
 ///
-/// The port needs a GID and has none.
+/// If the port needs a GID and has none.
 #[track_caller]
 pub fn gid(context: &DeviceContext) -> Option<GidEntry> {
     let port = context.query_port(PORT).unwrap_or_else(|error| panic!("{error}"));
@@ -77,7 +77,7 @@ pub(crate) fn best_gid(table: Vec<GidEntry>) -> Option<GidEntry> {
 ///
 /// # Panics
 ///
-/// The device is not one of the kernel's.
+/// If the device is not one of the kernel's.
 #[track_caller]
 pub fn sysfs(context: &DeviceContext) -> PathBuf {
     context.sysfs_path().unwrap_or_else(|| panic!("{} is not in /sys", context.name()))

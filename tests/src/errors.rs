@@ -7,8 +7,8 @@ const DEBUG: [&str; 5] = ["panicked", "backtrace", "VerbError", "Some(", "Os {"]
 ///
 /// # Panics
 ///
-/// The output has no error or several, or the form is wrong: the first word is in lower case or an abbreviation, no
-/// full stop follows the last word, and nothing is debug output.
+/// If the output has no error or several, or if the form is wrong. In the right form, the first word is in lower case
+/// or an abbreviation, no full stop follows the last word, and nothing is debug output.
 #[track_caller]
 pub fn text<'a>(output: &'a str, prefix: &str) -> &'a str {
     let errors: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix(prefix)).collect();

@@ -11,7 +11,7 @@ use crate::requirements::did_not_run;
 ///
 /// # Panics
 ///
-/// They differ and [`REQUIRE_C_TESTS`](crate::requirements::REQUIRE_C_TESTS) is `1`.
+/// If they differ and [`REQUIRE_C_TESTS`](crate::requirements::REQUIRE_C_TESTS) is `1`.
 #[track_caller]
 pub fn are_those_of_the_bindings() -> bool {
     let wanted = release_of_the_bindings();

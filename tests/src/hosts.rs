@@ -16,7 +16,7 @@ use crate::requirements::may_not_run;
 /// The number of the next pair of hosts, or interface.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Two hosts with a cable between them. Both are removed when this is dropped.
+/// Two hosts with a cable between them. Dropping the value removes both hosts.
 #[derive(Debug)]
 pub struct Hosts {
     names: [String; 2],
@@ -96,7 +96,7 @@ impl Hosts {
     ///
     /// # Panics
     ///
-    /// The kernel does not change the interface.
+    /// If the kernel does not change the interface.
     pub fn plug(&self, host: usize, is_in: bool) {
         let state = if is_in { "up" } else { "down" };
         assert!(ip(&format!("-n {} link set v0 {state}", self.names[host])), "the cable is stuck");

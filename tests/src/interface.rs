@@ -28,8 +28,8 @@ impl<'c> Interface<'c> {
     ///
     /// # Panics
     ///
-    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] is not set, the device is not the kernel's, or
-    /// every program of the machine uses the interface.
+    /// If there is no interface, or if the test must not change it: [`CHANGE_NETWORK`] is not set, the device is not
+    /// the kernel's, or every program of the machine uses the interface.
     #[track_caller]
     pub fn of(context: &'c DeviceContext) -> Self {
         let entry = device::gid(context).unwrap_or_else(|| panic!("the port has no GID"));
@@ -45,7 +45,7 @@ impl<'c> Interface<'c> {
     ///
     /// # Panics
     ///
-    /// It fails.
+    /// If `ip` fails.
     #[track_caller]
     pub fn ip(&self, arguments: &str) {
         let arguments = arguments.replace("{}", &self.name);

@@ -14,7 +14,7 @@ pub(crate) const ALONE: &str = "SIDEWAY_TEST_ALONE";
 ///
 /// # Panics
 ///
-/// The test fails there, or does not run there because `name` is not its name.
+/// If the test fails there, or does not run there because `name` is not its name.
 #[track_caller]
 pub fn alone(name: &str, environment: &[(&str, &str)]) -> bool {
     if env::var_os(ALONE).is_some_and(|test| test == name) {

@@ -39,7 +39,7 @@ pub fn port() -> u16 {
 ///
 /// # Panics
 ///
-/// It has not been built.
+/// If the example has not been built.
 #[track_caller]
 pub fn ours(name: &str, port: u16, options: &str) -> Command {
     let mut command = example(name);
@@ -51,7 +51,7 @@ pub fn ours(name: &str, port: u16, options: &str) -> Command {
 ///
 /// # Panics
 ///
-/// There is no device.
+/// If there is no device.
 #[track_caller]
 pub fn theirs(name: &str, port: u16, options: &str) -> Command {
     let mut command = Command::new(name);
@@ -78,7 +78,7 @@ pub fn on_this_host(mut command: Command) -> Command {
 ///
 /// # Panics
 ///
-/// A message is missing, or a program failed.
+/// If a message is missing, or a program failed.
 #[track_caller]
 pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, iterations: u32) {
     play_within(LIMIT, server, client, port, host, size, iterations);
@@ -148,7 +148,7 @@ pub fn play_in_every_kind(name: &str, size: u32, iterations: u32) -> usize {
 ///
 /// # Panics
 ///
-/// It does not listen, or does not end.
+/// If the server does not listen, or does not end.
 #[track_caller]
 pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> Ended {
     let port = port();
@@ -166,7 +166,7 @@ pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> En
 ///
 /// # Panics
 ///
-/// They do not connect, or the server does not end.
+/// If the two do not connect, or if the server does not end.
 #[track_caller]
 pub fn kill_client(name: &str, options: &str) -> Ended {
     let port = port();
@@ -185,7 +185,7 @@ pub fn kill_client(name: &str, options: &str) -> Ended {
 ///
 /// # Panics
 ///
-/// They do not connect.
+/// If the two do not connect.
 #[track_caller]
 pub fn wait_for_game(server: &Program, client: &Program) {
     let started = Instant::now();
@@ -201,7 +201,7 @@ pub fn wait_for_game(server: &Program, client: &Program) {
 ///
 /// # Panics
 ///
-/// The program failed, or a line is missing.
+/// If the program failed, or a line is missing.
 #[track_caller]
 pub fn succeeds(ended: &Ended, lines: &[&str]) {
     let Ended { status, output } = ended;
@@ -216,7 +216,7 @@ pub fn succeeds(ended: &Ended, lines: &[&str]) {
 ///
 /// # Panics
 ///
-/// It accepts them.
+/// If the example accepts the arguments.
 #[track_caller]
 pub fn refuses(name: &str, arguments: &str) {
     // Does not add the device and port of `ours`, because a repeated option would be rejected too.
@@ -230,7 +230,7 @@ pub fn refuses(name: &str, arguments: &str) {
 ///
 /// # Panics
 ///
-/// It succeeds, or the sentence lacks them.
+/// If the program succeeds, or if its sentence lacks one of the words.
 #[track_caller]
 pub fn fails(ended: &Ended, words: &[&str]) {
     let Ended { status, output } = ended;

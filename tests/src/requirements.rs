@@ -17,7 +17,7 @@ pub const REQUIRE_C_TESTS: &str = "SIDEWAY_REQUIRE_C_TESTS";
 ///
 /// # Panics
 ///
-/// [`REQUIRE_C_TESTS`] is `1`.
+/// If [`REQUIRE_C_TESTS`] is `1`.
 #[track_caller]
 pub fn did_not_run(what: &str) {
     assert!(env::var_os(REQUIRE_C_TESTS).is_none_or(|value| value != "1"), "{REQUIRE_C_TESTS}=1, but {what}");
@@ -36,7 +36,7 @@ pub fn may_not_run(what: &str) {
 ///
 /// # Panics
 ///
-/// There is none and [`REQUIRE_C_TESTS`] is `1`.
+/// If there is no compiler and [`REQUIRE_C_TESTS`] is `1`.
 #[track_caller]
 pub fn c_compiler() -> Option<CCompiler> {
     let program = env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| "cc".into());
@@ -61,7 +61,7 @@ impl CCompiler {
     ///
     /// # Panics
     ///
-    /// It does not and [`REQUIRE_C_TESTS`] is `1`.
+    /// If the file does not compile and [`REQUIRE_C_TESTS`] is `1`.
     #[track_caller]
     pub fn has_header(&self, directory: &Path, header: &str) -> bool {
         let name = format!("has-{}", header.replace(['/', '.'], "-"));
@@ -103,7 +103,7 @@ impl CCompiler {
     ///
     /// # Panics
     ///
-    /// The text does not compile or the object does not load. A compiler exists, so this is a mistake in the test.
+    /// If the text does not compile or the object does not load. A compiler exists, so the mistake is in the test.
     #[track_caller]
     pub fn load(&self, directory: &Path, name: &str, source: &str, arguments: &[&str]) -> libloading::Library {
         let object = self.shared_object(directory, name, source, arguments).unwrap_or_else(|error| panic!("{error}"));

@@ -25,7 +25,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// They cannot be read.
+    /// If the counts cannot be read.
     #[track_caller]
     pub fn now() -> Self {
         let files = fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}")).count();
@@ -41,7 +41,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// The counts stay different.
+    /// If the counts stay different.
     #[track_caller]
     pub fn is_held_again(&self) {
         self.is_held_again_while(|| {});
@@ -51,7 +51,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// The counts stay different.
+    /// If the counts stay different.
     #[track_caller]
     pub fn is_held_again_while(&self, mut meanwhile: impl FnMut()) {
         let started = Instant::now();
@@ -97,7 +97,7 @@ fn is_mine(line: &str) -> bool {
 ///
 /// # Panics
 ///
-/// No identifier listens in time.
+/// If no identifier listens in time.
 #[track_caller]
 pub fn wait_for_listener(port: u16) {
     let started = Instant::now();

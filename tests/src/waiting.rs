@@ -17,7 +17,7 @@ const SILENCE: Duration = Duration::from_millis(100);
 ///
 /// # Panics
 ///
-/// `poll` finds nothing in time.
+/// If `poll` finds nothing in time.
 #[track_caller]
 pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -34,7 +34,7 @@ pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 ///
-/// `poll` finds something.
+/// If `poll` finds something.
 #[track_caller]
 pub(crate) fn nothing<T: std::fmt::Debug>(name: &str, mut poll: impl FnMut() -> Option<T>) {
     let started = Instant::now();
@@ -50,7 +50,7 @@ pub(crate) fn nothing<T: std::fmt::Debug>(name: &str, mut poll: impl FnMut() -> 
 ///
 /// # Panics
 ///
-/// The queue is broken.
+/// If the queue is broken.
 #[track_caller]
 pub(crate) fn take<T>(
     queue: &mut GenericCompletionQueue,

@@ -17,15 +17,15 @@ use crate::repo;
 
 /// The package.
 const PACKAGE: &str = "rdma-mummy-capi";
-/// The folder of its sources.
+/// The folder of the package's sources.
 pub(crate) const SOURCES: &str = "rdma-mummy-sys/capi";
 /// The profile of the released libraries, and its folder in cargo's target.
 const PROFILE: &str = "for-c";
 /// The static library.
 const STATIC: &str = "librdma_mummy.a";
-/// The shared library, by its soname.
+/// The soname of the shared library.
 const SHARED: &str = "librdma_mummy.so.0";
-/// The name by which the linker finds it.
+/// The name by which the linker finds the shared library.
 const LINK: &str = "librdma_mummy.so";
 /// The folder that has the static library only.
 const STATIC_ALONE: &str = "static";

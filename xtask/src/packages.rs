@@ -25,7 +25,7 @@ enum Found {
     Program(&'static str),
     /// A statically linked busybox.
     StaticBusybox,
-    /// One of these files.
+    /// Any of these files.
     File(&'static [&'static str]),
     /// A shared library of this file name, in one of the usual folders.
     Library(&'static str),

@@ -44,7 +44,8 @@ pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds all of it. The packages in `beside` are built as well, and share the choice of features.
+/// Builds the libraries and `softrnic-run`. The packages in `beside` are built as well, and share the choice of
+/// features.
 pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let release = target.join("release");

@@ -95,7 +95,7 @@ impl Record {
         }
     }
 
-    /// These packages, their dependencies for tests, and the dependencies of all of these.
+    /// The packages, their dependencies for tests, and the dependencies of all of these packages.
     fn closure(&self, packages: &[&str]) -> BTreeSet<&str> {
         let find = |name: &str| self.packages.iter().find(|package| package.name == name);
         let mut open: Vec<&Package> = packages.iter().filter_map(|name| find(name)).collect();

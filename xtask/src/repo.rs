@@ -115,15 +115,15 @@ pub(crate) struct Package {
     pub(crate) is_published: bool,
     /// Whether `cargo test` at the root includes the package.
     pub(crate) is_default: bool,
-    /// Its `rust-version`.
+    /// The `rust-version` of the package.
     pub(crate) rust_version: Option<String>,
-    /// Its features, without `default`.
+    /// The features of the package, without `default`.
     pub(crate) features: Vec<String>,
     /// The workspace packages that it depends on, and whether only for tests.
     pub(crate) dependencies: Vec<(String, bool)>,
     /// The targets that `cargo test` builds as programs, by kind and name.
     pub(crate) tests: Vec<(String, String)>,
-    /// Whether its documentation is tested.
+    /// Whether `cargo test` runs the package's documentation tests.
     pub(crate) has_documents: bool,
 }
 

@@ -19,13 +19,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The sum of both.
+    /// The cost of the caller and the device.
     pub fn whole(self) -> f64 {
         self.own + self.device
     }
 }
 
-/// Rounds of the two runs. Both have the same number of digits, so parsing them costs the same.
+/// Rounds of the two runs. The two numbers have the same number of digits, so parsing them costs the same.
 const ROUNDS: [u64; 2] = [1000, 3000];
 
 /// Part of the names of the device's functions.

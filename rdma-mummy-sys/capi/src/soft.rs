@@ -21,8 +21,8 @@ mod present {
     /// The result of registering softrnic, once requested.
     static RESULT: Mutex<Option<Result<(), RegisterError>>> = Mutex::new(None);
 
-    /// Registers softrnic at the first call if the environment requests it. This starts no thread and opens no file, so
-    /// a process that forks, closes its descriptors or never calls a verb is not affected.
+    /// Registers softrnic at the first call if the environment requests it. Registration starts no thread and opens no
+    /// file, so a process that forks, closes its descriptors or never calls a verb is not affected.
     #[inline]
     pub(crate) fn ready() {
         LOOKED.call_once(look);

@@ -1,9 +1,9 @@
 //! Finding a library, loading it once, and keeping it loaded.
 //!
 //! A library is loaded at the first call that needs it, under a lock; later calls cost one atomic load. Failures are
-//! not cached: a service that starts before its driver is installed finds it at a later call.
+//! not cached: a service that starts before the driver is installed finds the driver at a later call.
 //!
-//! A loaded library is never unloaded. Its functions are used as plain pointers, objects point into it and into its
+//! A loaded library is never unloaded. Its functions are used as plain pointers, objects point into the library and its
 //! drivers, and no reference count tracks these pointers.
 
 #[cfg(target_env = "gnu")]

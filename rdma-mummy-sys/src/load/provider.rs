@@ -89,12 +89,12 @@ pub(crate) fn listed() -> impl Iterator<Item = &'static Registered> {
 ///
 /// # Errors
 ///
-/// [`RegisterError`] if the name is in use; it names the holder.
+/// [`RegisterError`] if the name is in use; the error names the provider that has the name.
 ///
 /// # Safety
 ///
-/// Each function of its tables behaves as rdma-core documents for its name, until the process exits. Its devices leave
-/// `_ops` unused: the device list and [`ProviderId::stamp`] write to it.
+/// Until the process exits, each function of the provider's tables behaves as rdma-core documents for its name, and the
+/// provider's devices leave `_ops` unused: the device list and [`ProviderId::stamp`] write to `_ops`.
 pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> {
     let _hold = gate::hold();
     // The lock guards no data, so a poisoned lock is harmless.

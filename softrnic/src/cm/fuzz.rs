@@ -44,7 +44,7 @@ const STATES: [State; 8] = [
 ///
 /// # Panics
 ///
-/// An event has an unknown identifier.
+/// If an event has an unknown identifier.
 pub fn connections(input: &[u8]) -> bool {
     crate::builder::register().expect("devices");
     let mut input = Input(input);

@@ -29,7 +29,7 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
 ///
 /// # Panics
 ///
-/// The test fails in its process, or no test has this name.
+/// If the test fails in its process, or no test has this name.
 pub(crate) fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SOFTRNIC_TEST_ALONE";
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

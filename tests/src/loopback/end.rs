@@ -17,7 +17,7 @@ pub struct End<Q> {
     // Fields are dropped in this order, so the queue pair is destroyed before its memory is freed.
     /// The queue pair.
     pub qp: Q,
-    /// The destination of its completions.
+    /// The completion queue of the QP.
     pub cq: GenericCompletionQueue,
     /// The memory of its requests.
     pub memory: Memory,
@@ -28,7 +28,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn range(&self, offset: usize, len: usize) -> Range {
         Range::of(&self.memory, offset, len)
@@ -43,7 +43,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// The range is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -55,7 +55,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It cannot be posted.
+    /// If the receive cannot be posted.
     #[track_caller]
     pub fn post_receive(&mut self, wr_id: u64, offset: usize, len: usize) {
         let range = self.range(offset, len);
@@ -68,7 +68,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// It cannot be posted.
+    /// If the send cannot be posted.
     #[track_caller]
     pub fn post_send(&mut self, wr_id: u64, offset: usize, len: usize) {
         let range = self.range(offset, len);
@@ -81,7 +81,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None arrives.
+    /// If no completion arrives.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
         waiting::first(Q::NAME, || self.poll())
@@ -91,7 +91,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// None arrives, or it failed.
+    /// If no completion arrives, or if the request failed.
     #[track_caller]
     pub fn success(&mut self) -> Completion {
         let completion = self.completion();
@@ -104,7 +104,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// Something completes.
+    /// If a request completes.
     #[track_caller]
     pub fn silence(&mut self) {
         waiting::nothing(Q::NAME, || self.poll());
@@ -114,7 +114,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// The queue is broken.
+    /// If the queue is broken.
     #[track_caller]
     pub fn drain(&mut self) -> usize {
         std::iter::from_fn(|| self.poll()).count()
@@ -124,7 +124,7 @@ impl<Q: Kind> End<Q> {
     ///
     /// # Panics
     ///
-    /// The queue is broken.
+    /// If the queue is broken.
     #[track_caller]
     pub fn poll(&mut self) -> Option<Completion> {
         waiting::take(&mut self.cq, |completion| {
@@ -174,7 +174,7 @@ impl Range {
     ///
     /// # Panics
     ///
-    /// The range is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn of(memory: &Memory, offset: usize, len: usize) -> Self {
         assert!(offset + len <= memory.len());

@@ -10,14 +10,14 @@ use sideway::ibverbs::queue_pair::{
 
 /// A kind of queue pair.
 pub trait Kind: QueuePair<Service = Connected> + fmt::Debug + Send + Sized {
-    /// For messages.
+    /// The name in messages.
     const NAME: &'static str;
 
-    /// Creates one.
+    /// Creates a queue pair of this kind.
     ///
     /// # Errors
     ///
-    /// As the builder's.
+    /// The errors of the builder.
     fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError>;
 }
 
@@ -57,14 +57,14 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Basic, Self::Extended, Self::Generic];
 
-    /// Creates one.
+    /// Creates a queue of this kind.
     ///
     /// # Panics
     ///
-    /// It cannot be created.
+    /// If the queue cannot be created.
     #[track_caller]
     pub fn build(self, builder: &CompletionQueueBuilder) -> GenericCompletionQueue {
         let queue = match self {

@@ -16,7 +16,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// They cannot be registered.
+    /// If the memory cannot be registered.
     #[track_caller]
     pub fn new(pd: &Arc<ProtectionDomain>, len: usize, access: AccessFlags) -> Self {
         Self(pd.reg_owned_mr(len, access).unwrap_or_else(|error| panic!("{error}")))
@@ -26,7 +26,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// The range is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.0.write_at(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
@@ -36,7 +36,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// The range is out of bounds.
+    /// If the range is out of bounds.
     #[track_caller]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         self.0.read_at(offset, bytes).unwrap_or_else(|error| panic!("{error}"));

@@ -36,9 +36,9 @@ pub struct Loopback<Q> {
     pub near: End<Q>,
     /// The side that mostly receives.
     pub far: End<Q>,
-    /// The domain of both.
+    /// The protection domain of both sides.
     pub pd: Arc<ProtectionDomain>,
-    /// The device of both.
+    /// The device of both sides.
     pub context: Arc<DeviceContext>,
 }
 
@@ -47,7 +47,7 @@ impl<Q: Kind> Loopback<Q> {
     ///
     /// # Panics
     ///
-    /// A step fails.
+    /// If a step fails.
     #[track_caller]
     pub fn new(queue: QueueKind) -> Self {
         Self::with(queue, None, |_| {})
@@ -57,7 +57,7 @@ impl<Q: Kind> Loopback<Q> {
     ///
     /// # Panics
     ///
-    /// A step fails.
+    /// If a step fails.
     #[track_caller]
     pub fn with(
         queue: QueueKind,
@@ -97,7 +97,7 @@ impl<Q: Kind> Loopback<Q> {
     ///
     /// # Panics
     ///
-    /// A transition fails.
+    /// If a transition fails.
     #[track_caller]
     pub fn connect(&self, rnr_retry: u8) {
         let ends = [(&self.near, &self.far), (&self.far, &self.near)];
@@ -117,7 +117,7 @@ impl<Q: Kind> Loopback<Q> {
     ///
     /// # Panics
     ///
-    /// A transition fails.
+    /// If a transition fails.
     #[track_caller]
     pub fn reconnect(&mut self, rnr_retry: u8) {
         for end in [&mut self.near, &mut self.far] {
@@ -131,7 +131,7 @@ impl<Q: Kind> Loopback<Q> {
     ///
     /// # Panics
     ///
-    /// One of them does not arrive.
+    /// If a message does not arrive.
     #[track_caller]
     pub fn works(&mut self) {
         for backwards in [false, true] {

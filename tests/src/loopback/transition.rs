@@ -18,7 +18,7 @@ pub fn init() -> QueuePairAttribute {
 ///
 /// # Panics
 ///
-/// The port has no address.
+/// If the port has no address.
 #[track_caller]
 pub fn ready_to_receive(context: &DeviceContext, dest_qp_num: u32, rq_psn: u32) -> QueuePairAttribute {
     let port = context.query_port(device::PORT).unwrap_or_else(|error| panic!("{error}"));

@@ -46,12 +46,12 @@ impl Raised {
         Self::of_object(event_type, unsafe { qp.qp() }.as_ptr())
     }
 
-    /// Of any object that begins with its context.
+    /// An event of an object that begins with its context.
     pub fn of_object<T>(event_type: u32, object: *mut T) -> Self {
         Self { event_type, element: Element::Object(object.expose_provenance()) }
     }
 
-    /// Of a port.
+    /// An event of a port.
     pub fn of_port(event_type: u32, port: c_int) -> Self {
         Self { event_type, element: Element::Port(port) }
     }

@@ -5,11 +5,11 @@ use libc::c_int;
 /// One call of a C function.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its name: without `ibv_`, but complete for the connection manager.
+    /// The function's name: without `ibv_`, but complete for the connection manager.
     pub verb: &'static str,
-    /// Its arguments, if they matter; pointers as addresses.
+    /// The arguments that tests check; pointers as addresses.
     pub arguments: Vec<(&'static str, u64)>,
-    /// The errno it failed with.
+    /// The errno of a failed call.
     pub failed: Option<c_int>,
 }
 
@@ -18,7 +18,7 @@ impl Call {
     ///
     /// # Panics
     ///
-    /// The call has none.
+    /// If the call has no such argument.
     #[track_caller]
     pub fn argument(&self, name: &str) -> u64 {
         let found = self.arguments.iter().find(|(argument, _)| *argument == name);

@@ -27,10 +27,10 @@ pub(super) enum Fault {
     BindWritesKey,
 }
 
-/// A driver, by its file name.
+/// A driver of rdma-core.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// `lib{name}-rdmavNN.so` is its file.
+    /// The name in the driver's file name, `lib{name}-rdmavNN.so`.
     pub name: &'static str,
     pub(super) faults: &'static [Fault],
 }
@@ -53,7 +53,7 @@ impl Driver {
     /// Soft-iWARP.
     pub const SIW: Self = Self { name: "siw", faults: &[Fault::TableOfOpcodes] };
 
-    /// All of them.
+    /// All drivers.
     pub const ALL: [Self; 8] =
         [Self::BNXT_RE, Self::HNS, Self::RXE, Self::MLX4, Self::MLX5, Self::IRDMA, Self::IONIC, Self::SIW];
 }

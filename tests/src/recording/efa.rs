@@ -26,7 +26,7 @@ static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 ///
 /// # Panics
 ///
-/// Another has been loaded.
+/// If another libefa has been loaded.
 pub fn install_efa() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

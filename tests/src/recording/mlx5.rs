@@ -30,7 +30,7 @@ static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 ///
 /// # Panics
 ///
-/// Another has been loaded.
+/// If another libmlx5 has been loaded.
 pub fn install_mlx5() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -110,7 +110,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// Devices of a provider were created before.
+    /// If devices of a provider were created before.
     pub fn of_system() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the functions do what the manual pages of their names document.
@@ -131,7 +131,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// The device cannot be opened.
+    /// If the device cannot be opened.
     #[track_caller]
     pub fn open(&self) -> Arc<DeviceContext> {
         let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));

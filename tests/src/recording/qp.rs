@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn modify_qp(
         let attr = &*attr;
         let has = |bit: mask| attr_mask as u32 & bit.0 != 0;
         let port = if has(mask::IBV_QP_PORT) { attr.port_num } else { 0 };
-        // If the mask has an address.
+        // The index is valid only if the mask has an address.
         let sgid_index = if has(mask::IBV_QP_AV) { attr.ah_attr.grh.sgid_index } else { 0 };
         let arguments = [
             ("mask", attr_mask as u64),

@@ -17,8 +17,8 @@ use super::spoil::Spoil;
 use super::srq::Shared;
 use super::xrc::ReceivePair;
 
-/// A device with its log. It lives until the process ends, as do its objects: a use of a destroyed object is logged as
-/// a violation, and never accesses freed memory.
+/// A device with its log. The device and its objects live until the process ends, so a use of a destroyed object is
+/// logged as a violation, and never accesses freed memory.
 #[repr(C)]
 pub(super) struct Device {
     /// In a cell, because the mark of the provider is written to it.

@@ -30,21 +30,21 @@ pub struct World {
 }
 
 impl World {
-    /// Creates all of it, and clears the log of these calls.
+    /// Creates all objects, and clears the log of these calls.
     ///
     /// # Panics
     ///
-    /// A part of it cannot be created.
+    /// If an object cannot be created.
     #[track_caller]
     pub fn new() -> Self {
         Self::on(Recording::new())
     }
 
-    /// Creates all of it on this device.
+    /// Creates all objects on this device.
     ///
     /// # Panics
     ///
-    /// A part of it cannot be created.
+    /// If an object cannot be created.
     #[track_caller]
     pub fn on(recording: Recording) -> Self {
         let context = recording.open();
@@ -69,7 +69,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// One cannot be created.
+    /// If a queue pair cannot be created.
     #[track_caller]
     pub fn queue_pairs(&self) -> [GenericQueuePair; 2] {
         let builder = self.qp_builder();
@@ -83,7 +83,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// An object is left.
+    /// If an object is left.
     #[track_caller]
     pub fn end(self) -> Recording {
         let Self { send_cq, recv_cq, pd, context, recording } = self;

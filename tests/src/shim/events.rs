@@ -40,7 +40,7 @@ pub struct ConnectionEvent {
     pub event: u32,
     /// Zero, a negative errno value, or a reason to reject.
     pub status: c_int,
-    /// Its identifier; may be null.
+    /// The identifier of the event; may be null.
     pub id: *mut ffi::rdma_cm_id,
     /// For a connect request: the listening identifier.
     pub listen_id: *mut ffi::rdma_cm_id,

@@ -39,12 +39,12 @@ pub(super) struct Prototype {
 }
 
 impl Prototype {
-    /// Whether its first argument has this type.
+    /// Whether the function's first argument has this type.
     pub(super) fn takes(&self, first: Type) -> bool {
         self.arguments.first().is_some_and(|own| own() == first())
     }
 
-    /// Whether it returns this type.
+    /// Whether the function returns this type.
     pub(super) fn returns(&self, result: Type) -> bool {
         (self.result)() == result()
     }

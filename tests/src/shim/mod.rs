@@ -43,7 +43,7 @@ pub struct Shim {
 ///
 /// # Panics
 ///
-/// It cannot be created.
+/// If the channel cannot be created.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
@@ -105,7 +105,7 @@ impl Shim {
     ///
     /// # Panics
     ///
-    /// The channel is not live.
+    /// If the channel is not live.
     pub fn raise(&self, channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) -> &Self {
         events::raise(channel, event);
         self

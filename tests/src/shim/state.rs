@@ -70,7 +70,7 @@ pub(super) trait Answer: Sized {
     }
 }
 
-/// Verbs of libibverbs that return -1 with errno set. Those of librdmacm do so as well.
+/// Verbs of libibverbs that return -1 with errno set. All functions of librdmacm do so as well.
 const MINUS_ONE: [&str; 6] =
     ["query_gid", "query_pkey", "get_pkey_index", "get_async_event", "get_cq_event", "close_device"];
 

@@ -118,7 +118,7 @@ fn refused_connections_leak_nothing() {
     for time in 0..SOME {
         let active = ask(&channel, address);
         let request = expect(&channel, EventType::ConnectRequest);
-        // Some are refused after all objects for an accept were created.
+        // Every other request is rejected only after all objects for an accept were created.
         let end = (time % 2 == 0).then(|| End::of(Arc::clone(request.cm_id())));
         request.cm_id().reject(b"no").unwrap();
         assert!(Arc::ptr_eq(expect(&channel, EventType::Rejected).cm_id(), &active.id));

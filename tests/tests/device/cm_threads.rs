@@ -71,7 +71,7 @@ fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
     assert!([0, address.port()].contains(&id.peer_port()));
     assert!([None, Some(1)].contains(&id.port_num()));
     assert!(!format!("{id:?}").is_empty());
-    // Another call, which fails while it is too early.
+    // Queries the attributes too, which fails until the identifier has a device.
     if let Ok(attributes) = id.get_qp_attr(QueuePairState::Init) {
         assert!(!format!("{attributes:?}").is_empty());
     }

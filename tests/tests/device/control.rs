@@ -208,7 +208,7 @@ fn unreachable_peer_is_named() {
     pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
     pair.near.qp.modify(&init()).expect("RESET to INIT");
 
-    // The last address of this network, which does not respond.
+    // The last host address of this network, at which no host responds.
     let silent = Gid::from(Ipv4Addr::new(network[0], network[1], network[2], 254));
     match towards(&pair, silent, index) {
         Err(ref error @ ModifyQueuePairError::ResolveRouteTimedout { sgid_index, dgid, .. }) => {

@@ -39,7 +39,7 @@ fn devices_are_listed_with_their_addresses() {
     assert!(lines.iter().any(|line| line.contains("port 1: active")), "{alone}");
     assert!(lines.iter().any(|line| line.contains(&format!(":{address}, RoCE v2"))), "{address}:\n{alone}");
     assert!(about(&alone, "soft0").is_empty(), "{alone}");
-    // In addition to the kernel's device, which is unchanged.
+    // The soft device is listed in addition to the kernel's device, which is unchanged.
     let both = run("devices", Some("--soft")).output;
     assert_eq!(about(&both, &name), lines, "{both}");
     assert!(about(&both, "soft0").iter().any(|line| line.contains("port 1: active")), "{both}");

@@ -169,7 +169,7 @@ fn masks(needed: u32, optional: u32) -> Vec<u32> {
     let mut masks = vec![needed, needed | optional, 0, u32::MAX];
     masks.extend((0..32).map(|bit| needed ^ 1 << bit));
     masks.extend((0..32).map(|bit| (needed | optional) ^ 1 << bit));
-    // Some of the allowed ones, and sometimes one more.
+    // Random subsets of the allowed bits, sometimes with another bit.
     let mut chance = 0x9e37_79b9_u32;
     masks.extend((0..32).map(|round| {
         chance = chance.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);

@@ -19,7 +19,7 @@ pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }
-    // Also removes their build results, for the same reason.
+    // Build results of earlier runs are removed for the same reason.
     let built = root.join(TARGET);
     if built.exists() {
         fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;

@@ -14,7 +14,7 @@ use crate::repo::{self, Package};
 /// A test program that cargo can build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Its package, and the folder of that package.
+    /// The target's package, and the folder of the package.
     pub(crate) package: String,
     pub(crate) folder: PathBuf,
     /// `lib`, `bin`, `test`, …

@@ -17,9 +17,9 @@ const DEVICE: &str = "device";
 const PACKAGE: &str = "sideway-tests";
 
 /// Arguments for each module: include the tests that other rings ignore, one at a time, because they share one device.
-/// The names of its tests follow.
+/// The names of the module's tests follow.
 const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
-/// Parts of the names of tests that take minutes in the guest. The gate leaves them to the full run.
+/// Parts of the names of tests that take minutes in the guest. Only the full run runs these tests there.
 const SLOW: [&str; 4] =
     ["_under_valgrind", "a_mebibyte_a_thousand_times", "large_stream_arrives_whole", "threads_share_a_worker"];
 /// Parts of the names of modules that run our own programs, or hundreds of rounds. The ring embedded runs these on
@@ -31,7 +31,7 @@ pub(super) const ON_SOFTRNIC: [&str; 5] = ["programs", "pingpong", "hosts", "cm_
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Module {
     pub(crate) name: String,
-    /// The full names of its tests.
+    /// The full names of the module's tests.
     pub(crate) tests: Vec<String>,
     /// The number of tests that the other rings ignore.
     pub(crate) ignored: u64,

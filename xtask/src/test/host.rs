@@ -27,8 +27,8 @@ const SLOW_TO_BUILD: &[&str] = &["sideway-benches", "sideway-examples"];
 /// The test program that reads the whole checkout.
 const WHOLE: &str = "repo";
 
-/// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the
-/// others use softrnic's.
+/// Runs the test programs that have not passed before. Tests that need a device of the kernel are ignored here; the
+/// other tests use softrnic's.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     // A quick run installs nothing; tests that lack the C headers report this.
     let is_quick = context.extent == Extent::Quick;

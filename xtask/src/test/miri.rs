@@ -13,11 +13,11 @@ use super::{Context, Extent, running};
 use crate::table::{Finished, State};
 use crate::{repo, toolchain};
 
-/// A package, the arguments that select its tests, and whether they are in the gate. The longest come first.
+/// A package, the arguments that select its tests, and whether the gate runs them.
 type Run = (&'static str, &'static [&'static str], bool);
 
-/// The runs: the packages' own tests, and the programs whose fake drivers are in this process. The gate has those with
-/// most of the unsafe code.
+/// The runs, the longest first: the packages' own tests, and the programs whose fake drivers are in this process. The
+/// gate runs those that cover most of the unsafe code.
 const RUNS: &[Run] = &[
     ("softrnic", &["--lib", "--", "mem::", "wire::", "cq::", "srq::", "ipc::"], true),
     (

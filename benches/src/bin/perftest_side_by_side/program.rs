@@ -19,7 +19,7 @@ const END: Duration = Duration::from_secs(10);
 pub(crate) struct Program {
     name: String,
     child: Child,
-    /// Its standard output and standard error.
+    /// The program's standard output and standard error.
     printed: Option<[JoinHandle<String>; 2]>,
 }
 

@@ -326,7 +326,7 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     }
 }
 
-/// `rdma_getaddrinfo`: see `rdma_getaddrinfo(3)`. Its provider is chosen as for a channel.
+/// `rdma_getaddrinfo`: see `rdma_getaddrinfo(3)`. The provider of the list is chosen as for a channel.
 ///
 /// # Safety
 ///

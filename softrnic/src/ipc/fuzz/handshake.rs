@@ -20,7 +20,7 @@ use crate::ipc::socket::receive_handshake;
 ///
 /// # Panics
 ///
-/// A handshake without valid session memory is accepted.
+/// If a handshake without valid session memory is accepted.
 pub fn handshake(input: &[u8]) -> bool {
     let mut input = Input(input);
     let choice = input.byte() % 5;

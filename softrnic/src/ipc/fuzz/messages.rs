@@ -95,7 +95,7 @@ impl RecordingCarrier {
 ///
 /// # Panics
 ///
-/// A packet accesses memory that was not granted, or a request completes without being posted, or twice.
+/// If a packet accesses memory that was not granted, or a request completes without being posted, or twice.
 pub fn messages(input: &[u8]) -> bool {
     let mut input = Input(input);
     let services =

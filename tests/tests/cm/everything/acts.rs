@@ -118,7 +118,7 @@ fn connected(_shim: &Shim) -> Outcome {
     active.close()?;
     passive.close()?;
 
-    // The same with the program's own queue pairs, whose state the program would change.
+    // The same steps with queue pairs that the program creates, and whose state the program would change.
     let id = resolve(&channel, listener.port())?;
     id.set_local_ece(Ece { vendor_id: 0x15b3, options: 7, comp_mask: 0 })?;
     id.connect(ConnectionParameter::default().setup_qp_number(5))?;

@@ -155,7 +155,7 @@ fn malformed_message_is_reported_by_the_server() {
 
 #[test]
 fn unoffered_memory_is_reported_by_the_server() {
-    // Another key, and more bytes than exist.
+    // The client offers a wrong key, or more bytes than the memory has.
     for (key, size) in [(0x5500, 64), (0, 60_000)] {
         let ended = server_hears("-S 65535", 1, |peer| {
             let place = peer.place(key, size);

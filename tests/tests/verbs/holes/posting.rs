@@ -131,7 +131,7 @@ fn missing_setter_is_an_error_and_not_a_null_call() {
         assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
         assert!(error.to_string().contains(setter), "{error}");
         assert_eq!(world.recording.posted(), []);
-        // A request without data was started. It is aborted with its batch, without effect.
+        // A request without data was started. The abort of the batch discards this request.
         drop(qp);
         world.end();
     }

@@ -218,8 +218,8 @@ fn unconfirmed_port_does_not_reach_the_driver() {
     assert!(!world.recording.verbs().contains(&"modify_qp"));
 }
 
-/// mlx5's driver refuses checksums when the request starts, unless it has queried that the device computes them. It
-/// then writes the data to a slot without a request.
+/// mlx5's driver refuses checksums when the request starts, unless it has queried that the device computes them. After
+/// the refusal, the driver writes the data to a slot without a request.
 #[test]
 fn checksums_are_requested_only_if_the_driver_has_the_port() {
     let raw_checksums = 1 << 26;

@@ -11,7 +11,7 @@ pub(crate) enum Way {
     Preload,
     /// By `LD_LIBRARY_PATH`, in place of the system's libraries.
     Libraries,
-    /// By `LD_LIBRARY_PATH`, on a system without these libraries.
+    /// By `LD_LIBRARY_PATH`, on a system that does not have these libraries.
     Alone,
 }
 
