@@ -83,7 +83,7 @@ impl Channel {
         &self.inner.link.info
     }
 
-    /// The server's certificate, and those that came with it; none without TLS.
+    /// The server's certificate and the others of its chain; an empty slice without TLS.
     #[cfg(feature = "tls")]
     pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
         self.inner.link.certificates()

@@ -221,7 +221,7 @@ struct Copy<'c> {
 impl Copy<'_> {
     /// Copies sources of this host to far sides.
     fn push(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
-        // Checked before the far side creates anything.
+        // The sources are checked before the far side creates anything.
         for source in sources {
             let path = PathBuf::from(source.local_path());
             let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;

@@ -137,7 +137,7 @@ fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
     fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
 }
 
-/// Rejects a directory as input. Called before connecting, because reading it would fail later.
+/// Rejects a directory as input, which could not be read later. Call this before connecting.
 fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
     let found = rustix::fs::fstat(input).map_err(|error| Error::file("read", name.as_ref(), &error.into()))?;
     if rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir() {

@@ -38,7 +38,7 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// Whether a list with numbers is being sent, whose files must be sent later.
+    /// Whether a list of numbered files is being sent: the files themselves must be sent after it.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
@@ -338,7 +338,7 @@ impl Shared<'_> {
             return Err(error.clone());
         }
         let Listing { place, entries, whole } = listing;
-        // Recorded before the list is sent, because answers may arrive immediately.
+        // The files are recorded before the list is sent, because answers may arrive immediately.
         let first = state.source.list(&entries);
         for (id, entry) in (first..).zip(&entries) {
             if let EntryKind::File { size, .. } = entry.kind {

@@ -113,7 +113,7 @@ pub struct Endpoint {
     alive: Arc<Alive>,
 }
 
-/// Ends the driver when it is dropped by its last user.
+/// Ends the driver when the last user drops this value.
 #[derive(Debug)]
 struct Alive(Arc<Shared>);
 

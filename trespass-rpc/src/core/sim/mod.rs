@@ -42,7 +42,7 @@ struct Kept {
 
 struct Node {
     core: Connection<Kept>,
-    /// The number in the run of each call of this side, by the call's id, until the driver removes the call.
+    /// For each call of this side, by its id: the call's number in the run, until the driver removes the call.
     calls: HashMap<u32, u64>,
     /// The peer's running requests, each with the items that arrived but were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,
