@@ -48,7 +48,7 @@ pub enum Event {
 ///
 /// # Errors
 ///
-/// The failure of either side. The client receives this side's.
+/// The failure of either side. If this side failed, the client receives the failure.
 pub fn serve_one(
     mut connection: Connection,
     factory: &dyn EndpointFactory,
@@ -154,7 +154,7 @@ impl Server<'_> {
                 }
                 Ok(own.spread(count))
             }
-            // The client has named others.
+            // The client has named other ports.
             _ if asked.device.is_some() => Ok(own.at(vec![PortSelector::default()]).spread(count)),
             _ if count == 1 => {
                 self.note(format!("the server was started with {names}, and the test uses one port: the first one"))?;

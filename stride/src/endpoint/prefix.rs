@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn kernel_lists_the_loopback_address() {
-        // Only if IPv6 is enabled.
+        // The kernel lists the IPv6 address only if IPv6 is enabled.
         if fs::read_to_string("/proc/net/if_inet6").is_ok_and(|list| list.contains(" lo")) {
             assert_eq!(of(Ipv6Addr::LOCALHOST, "lo"), Some(128));
         }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Checks that a file can be written, before a long test runs. Does not change its contents.
+/// Checks that a file can be written, before a long test runs. Does not change the file's contents.
 pub(super) fn can_be_written(file: &Path) -> Result<()> {
     if is_open(file) {
         return Ok(());

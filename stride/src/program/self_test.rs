@@ -66,7 +66,7 @@ impl Case {
         };
         let sizes = match transport {
             _ if operation.is_atomic() => vec![8],
-            // At most one packet.
+            // Messages of these transports consist of one packet.
             Transport::Ud | Transport::Srd => vec![1, 64, 1024],
             _ => vec![1, 64, 4096, 65536],
         };

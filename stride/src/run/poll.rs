@@ -24,7 +24,7 @@ pub(crate) trait Poll: Send {
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32>;
 
     /// Called when the last poll found nothing, here and on `other` if the loop waits for both. Yields the processor,
-    /// or sleeps until an event arrives, at most for `most`. Returns whether it has slept.
+    /// or sleeps until an event arrives, at most for `most`. Returns whether this call has slept.
     fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool>;
 }
 

@@ -66,7 +66,7 @@ impl<'q, C: CompletionQueue> Waiting<'q, C> {
         Self { queue, events }
     }
 
-    /// Requests an event, unless one is outstanding. Returns whether this call requested it.
+    /// Requests an event, unless one is outstanding. Returns whether this call requested an event.
     fn request(&self, events: &CompletionEvents) -> Result<bool> {
         let is_requested = events.is_requested(self.queue.cq_context());
         if is_requested.load(Ordering::Relaxed) {
@@ -85,7 +85,7 @@ impl<'q, C: CompletionQueue> Waiting<'q, C> {
             is_new |= other.request(events)?;
         }
         // A completion that arrived before the request raises no event, so the loop polls once more. Each later
-        // completion raises one.
+        // completion raises an event.
         if !is_new {
             events.wait(most)?;
         }

@@ -245,7 +245,7 @@ mod tests {
         let of = |intervals: Vec<u64>| Bandwidth { interval: 0.001, intervals, ..Bandwidth::default() };
         let settled = of(vec![1000; 30]).settled(1);
         assert_eq!((settled.intervals, settled.interval), (vec![2000; 15], 0.002));
-        // A few completions are not precise.
+        // Intervals with few completions are imprecise, so they are merged too.
         let settled = of((0..16).map(|at| 200 * (at % 2)).collect()).settled(100);
         assert_eq!((settled.intervals, settled.interval), (vec![1600], 0.016));
         assert_eq!(of(vec![1; 8]).settled(1).jitter(1), None);

@@ -143,7 +143,7 @@ fn endless_test_without_reader_ends_with_its_results() {
         ));
         only.await_row();
         let Running { child, out, .. } = &mut only;
-        // Like `head` after its last line.
+        // The reader closes the pipe, as `head` does after its last line.
         let (reader, _) = std::io::pipe().unwrap();
         drop(std::mem::replace(out, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
         let end = Instant::now() + LONG;

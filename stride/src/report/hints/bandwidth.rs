@@ -211,7 +211,8 @@ mod tests {
         let mut case = small();
         case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
-        // No hint about moderation: SRD completes out of order. No hint about reads: EFA reports no number of them.
+        // SRD gets no hint about moderation, because it completes out of order, and no hint about reads, because EFA
+        // does not report how many may be outstanding.
         case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);

@@ -33,7 +33,7 @@ pub struct Given<'a> {
 pub enum Hint {
     /// softrnic is in use, either by default or because the user requested it.
     Softrnic {
-        /// Whether the user requested it.
+        /// Whether the user requested softrnic.
         is_chosen: bool,
     },
     /// The GPU of a side is far from its device.
@@ -61,7 +61,7 @@ pub enum Hint {
         node: u32,
         /// Another node on which a thread may run.
         thread: u32,
-        /// The option for their processors.
+        /// The option for the threads' processors.
         option: &'static str,
         /// Processors near the device; empty if unknown.
         near: String,

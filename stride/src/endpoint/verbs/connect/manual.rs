@@ -67,7 +67,7 @@ impl Manual {
             }
             Unconnected::Scalable(pair) => {
                 let has = pd.device_context().query_efa_device()?.device_caps();
-                // Infinite, as for connected queue pairs.
+                // 7 means unlimited retries, as for connected queue pairs.
                 let retries = has.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
                 Shared::make_ready(&pair.pair, &self.address(own, retries))?;
                 pair.there = Some(self.target(pd, their, QKEY)?);

@@ -314,7 +314,7 @@ impl Setup<'_> {
         self.pd.device_context().transport_type() == TransportType::IWarp
     }
 
-    /// Modifies a connected queue pair, with the path from librdmacm. On iWARP, only its access rights.
+    /// Modifies a connected queue pair, with the path from librdmacm; on iWARP, modifies only its access rights.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
         if self.is_iwarp() {
             return Ok(pair.modify(&id.get_qp_attr(QueuePairState::Init)?)?);

@@ -136,9 +136,9 @@ struct Step<'s> {
     /// Addresses of outgoing and incoming messages, per queue pair.
     places: Vec<(u64, u64)>,
     theirs: &'s [QpAddress],
-    /// The local keys of both.
+    /// The local keys of the memory for outgoing and incoming messages, per queue pair.
     keys: Vec<(LocalKey, LocalKey)>,
-    /// Whether the processor can access both.
+    /// Whether the processor can access the memory of the messages.
     is_host: bool,
     is_inline: bool,
     /// Bytes of a receive buffer.
