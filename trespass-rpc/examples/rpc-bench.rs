@@ -67,9 +67,9 @@ struct Arguments {
     /// Duration of each row in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How long the drivers poll before they sleep, in microseconds
-    #[arg(long, default_value_t = 0)]
-    spin: u64,
+    /// How long the drivers poll RDMA before they sleep, in microseconds [default: 50]
+    #[arg(long)]
+    spin: Option<u64>,
     /// Print one JSON object per row
     #[arg(long)]
     json: bool,
@@ -100,7 +100,7 @@ static COUNTING: Counting = Counting;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut options = Options::default();
-    options.spin = Duration::from_micros(arguments.spin);
+    options.spin = arguments.spin.map_or(options.spin, Duration::from_micros);
     if arguments.tcp {
         options.worker.transport = Transport::Tcp;
     }

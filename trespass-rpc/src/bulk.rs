@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tokio::sync::SemaphorePermit;
 use trespass::RegionKey;
 
 use crate::body::Body;
@@ -92,6 +93,19 @@ impl Attachment {
     pub async fn read_into(&self, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
         let part = memory.within(part.start, part.len())?;
         check(from, part.len(), self.len())?;
+        let _turn = self.turn(part.len()).await;
+        self.fill(from, memory, part).await
+    }
+
+    /// Waits until the bytes of a remote attachment may be requested.
+    async fn turn(&self, length: usize) -> Option<SemaphorePermit<'_>> {
+        match &self.0 {
+            Source::Remote(remote) => remote.link.turn_to_read(length).await,
+            _ => None,
+        }
+    }
+
+    async fn fill(&self, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
         match &self.0 {
             Source::Bytes(bytes) | Source::Inline(bytes) => {
                 memory.write_at(part.start, &bytes[from as usize..from as usize + part.len()])
@@ -103,7 +117,7 @@ impl Attachment {
             }
             Source::Remote(_) if part.is_empty() => Ok(()),
             Source::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(region)) => remote.link.transfer(false, (region, part), (*key, from)).await,
+                (Some(key), Some(region)) => remote.link.transfer(remote.id, false, (region, part), (*key, from)).await,
                 _ => remote.link.pull(remote.id, remote.index, from, memory, part).await,
             },
         }
@@ -111,17 +125,21 @@ impl Attachment {
 
     /// Reads all bytes into memory from the connection's pool.
     ///
+    /// Handlers of a connection read at most 4 MiB, or one longer attachment, at a time; other reads wait.
+    ///
     /// # Errors
     ///
     /// See [`Attachment::read_into`]; `OutOfMemory` if the pool cannot allocate.
     pub async fn read(&self) -> io::Result<Memory> {
         let length = usize::try_from(self.len()).map_err(io::Error::other)?;
+        // Allocates after the wait, so that waiting handlers use no memory.
+        let _turn = self.turn(length).await;
         let memory = match &self.0 {
             Source::Memory(memory, range) if range.len() == memory.len() => return Ok(memory.clone()),
             Source::Remote(remote) => remote.link.memory.alloc(length)?,
             _ => Arc::new(crate::memory::MemoryPool::new(None, 0)).alloc(length)?,
         };
-        self.read_into(0, &memory, 0..length).await?;
+        self.fill(0, &memory, 0..length).await?;
         Ok(memory)
     }
 
@@ -247,7 +265,7 @@ impl Target {
             }
             Sink::Remote(_) if part.is_empty() => Ok(()),
             Sink::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(region)) => remote.link.transfer(true, (region, part), (*key, at)).await,
+                (Some(key), Some(region)) => remote.link.transfer(remote.id, true, (region, part), (*key, at)).await,
                 _ => remote.link.send_memory(remote.id, remote.index, at, memory, part).await,
             },
         }

@@ -264,8 +264,8 @@ struct Running {
     channel: Channel,
     id: u32,
     items: Option<Items>,
-    /// The keys to the call's memory; dropped after the call has ended.
-    _keys: Option<Keys>,
+    /// The keys to the call's memory.
+    keys: Option<Keys>,
     is_over: bool,
 }
 
@@ -305,7 +305,7 @@ impl Running {
         };
         let id = channel.link().start(&outgoing, described.bulks, task)?;
         let items = call.items.map(|stream| Items { stream: Some(stream), next: None });
-        Ok(Self { channel, id, items, _keys: described.keys, is_over: false })
+        Ok(Self { channel, id, items, keys: described.keys, is_over: false })
     }
 
     fn link(&self) -> &Arc<Link> {
@@ -369,6 +369,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.forget();
+        if let Some(keys) = self.keys.take() {
+            self.link().revoke(self.id, keys);
+        }
     }
 }
 

@@ -299,6 +299,10 @@ impl<C> Calls<C> {
         self.slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.on_wire && !slot.is_over)
     }
 
+    pub(super) fn is_unanswered(&self, id: u32) -> bool {
+        self.slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.on_wire)
+    }
+
     fn slot(&mut self, id: u32) -> Option<&mut Slot<C>> {
         self.slots.get_mut(index(id)).filter(|slot| slot.id == id)
     }

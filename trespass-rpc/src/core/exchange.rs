@@ -97,6 +97,16 @@ impl<C> Connection<C> {
         self.calls.is_on_wire(id)
     }
 
+    /// Returns whether the peer has not answered a call of this side yet; the call may be cancelled or expired.
+    pub fn is_unanswered(&self, id: u32) -> bool {
+        self.calls.is_unanswered(id)
+    }
+
+    /// Returns whether a request of the peer is not answered yet.
+    pub fn is_serving(&mut self, id: u32) -> bool {
+        self.serving.get(id).is_some()
+    }
+
     /// Ends the stream of a call of this side.
     pub fn end_items(&mut self, id: u32) {
         if self.calls.is_on_wire(id) {

@@ -9,6 +9,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 #[cfg(feature = "tls")]
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
@@ -16,7 +17,7 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::memory::MemoryPool;
 use crate::wire::PeerMethod;
 
-use super::bulk::{Expected, Job, Local};
+use super::bulk::{Expected, Job, Keys, Local};
 use super::{Shared, TransportInfo};
 
 /// A connection. The driver, callers and handlers have references to it.
@@ -32,8 +33,14 @@ pub(crate) struct Link {
     methods: OnceLock<Vec<PeerMethod>>,
     #[cfg(feature = "tls")]
     certificates: OnceLock<Vec<CertificateDer<'static>>>,
+    /// Bytes of attachments that handlers may still request.
+    reads: Semaphore,
     state: Mutex<State>,
 }
+
+/// Maximum number of bytes of attachments that handlers read at the same time. More bytes in flight do not make the
+/// reads faster, but fill memory and caches.
+const READS: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -42,6 +49,10 @@ pub(crate) struct State {
     pub(crate) serving: IdMap<Serving>,
     /// Parts of memory to send in frames.
     pub(super) jobs: VecDeque<Job>,
+    /// RDMA requests of handlers, by the number of the peer's request.
+    pub(super) transfers: IdMap<Transfers>,
+    /// Keys of calls that ended on this side before the peer answered.
+    pub(super) late_keys: IdMap<Keys>,
     /// Whether the driver was notified of frames to send.
     pub(crate) is_dirty: bool,
     /// Time at which the driver next checks time-outs.
@@ -141,6 +152,14 @@ pub(crate) struct Serving {
     pub(super) expected: Option<Expected>,
 }
 
+/// The outstanding RDMA requests of a handler. Its answer waits for them, because the caller then revokes its keys, and
+/// a request with a revoked key ends the connection.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    count: u32,
+    answer: Option<(Status, bool, Box<[u8]>)>,
+}
+
 impl State {
     /// Whether anything is to be sent.
     pub(super) fn wants_transmit(&self) -> bool {
@@ -197,6 +216,19 @@ impl State {
         self.later.wake(waker);
     }
 
+    /// Answers a request, after its RDMA requests have completed.
+    pub(super) fn answer(&mut self, id: u32, status: Status, is_refused: bool, body: &[u8]) {
+        let most = self.core.peer().map_or(0, |peer| peer.body as usize);
+        if let Some(transfers) = self.transfers.get_mut(&id) {
+            transfers.answer.get_or_insert_with(|| (status, is_refused, body.into()));
+        } else if body.len() > most {
+            let text = format!("the answer has {} bytes, the caller accepts {most}; use a target", body.len());
+            self.core.answer(id, Status::TOO_LARGE, false, &[text.as_bytes()]);
+        } else {
+            self.core.answer(id, status, is_refused, &[body]);
+        }
+    }
+
     /// Ends the streams and attachments of a request, and wakes the tasks that wait for them.
     pub(super) fn end_serving(&mut self, id: u32) {
         if let Some(serving) = self.serving.remove(&id) {
@@ -241,8 +273,16 @@ impl Link {
         memory: Arc<MemoryPool>,
         core: Connection<Call>,
     ) -> Self {
-        let (serving, jobs) = (IdMap::default(), VecDeque::new());
-        let state = State { core, serving, jobs, is_dirty: false, looks_at: u64::MAX, later: Later::default() };
+        let state = State {
+            core,
+            serving: IdMap::default(),
+            jobs: VecDeque::new(),
+            transfers: IdMap::default(),
+            late_keys: IdMap::default(),
+            is_dirty: false,
+            looks_at: u64::MAX,
+            later: Later::default(),
+        };
         Self {
             shared,
             index,
@@ -251,8 +291,15 @@ impl Link {
             methods: OnceLock::new(),
             #[cfg(feature = "tls")]
             certificates: OnceLock::new(),
+            reads: Semaphore::new(READS),
             state: Mutex::new(state),
         }
+    }
+
+    /// Waits until a handler may read an attachment of this length.
+    pub(crate) async fn turn_to_read(&self, length: usize) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so this cannot fail.
+        self.reads.acquire_many(length.min(READS) as u32).await.ok()
     }
 
     #[cfg(feature = "tls")]
@@ -431,15 +478,41 @@ impl Link {
     /// Answers a request.
     pub(crate) fn answer(&self, id: u32, status: Status, is_refused: bool, body: &[u8]) {
         self.with(|state| {
-            let most = state.core.peer().map_or(0, |peer| peer.body as usize);
-            if body.len() > most {
-                let text = format!("the answer has {} bytes, the caller accepts {most}; use a target", body.len());
-                state.core.answer(id, Status::TOO_LARGE, false, &[text.as_bytes()]);
-            } else {
-                state.core.answer(id, status, is_refused, &[body]);
-            }
+            state.answer(id, status, is_refused, body);
             state.end_serving(id);
         });
+    }
+
+    /// Begins an RDMA request of a handler. Returns false if the request was answered already.
+    pub(super) fn begin_transfer(&self, id: u32) -> bool {
+        let mut state = self.lock();
+        if !state.core.is_serving(id) {
+            return false;
+        }
+        let transfers = state.transfers.entry(id).or_default();
+        let is_running = transfers.answer.is_none();
+        transfers.count += u32::from(is_running);
+        is_running
+    }
+
+    pub(super) fn end_transfer(&self, id: u32) {
+        self.with(|state| {
+            let Some(transfers) = state.transfers.get_mut(&id) else { return };
+            transfers.count -= 1;
+            if transfers.count == 0
+                && let Some(Transfers { answer: Some((status, is_refused, body)), .. }) = state.transfers.remove(&id)
+            {
+                state.answer(id, status, is_refused, &body);
+            }
+        });
+    }
+
+    /// Revokes the keys of a call, after the peer has answered it.
+    pub(crate) fn revoke(&self, id: u32, keys: Keys) {
+        let mut state = self.lock();
+        let ended = if state.core.is_unanswered(id) { state.late_keys.insert(id, keys) } else { Some(keys) };
+        drop(state);
+        drop(ended);
     }
 }
 

@@ -38,7 +38,8 @@ pub struct Options {
     pub worker: trespass::Options,
     /// The credit that each connection grants its peer, and its time-outs.
     pub limits: Limits,
-    /// How long the driver polls before it sleeps. Polling avoids a wake-up, but occupies a processor for that time.
+    /// How long the driver polls RDMA before it sleeps. Polling avoids wake-ups, but occupies a processor for that time,
+    /// so the driver polls rarely while polling finds no events. Zero disables polling.
     pub spin: Duration,
     /// Time limit for connecting.
     pub connect: Duration,
@@ -54,7 +55,7 @@ impl Default for Options {
         Self {
             worker: trespass::Options::default(),
             limits: Limits::default(),
-            spin: Duration::ZERO,
+            spin: Duration::from_micros(50),
             connect: Duration::from_secs(10),
             watermark: 64 << 20,
             #[cfg(feature = "tls")]
@@ -212,8 +213,10 @@ pub(crate) enum Command {
         link: Arc<Link>,
         open: Vec<Option<OpenRegion>>,
     },
+    /// Reads or writes the peer's memory, for a handler.
     Transfer {
         link: Arc<Link>,
+        id: u32,
         is_put: bool,
         region: (Region, Range<usize>),
         remote: (RegionKey, u64),

@@ -30,7 +30,7 @@ impl Driver {
             Err(error) => return log::error!("the driver has failed: {error}"),
         };
         let now = Instant::now();
-        let mut task = Task { driver: self, fd, armed: None, sleeps_until: now, spin_until: now };
+        let mut task = Task { driver: self, fd, armed: None, sleeps_until: now, spin: Spin::default() };
         let mut sleep = pin!(sleep_until(now.into()));
         poll_fn(|context| task.poll(context, sleep.as_mut())).await;
     }
@@ -42,13 +42,13 @@ impl Driver {
             Err(error) => return log::error!("the driver has failed: {error}"),
         };
         let waker = Waker::from(Arc::clone(&event));
-        let mut spin_until = Instant::now();
+        let mut spin = Spin::default();
         while !self.is_over() {
             if self.turn(true) {
-                spin_until = Instant::now() + self.shared.options().spin;
+                spin.found(self.spin(), Instant::now);
                 continue;
             }
-            if Instant::now() < spin_until {
+            if spin.goes_on(self.spin(), Instant::now) {
                 std::hint::spin_loop();
                 continue;
             }
@@ -115,6 +115,55 @@ impl Wake for Woken {
     }
 }
 
+/// Decides whether an idle driver polls or sleeps. It polls if the last event followed soon. After N long waits in a row,
+/// it sleeps 2^N times without polling.
+#[derive(Debug, Default)]
+struct Spin {
+    /// Since when the driver is idle.
+    idle_since: Option<Instant>,
+    is_polling: bool,
+    misses: u32,
+    skips: u32,
+}
+
+impl Spin {
+    /// Maximum number of sleeps without polling, as a power of two.
+    const MISSES: u32 = 10;
+    /// A wait is long if it exceeds the limit this many times. Polling by both sides makes waits shorter.
+    const LONG: u32 = 4;
+
+    /// Notes that a turn has processed an event.
+    fn found(&mut self, limit: Duration, now: impl FnOnce() -> Instant) {
+        let Some(since) = self.idle_since.take() else { return };
+        let is_long = !self.is_polling && now() - since > limit.saturating_mul(Self::LONG);
+        self.misses = if is_long { Self::MISSES.min(self.misses + 1) } else { 0 };
+        if !self.is_polling {
+            self.skips = (1 << self.misses) - 1;
+        }
+    }
+
+    /// Returns whether to poll again after a turn without events.
+    fn goes_on(&mut self, limit: Duration, now: impl FnOnce() -> Instant) -> bool {
+        if limit.is_zero() {
+            return false;
+        }
+        match self.idle_since {
+            Some(since) => self.is_polling = self.is_polling && now() - since < limit,
+            None => {
+                self.idle_since = Some(now());
+                self.is_polling = self.skips == 0;
+                self.skips = self.skips.saturating_sub(1);
+            }
+        }
+        self.is_polling
+    }
+
+    /// Begins a new wait, because this side has sent a frame.
+    fn restart(&mut self) {
+        self.idle_since = None;
+    }
+}
+
 /// A driver in tokio.
 struct Task {
     driver: Driver,
@@ -122,31 +171,38 @@ struct Task {
     /// The time until which the driver may sleep; `None` if the worker's descriptor is not armed.
     armed: Option<Instant>,
     sleeps_until: Instant,
-    spin_until: Instant,
+    spin: Spin,
 }
 
 impl Task {
     fn poll(&mut self, context: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
+        let mut was_busy = false;
         for _ in 0..TURNS {
             if self.is_readable(context) {
                 self.armed = None;
             }
             // While the descriptor is armed, a turn only sends frames of callers, and does not poll for events.
-            let busy = self.driver.turn(self.armed.is_none());
+            let is_busy = self.driver.turn(self.armed.is_none());
             if self.driver.is_over() {
                 return Poll::Ready(());
             }
-            if self.armed.is_none() {
-                let spin = self.driver.shared.options().spin;
-                if busy && !spin.is_zero() {
-                    self.spin_until = Instant::now() + spin;
-                }
-                if busy {
-                    continue;
-                }
-                if !spin.is_zero() && Instant::now() < self.spin_until {
+            if is_busy && self.armed.is_none() {
+                was_busy = true;
+                self.spin.found(self.driver.spin(), Instant::now);
+                continue;
+            }
+            if is_busy {
+                self.spin.restart();
+            }
+            if (is_busy || self.armed.is_none()) && self.spin.goes_on(self.driver.spin(), Instant::now) {
+                self.armed = None;
+                // Other tasks may have been woken.
+                if was_busy {
                     break;
                 }
+                continue;
+            }
+            if self.armed.is_none() {
                 let Some(time) = self.driver.armed() else { continue };
                 self.armed = Some(Instant::now() + time.min(LONG));
             }
@@ -185,5 +241,38 @@ impl Task {
             }
             Poll::Pending => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(50);
+
+    /// A wait that ends with an event after this time; returns whether the driver polled.
+    fn wait(spin: &mut Spin, time: Duration) -> bool {
+        let begun = Instant::now();
+        let polls = spin.goes_on(LIMIT, || begun);
+        assert!(!spin.goes_on(LIMIT, || begun + LIMIT) || time < LIMIT);
+        spin.found(LIMIT, || begun + time);
+        polls
+    }
+
+    #[test]
+    fn waits_that_are_short_are_polled() {
+        let mut spin = Spin::default();
+        let short = LIMIT * 3;
+        assert!((0..100).all(|_| wait(&mut spin, short)));
+        assert!((0..100).filter(|_| wait(&mut spin, LIMIT * 5)).count() < 8);
+        // The first short wait ends the pause.
+        wait(&mut spin, short);
+        assert!((0..100).all(|_| wait(&mut spin, short)));
+    }
+
+    #[test]
+    fn limit_of_zero_never_polls() {
+        let mut spin = Spin::default();
+        assert!(!(0..3).any(|_| spin.goes_on(Duration::ZERO, Instant::now)));
     }
 }

@@ -104,6 +104,47 @@ fn attachments_and_targets_of_any_length_keep_their_bytes() {
 }
 
 #[test]
+fn cancelled_reads_let_waiting_reads_continue() {
+    on_both(|options| async move {
+        let (_serving, client) = pair(&options).await;
+        let memory = client.channel().alloc(2 << 20).unwrap();
+        let bytes = pattern(2 << 20);
+        memory.write_at(0, &bytes).unwrap();
+        // Ten times as many bytes as handlers may read at the same time.
+        let calls: Vec<_> = (0..20)
+            .map(|_| {
+                let (client, memory) = (client.clone(), memory.clone());
+                tokio::spawn(async move {
+                    let value = Attachment::of(&memory, 0..2 << 20).unwrap();
+                    client.slice(value, (2 << 20) - 5, 5).await
+                })
+            })
+            .chain((0..20).map(|_| {
+                let (client, memory) = (client.clone(), memory.clone());
+                tokio::spawn(async move {
+                    let value = Attachment::of(&memory, 0..2 << 20).unwrap();
+                    client.put(value, 7, Attachment::from(&[7; 5][..])).await.map(|_| Vec::new())
+                })
+            }))
+            .collect();
+        for call in calls.iter().step_by(3) {
+            tokio::task::yield_now().await;
+            call.abort();
+        }
+        let mut done = 0;
+        for (at, call) in calls.into_iter().enumerate() {
+            match call.await {
+                Ok(got) if at < 20 => assert_eq!(got.unwrap(), bytes[(2 << 20) - 5..]),
+                Ok(got) => assert_eq!(got.unwrap(), []),
+                Err(error) => assert!(error.is_cancelled() && at % 3 == 0),
+            }
+            done += usize::from(at % 3 != 0);
+        }
+        assert_eq!(done, 26);
+    });
+}
+
+#[test]
 fn slices_of_slices_read_the_right_offset() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;

@@ -30,8 +30,9 @@ impl Driver {
         };
         state.fail(failure);
         let (serving, jobs) = (mem::take(&mut state.serving), mem::take(&mut state.jobs));
+        let late_keys = mem::take(&mut state.late_keys);
         drop(state);
-        drop(jobs);
+        drop((jobs, late_keys));
         for serving in serving.into_values() {
             let puller = serving.expected.and_then(Expected::into_waker);
             [serving.reader, serving.writer, puller].into_iter().flatten().for_each(Waker::wake);

@@ -42,7 +42,7 @@ pub struct Driver {
     listeners: Vec<Listening>,
     runners: Vec<Option<Box<dyn Runner>>>,
     connecting: Vec<Connecting>,
-    transfers: Vec<(Transferring, oneshot::Sender<io::Result<()>>)>,
+    transfers: Vec<Transfer>,
     /// Pools of memory for attachments: on the heap, and registered.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
@@ -75,6 +75,14 @@ struct Entry {
     /// While a link waits for the peer's hello: the channel to the caller, and the time limit.
     ready: Option<Ready>,
     hello_until: u64,
+}
+
+/// An RDMA request of a handler: the link, and the number of the peer's request.
+struct Transfer {
+    transferring: Transferring,
+    reply: oneshot::Sender<io::Result<()>>,
+    link: Arc<Link>,
+    id: u32,
 }
 
 struct Listening {
@@ -232,16 +240,21 @@ impl Driver {
                     open.iter().flatten().for_each(|open| self.worker.close_region(id, open));
                 }
             }
-            Command::Transfer { link, is_put, region: (region, range), remote: (key, offset), reply } => {
+            Command::Transfer { link, id, is_put, region: (region, range), remote: (key, offset), reply } => {
                 let none = || io::Error::from(io::ErrorKind::NotConnected);
-                let begun = self.id_of(&link).ok_or_else(none).and_then(|id| match is_put {
-                    true => self.worker.put(id, (&region, range), (&key, offset)),
-                    false => self.worker.get(id, (&region, range), (&key, offset)),
+                let begun = self.id_of(&link).ok_or_else(none).and_then(|connection| match is_put {
+                    // The handler has ended.
+                    _ if reply.is_closed() => Err(none()),
+                    true => self.worker.put(connection, (&region, range), (&key, offset)),
+                    false => self.worker.get(connection, (&region, range), (&key, offset)),
                 });
                 match begun {
-                    Ok(transferring) => self.transfers.push((transferring, reply)),
-                    // Fails if the handler has ended and dropped the receiver.
-                    Err(error) => _ = reply.send(Err(error)),
+                    Ok(transferring) => self.transfers.push(Transfer { transferring, reply, link, id }),
+                    Err(error) => {
+                        // Fails if the handler has ended and dropped the receiver.
+                        _ = reply.send(Err(error));
+                        link.end_transfer(id);
+                    }
                 }
             }
             Command::End => self.is_ending = true,
@@ -256,16 +269,17 @@ impl Driver {
     /// Reports completed transfers to their handlers.
     fn check_transfers(&mut self) {
         let mut at = 0;
-        while let Some((transferring, _)) = self.transfers.get(at) {
-            let Some(is_well) = transferring.ended() else {
+        while let Some(transfer) = self.transfers.get(at) {
+            let Some(is_well) = transfer.transferring.ended() else {
                 at += 1;
                 continue;
             };
-            let (_, reply) = self.transfers.swap_remove(at);
+            let Transfer { reply, link, id, .. } = self.transfers.swap_remove(at);
             let text = "the caller abandoned the call, or the connection ended";
             let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
             // Fails if the handler has ended and dropped the receiver.
             _ = reply.send(outcome);
+            link.end_transfer(id);
         }
     }
 
@@ -296,6 +310,11 @@ impl Driver {
             // Dropped after the lock is released, because the handler's `Drop` may use the endpoint.
             drop(self.runners[number as usize].take());
         }
+    }
+
+    /// Returns how long to poll at most before sleeping. Each poll of TCP is a system call, so only RDMA is polled.
+    pub(super) fn spin(&self) -> Duration {
+        if self.registered.is_some() { self.shared.options().spin } else { Duration::ZERO }
     }
 
     /// Prepares to sleep on the descriptor; returns zero if work is pending.

@@ -9,7 +9,7 @@ use trespass::{Buf, Wait};
 use crate::body::Body;
 use crate::core::{Event, Violation};
 use crate::error::{Certainty, RpcError, Status};
-use crate::wire::{Flags, Frame};
+use crate::wire::{Flags, Frame, Kind};
 
 use super::super::Linked;
 use super::super::link::Serving;
@@ -98,7 +98,7 @@ impl Driver {
         let now = self.shared.now();
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
-        let mut kept = None;
+        let (mut kept, mut late_keys) = (None, Vec::new());
         let mut rest = &message[..];
         while !rest.is_empty() {
             let (frame, after) = Frame::split(rest)?;
@@ -106,7 +106,11 @@ impl Driver {
             let keeps = after.is_empty() && frame.body.len() >= KEEP;
             let at = message.len() - frame.body.len();
             rest = after;
-            match state.core.on_frame(&frame, now)? {
+            let event = state.core.on_frame(&frame, now)?;
+            if matches!(frame.header.kind, Kind::Response | Kind::Error) {
+                late_keys.extend(state.late_keys.remove(&frame.header.call));
+            }
+            match event {
                 Event::None => {}
                 Event::Ready => {
                     let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
@@ -168,7 +172,7 @@ impl Driver {
                     state = link.lock();
                     let Some(Some(again)) = self.links.get_mut(index as usize) else { return Ok(()) };
                     entry = again;
-                    state.core.answer(id, Status::CANCELLED, false, &[]);
+                    state.answer(id, Status::CANCELLED, false, &[]);
                 }
                 Event::Bulk(frame) => state.on_bulk(&frame)?,
                 Event::GoAway { reason } => {
