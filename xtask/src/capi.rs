@@ -161,7 +161,8 @@ pub(crate) fn examples(root: &Path, built: &Built) -> Result<()> {
     Ok(())
 }
 
-/// Links the shared library from the static one. It is never unloaded, because its threads and fork handlers stay.
+/// Links the shared library from the static one. The library is linked such that `dlclose` does not unload it, because
+/// its threads and fork handlers stay.
 fn link(root: &Path, library: &Path) -> Result<()> {
     let fresh = library.join(SHARED).with_extension("new");
     let script = root.join(SOURCES).join("librdma_mummy.map");

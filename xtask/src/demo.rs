@@ -24,7 +24,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
-    // This field is last, because its heading would also cover the options after it.
+    // The help heading of `guest` also covers later options, so this field is last.
     #[command(flatten)]
     guest: Guest,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Demo {
 /// Runs the task; the exit code is that of the programs.
 pub(crate) fn main(task: &Demo) -> Result<ExitCode> {
     let root = repo::root()?;
-    // This check precedes the build, to report missing packages at once.
+    // Missing packages are reported at once, before the build.
     let ready = softroce::ready(&task.guest)?;
     let status = repo::cargo(&root)
         .args(["build", "--release", "--package", "sideway-examples", "--examples"])

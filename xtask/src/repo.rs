@@ -43,7 +43,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
 
 /// `target/softroce` of the checkout, created if missing: kernels, initial RAM disks, logs.
 ///
-/// It stays in the checkout even if `CARGO_TARGET_DIR` is elsewhere, so that all builds share one kernel.
+/// The folder is in the checkout even if `CARGO_TARGET_DIR` is elsewhere, so that all builds share one kernel.
 pub(crate) fn softroce_folder() -> Result<PathBuf> {
     let folder = root()?.join("target/softroce");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -61,7 +61,8 @@ pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Links the shared library from the static one. It is never unloaded, because its threads stay.
+/// Links the shared library from the static one. The library is linked such that `dlclose` does not unload it, because
+/// its threads stay.
 fn shared(library: &Path, sources: &Path) -> Result<()> {
     let fresh = library.join("libtrespass.new");
     let mut command = Command::new("cc");

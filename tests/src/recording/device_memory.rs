@@ -14,7 +14,7 @@ use super::objects::{destroy_object, forever};
 /// The size of all device memory.
 pub(super) const DEVICE_MEMORY: usize = 4096;
 
-/// Device memory, followed by its bytes.
+/// The C struct of device memory; the bytes follow the struct.
 #[repr(C)]
 struct Memory {
     dm: ffi::ibv_dm,

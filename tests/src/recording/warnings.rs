@@ -16,7 +16,7 @@ impl Warnings {
     pub fn listen() -> Self {
         static LISTENING: Once = Once::new();
         LISTENING.call_once(|| {
-            // A logger that is already set receives what this one would.
+            // If another logger is already set, that logger receives the messages.
             if log::set_logger(&Listener).is_ok() {
                 log::set_max_level(LevelFilter::Trace);
             }

@@ -20,8 +20,8 @@ fn event_holds_its_identifier_and_its_channel() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), Duration::from_secs(1)).unwrap();
     let event = expect(&channel, EventType::AddressResolved);
-    // Otherwise dropping the identifier would wait for the event, and dropping the channel would leave the event with
-    // freed memory.
+    // The event keeps both alive: destroying the identifier would wait for the event, and destroying the channel would
+    // leave the event with freed memory.
     drop(id);
     drop(channel);
     assert_eq!(shim.live(), [Kind::EventChannel, Kind::Identifier]);

@@ -13,7 +13,7 @@ use sideway_tests::datagrams::GRH;
 use sideway_tests::recording::Warnings;
 
 /// Tests run in parallel, also in other processes of the user, and a datagram reaches all members of its group in every
-/// process. So each test and each process uses its own groups.
+/// process. Each test and each process therefore uses its own groups.
 fn group(last: u8) -> SocketAddr {
     let process = std::process::id().to_le_bytes()[0];
     SocketAddr::from(([239, 9, process, last], 0))

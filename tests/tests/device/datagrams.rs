@@ -64,7 +64,7 @@ fn send<Q: Kind>(queue: QueueKind) {
     assert_eq!((pair.near.success(), pair.near.success()), (sent(20), sent(21)));
     if pair.context.query_port(device::PORT).unwrap().link_layer().to_string() == "Ethernet" {
         let header = pair.far.bytes(1000, GRH);
-        // The IPv4 header starts in the middle. Its fields are the version and length, and the protocol UDP.
+        // The IPv4 header starts at byte 20. The checked fields are the version and length, and the protocol, UDP.
         assert_eq!((header[20], header[20 + 9]), (0x45, 17), "{header:?}");
     }
 }

@@ -85,7 +85,7 @@ fn example_interoperates_with_rdma_cores_program() {
     let client = to_server("-c 50");
     let [server, client] = run_both_by_cm(ours(port, "-c 50"), theirs(port, &client), port, LIMIT);
     succeeds(&server, &["50 connections were made and ended\n"]);
-    // The same table, parsed like ours.
+    // rdma-core's client prints the same table as ours.
     timed(&client, &STEPS, 50.0);
 }
 

@@ -1,5 +1,5 @@
-//! The programs on trespass, on a device of the system: `rdsend`, `rdrecv` and `rdcp` of rdma-pipe, and the example `kv`
-//! of trespass-rpc. Their own tests run them on softrnic's device.
+//! The programs on trespass, on a device of the system: `rdsend`, `rdrecv` and `rdcp` of rdma-pipe, and the example
+//! `kv` of trespass-rpc. The programs' own tests run on softrnic's device.
 
 use std::env;
 use std::fs;

@@ -31,7 +31,7 @@ struct Shared<Q> {
     senders: [End<Q>; 2],
     srq: Option<SharedReceiveQueue>,
     second: Q,
-    /// The first receiver, with the completion queue and the memory of both.
+    /// The first receiver, whose completion queue and memory both receivers use.
     receiver: End<Q>,
 }
 

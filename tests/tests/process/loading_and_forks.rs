@@ -1,6 +1,6 @@
 //! A fork waits for a thread that lists the devices of the system's library, also during the choice of the connection
-//! provider. Otherwise the child would have a lock of the library that is never released. The test replaces the
-//! libraries of the system.
+//! provider. Without the wait, the child could inherit a lock of the library that no thread releases. The test replaces
+//! the libraries of the system.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders that are not searched, because they contain no sources, or more files than documents name.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
-/// The folders of the published crates. Their pages in a registry have no repository around them.
+/// The folders of the published crates. A registry shows their pages without the repository.
 const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
 /// The documents whose paths are all checked.
 const NAMING_PATHS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SAFETY.md"];
@@ -82,7 +82,7 @@ fn dead_links(folder: &Path, text: &str) -> Vec<String> {
     links(text).into_iter().filter(|link| !is_alive(link)).collect()
 }
 
-/// The paths in backticks: at least two names and a slash, in the letters of paths here. The last may end in `*`.
+/// The paths in backticks: at least two names and a slash, in the letters of paths here. The last name may end in `*`.
 fn paths(text: &str) -> Vec<String> {
     let text = prose(text);
     let codes = text.split('`').skip(1).step_by(2).map(|code| code.trim_start_matches("../"));

@@ -121,7 +121,7 @@ fn unflushable_queue_pair_is_reset() {
         let mut world = World::new();
         for mut qp in queue_pairs(&world) {
             match verb {
-                // The same applies to any kind of queue.
+                // The queue may be basic or extended, so both functions fail.
                 "poll" => world.recording.fail("start_poll", 0, failure).fail("poll_cq", 0, failure),
                 verb => world.recording.fail(verb, 0, failure),
             };

@@ -1,6 +1,7 @@
 //! The step `msrv`: the public crates build with their oldest supported Rust (`rust-version`).
 //!
-//! Without that toolchain, only clippy's `incompatible_msrv` applies. It covers the standard library, not the language.
+//! Without that toolchain, only clippy's `incompatible_msrv` applies. This lint covers the standard library, not the
+//! language.
 
 use std::path::Path;
 

@@ -108,12 +108,12 @@ impl Machine {
 
     fn spawn(&self, mut command: Command, inherited: Vec<OwnedFd>) -> Result<Running> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.messages())?);
-        // QEMU has its own process group: Ctrl-C ends this program first, and its end then ends QEMU (see below).
+        // QEMU has its own process group: Ctrl-C ends only this program, whose end then ends QEMU (see below).
         command.process_group(0);
         let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let parent = std::process::id();
-        // SAFETY: the closure runs in the child between fork and exec. It calls fcntl, prctl, getppid and _exit only, all
-        // async-signal-safe, and neither allocates nor locks: `descriptors` was made before the fork.
+        // SAFETY: the closure runs in the child between fork and exec. The closure calls fcntl, prctl, getppid and
+        // _exit only, all async-signal-safe, and neither allocates nor locks: `descriptors` was made before the fork.
         unsafe {
             command.pre_exec(move || {
                 for &descriptor in &descriptors {

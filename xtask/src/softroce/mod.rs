@@ -86,7 +86,7 @@ pub(crate) struct Softroce {
     #[arg(trailing_var_arg = true)]
     command: Vec<OsString>,
 
-    // This field is last, because its heading would also cover the options after it.
+    // The help heading also covers later options, so this field is last.
     #[command(flatten)]
     guest: Guest,
 }

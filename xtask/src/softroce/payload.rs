@@ -77,7 +77,7 @@ fn is_passed_on(name: &str) -> bool {
     let of_session = ["SSH_", "DBUS_", "XDG_", "WAYLAND_", "GPG_"].iter().any(|prefix| name.starts_with(prefix));
     let of_shell =
         ["_", "SHLVL", "PWD", "OLDPWD", "DISPLAY", "XAUTHORITY", "SIDEWAY_TEST_DEVICE", CHANGE_NETWORK].contains(&name);
-    // Some shells refuse to set these, and exit.
+    // Some shells exit if a script sets one of these variables.
     let of_shell =
         of_shell || ["UID", "EUID", "GID", "EGID", "PPID", "SHELLOPTS", "BASHOPTS", "OPTIND", "IFS"].contains(&name);
     is_identifier && !of_session && !of_shell && !repo::set_by_cargo_run(name)

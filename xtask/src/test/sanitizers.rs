@@ -1,10 +1,10 @@
 //! The sanitizers ring: tests that Miri cannot run, compiled with AddressSanitizer and then with ThreadSanitizer.
 //!
-//! The first detects memory that is used outside an allocation or after its end, and memory that is leaked at the end
-//! of a test program. The second detects two threads that access the same memory without synchronization, one of them
-//! writing. It ignores fences, watches one process at a time, and does not see assembly. No report needs a suppression.
-//! Code that depends on fences uses atomics on both sides, which ThreadSanitizer never reports, so it proves nothing
-//! there; the loom tests do.
+//! AddressSanitizer detects memory that is used outside an allocation or after its end, and memory that is leaked at
+//! the end of a test program. ThreadSanitizer detects two threads that access the same memory without synchronization,
+//! one of them writing. ThreadSanitizer ignores fences, watches one process at a time, and does not see assembly. No
+//! report needs a suppression. Code that depends on fences uses atomics on both sides, which ThreadSanitizer never
+//! reports, so it proves nothing there; the loom tests do.
 
 use anyhow::Result;
 

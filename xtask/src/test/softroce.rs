@@ -58,7 +58,7 @@ const COMPARISON: &str = "both_devices";
 
 /// Boots one guest for all modules that have not passed before.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // This comes first, because the versions of the installed packages are in the keys.
+    // Packages are installed first, because their versions are in the keys.
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));

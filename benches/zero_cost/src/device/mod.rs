@@ -21,7 +21,7 @@ pub const NAME: &str = "empty_0";
 ///
 /// # Errors
 ///
-/// Another provider has its name.
+/// Another provider has the device's name.
 pub fn register() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());

@@ -64,7 +64,7 @@ fn device() -> *mut ibv_device {
     }
     match DEVICE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
-        // Another thread was first; the object of this thread leaks, once.
+        // Another thread has set the device first; this thread's object leaks, at most once per thread.
         Err(found) => found,
     }
 }

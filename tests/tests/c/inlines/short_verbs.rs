@@ -1,4 +1,5 @@
-//! The short verbs of rdma_verbs.h. Their work requests are on the stack of each side, so their contents are compared.
+//! The short verbs of rdma_verbs.h. The two sides have their work requests on their own stacks, so the tests compare
+//! the contents.
 
 use std::ffi::c_void;
 use std::mem::offset_of;

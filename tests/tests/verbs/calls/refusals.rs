@@ -22,7 +22,7 @@ fn works(world: &World, qp: &mut GenericQueuePair) {
 }
 
 /// The error of a basic queue pair contains the numbers; the error of an extended one comes from the driver. Neither
-/// posts anything.
+/// queue pair posts a request.
 #[track_caller]
 fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: PostErrorKind, numbers: [&str; 2]) {
     assert_eq!(error.kind(), kind);

@@ -89,7 +89,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The program may already have exited. Both calls then return an error, which is ignored.
+        // If the program has already exited, both calls return an error, which is ignored.
         self.child.kill().ok();
         self.child.wait().ok();
         self.read_all();

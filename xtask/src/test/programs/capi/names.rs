@@ -80,8 +80,8 @@ pub(super) fn exported(door: &Door) -> Result<()> {
     Ok(())
 }
 
-/// Exports have the library's own version, and a program with the static library exports none of them. So rdma-core's
-/// libraries in the same process bind to neither.
+/// Exports have the library's own version, and a program with the static library exports none of them. rdma-core's
+/// libraries in the same process therefore bind to none of these functions.
 pub(super) fn versions(door: &Door) -> Result<()> {
     let all = symbols(&door.built.shared())?;
     ensure!(!all.is_empty(), "the shared library exports nothing");
