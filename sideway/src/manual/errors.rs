@@ -88,8 +88,8 @@
 //!
 //! # Queue pair transitions
 //!
-//! After the driver has rejected a transition, [`ModifyQueuePairError`] looks up its rules. Required attributes of the
-//! common services, besides the state:
+//! After the driver has rejected a transition, [`ModifyQueuePairError`] looks up the transition's rules. Required
+//! attributes of the common services, besides the state:
 //!
 //! | transition | RC | UC | UD |
 //! |---|---|---|---|

@@ -21,7 +21,7 @@
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
 //!
 //! fn main() -> Result<(), Box<dyn Error>> {
-//!     // Choose a device. After the first line, the list includes softrnic's.
+//!     // Choose a device. After the first line, the list includes softrnic's device.
 //!     softrnic::register()?;
 //!     let context = DeviceList::new()?.find("soft0")?.open()?;
 //!

@@ -26,8 +26,8 @@
 //! - **A full queue**: the driver rejects the request with
 //!   [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources); this crate adds no check.
 //!   The extended interface of mlx5's driver does not check for a full queue, so `build_generic` builds basic queue
-//!   pairs on mlx5. A program that counts its outstanding requests can promise this with the unsafe
-//!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
+//!   pairs on mlx5. A program that counts its outstanding requests can promise that the queue never overflows, with the
+//!   unsafe [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
 //!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** allocate their requests when they are built; a batch is linked and posted without an
@@ -116,4 +116,4 @@
 //! ```
 //!
 //! The repository's BENCHMARKING.md ("Zero cost") compares the instruction counts with those of the same loops in C. A
-//! test checks them.
+//! test checks the ratios.

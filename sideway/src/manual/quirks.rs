@@ -52,7 +52,7 @@
 //! # Send queues without an overflow check
 //!
 //! The extended interface posts a request by several calls. If the queue overflows at one of them, the driver must
-//! remember this until the last. From the drivers' sources (rdma-core 64):
+//! remember this until the last call. From the drivers' sources (rdma-core 64):
 //!
 //! | driver | request on a full send queue | result of [`build_ex`] and [`build_generic` of queue pairs] |
 //! |---|---|---|
@@ -63,14 +63,15 @@
 //! | any other driver of the system | unknown | as for mlx5 |
 //!
 //! - In the basic interface, all drivers check for overflow. They write no part of a request that does not fit.
-//! - A program that counts its outstanding requests can declare this with the unsafe [`assume_send_room`], whose
-//!   documentation lists what to count. `build_ex` then also builds an extended queue pair on mlx5.
+//! - A program that counts its outstanding requests can promise that the queue never overflows, with the unsafe
+//!   [`assume_send_room`], whose documentation lists what to count. `build_ex` then also builds an extended queue pair
+//!   on mlx5.
 //! - This crate identifies a driver by the file of its functions; for a [provider] in the process, it assumes that the
 //!   functions check for overflow.
 //! - mlx5 misplaces the entries of a segmented send ([`setup_send_tso`]), possibly beyond the end of the queue. This
 //!   happens if a header of more than 18 bytes ends on a boundary of a 64-byte block of the send queue, or crosses the
 //!   end of the queue. (Source: the code of rdma-core 55; not tested on a device.) Only extended queue pairs support
-//!   segmented sends, so the contract of `assume_send_room` includes this.
+//!   segmented sends, so the contract of `assume_send_room` covers this case.
 //!
 //! [`build_ex`]: crate::ibverbs::queue_pair::QueuePairBuilder::build_ex
 //! [`assume_send_room`]: crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room

@@ -68,8 +68,8 @@
 //!
 //! # Notes
 //!
-//! - `Drop` never waits and never panics. If a verb fails, it logs the error and leaks the object; `close` returns the
-//!   error.
+//! - `Drop` never waits and never panics. If a verb fails, `Drop` logs the error and leaks the object; `close` returns
+//!   the error.
 //! - Dropping a poller ends its poll. On many drivers this releases a lock that destroying a queue pair needs.
 //! - Children keep their parents alive: a device context may be dropped first or last.
 //!

@@ -187,7 +187,7 @@
 //! - An event for a completion that was already polled is harmless: the next sleep returns at once.
 //! - For several queues on one channel, [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
 //!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) identify the queue. The event itself can
-//!   re-arm it.
+//!   re-arm the queue.
 //! - Several threads may take events from one channel: each event goes to one of them.
 //! - The second argument of
 //!   [`setup_comp_channel`](crate::ibverbs::completion::CompletionQueueBuilder::setup_comp_channel) selects the
