@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_a_document_is_an_message() {
+    fn text_that_is_not_a_document_is_an_error() {
         let message = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
         assert_eq!(message(""), "it is empty");
         assert!(

@@ -60,8 +60,8 @@ pub(crate) struct Region {
     start_mask: u64,
     mapping: Mapping,
     holders: AtomicU32,
-    /// After all holders have added their numbers: how many frames the program has, including those in pools. Before
-    /// that, it is a partial sum modulo 2³².
+    /// How many frames the program has, including those in pools, once all holders have added their numbers; until
+    /// then, a partial sum modulo 2³².
     outside: AtomicU32,
     /// The first frame of the list of dropped frames. The first bytes of each frame in the list contain the start of
     /// the next one.
