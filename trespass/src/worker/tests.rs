@@ -189,6 +189,29 @@ fn exchange(
 }
 
 #[test]
+fn one_done_announces_several_messages_that_are_read_together() {
+    const COUNT: usize = 8;
+    let mut server = Server::new(Transport::Any);
+    let (mut client, id, accepted) = server.neighbour(Kind::Rdma);
+    for number in 0..COUNT {
+        let mut message = client.alloc(id, 64 << 10);
+        message.fill(number as u8);
+        client.try_send_buf(id, message).map_err(|(error, _)| error).unwrap();
+    }
+    let (begun, mut received) = (Instant::now(), Vec::new());
+    while received.len() < COUNT || !client.is_flushed(id).unwrap() {
+        client.poll();
+        server.worker.poll();
+        received.extend(server.worker.try_recv(accepted).ok().map(|message| message[0]));
+        assert!(begun.elapsed() < LONG);
+    }
+    assert_eq!(received, (0..COUNT as u8).collect::<Vec<_>>());
+    let stats = server.worker.stats(accepted).unwrap();
+    assert_eq!(stats.rendezvous_received, COUNT as u64);
+    assert!(stats.sends <= COUNT as u64 / 2, "{} SENDs", stats.sends);
+}
+
+#[test]
 fn announced_messages_are_read_in_order_and_sends_pass_between_their_parts() {
     let mut server = Server::new(Transport::Tcp);
     let mut peer = server.raw_peer_with(16);

@@ -67,8 +67,9 @@ use self::receives::Receives;
 use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
 use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
-/// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs.
-const SEND_QUEUE: u32 = 64;
+/// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs. With the
+/// request that marks the end of a flush, the queue has 64 entries: drivers round up to a power of two.
+const SEND_QUEUE: u32 = 63;
 /// One of this many posted requests is signaled.
 const SIGNAL_EVERY: u32 = 16;
 /// Maximum number of outstanding reads of a link.

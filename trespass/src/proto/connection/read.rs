@@ -74,7 +74,7 @@ impl Connection {
                     incoming.ahead -= count;
                     filled += count;
                     if message.is_empty() {
-                        incoming.pass_read(stock);
+                        drop(incoming.pass_read(stock));
                     }
                 }
                 Front::Empty => break,
@@ -98,14 +98,13 @@ impl Connection {
                         return Ok(Received::Message(message));
                     }
                 }
-                Front::Rendezvous => {
-                    let Some(Read::Ready(message)) = self.incoming.reads.front_mut() else { break };
-                    let message = std::mem::replace(message, Buf::on_heap(0));
-                    self.incoming.ahead -= message.len();
-                    self.incoming.pass_read(stock);
-                    return Ok(Received::Message(message));
+                Front::Rendezvous if matches!(self.incoming.reads.front(), Some(Read::Ready(_))) => {
+                    if let Some(Read::Ready(message)) = self.incoming.pass_read(stock) {
+                        self.incoming.ahead -= message.len();
+                        return Ok(Received::Message(message));
+                    }
                 }
-                Front::Empty => break,
+                Front::Rendezvous | Front::Empty => break,
                 Front::End if self.incoming.assembly.is_some() => {
                     return Err(Failure::violation("the peer ended in the middle of a message").into());
                 }
@@ -302,10 +301,11 @@ impl Incoming {
         }
     }
 
-    /// Removes the first message that was READ, after the program has read it.
-    fn pass_read(&mut self, stock: &mut Stock) {
-        self.reads.pop_front();
+    /// Removes and returns the first message that was READ.
+    fn pass_read(&mut self, stock: &mut Stock) -> Option<Read> {
+        let read = self.reads.pop_front();
         self.first_read = self.first_read.wrapping_add(1);
         self.pass_frame(HEADER + Source::LENGTH, stock);
+        read
     }
 }

@@ -6,6 +6,9 @@ use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Connection, Incoming, Read};
 
+/// While this many READs are in progress, a DONE announces at least this many messages.
+const DONE_BATCH: u16 = 4;
+
 impl Connection {
     /// Processes a SEND that arrived. An error is a protocol violation, for which the worker ends the link.
     #[inline]
@@ -134,7 +137,7 @@ impl Connection {
         match frame.kind {
             Kind::GRANT => {}
             Kind::RTS => {
-                let from = Source::parse(payload).ok_or(Failure::violation("an RTS is cut short"))?;
+                let from = Source::parse(payload).ok_or_else(|| Failure::violation("an RTS is cut short"))?;
                 if self.agreement.reads == 0
                     || frame.a == 0
                     || frame.a > self.settings.message.min(self.settings.rendezvous)
@@ -200,11 +203,11 @@ impl Connection {
     fn grow(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
         let left = incoming.announced.wrapping_sub(incoming.received as u16);
+        if left > RESERVE.max(incoming.lease / 2) || incoming.lease >= self.settings.window {
+            return;
+        }
         let held = (incoming.received as u16).wrapping_sub(incoming.freed);
-        if incoming.lease < self.settings.window
-            && left <= RESERVE.max(incoming.lease / 2)
-            && held <= incoming.lease / 2
-        {
+        if held <= incoming.lease / 2 {
             let wanted = incoming.lease.min(self.settings.window - incoming.lease);
             incoming.lease += stock.ledger.lease(wanted);
         }
@@ -244,11 +247,17 @@ impl Incoming {
         self.is_done_due() || self.returned || self.is_ack_due()
     }
 
-    /// Whether a DONE is due. After the program has stopped reading, DONE is due only when the READs in progress have
-    /// completed.
+    /// Whether a DONE is due. While READs are in progress, one DONE announces several messages, so that the peer
+    /// announces its next ones together; half of the messages stay in flight. After the program has stopped reading,
+    /// DONE is due only when the READs in progress have completed.
     #[inline]
     fn is_done_due(&self) -> bool {
-        self.done != self.done_told && !(self.discard && self.in_flight > 0)
+        let untold = self.done.wrapping_sub(self.done_told);
+        untold != 0
+            && match self.discard {
+                true => self.in_flight == 0,
+                false => untold >= u32::from(self.in_flight.min(DONE_BATCH)),
+            }
     }
 
     #[inline]

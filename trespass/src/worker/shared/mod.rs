@@ -7,19 +7,23 @@
 
 #[cfg(test)]
 mod tests;
+mod wake;
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
+use wake::Event;
+
+pub(crate) use wake::this_thread;
 
 /// How long the worker's own thread pauses after a call has driven the worker.
 const AWAY: Duration = Duration::from_millis(2);
@@ -92,45 +96,6 @@ pub enum Wait {
     Read,
     /// Space to send, the acknowledgement of everything sent, or a completion.
     Write,
-}
-
-/// An eventfd: readable from [`Event::set`] to [`Event::clear`].
-#[derive(Debug)]
-struct Event(OwnedFd);
-
-impl Event {
-    fn new() -> io::Result<Event> {
-        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    fn set(&self) {
-        // The write fails only if the counter is full, and then the eventfd is readable already.
-        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    fn clear(&self) {
-        _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl Wake for Event {
-    fn wake(self: Arc<Self>) {
-        self.set();
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Returns the calling thread as a waker.
-pub(crate) fn this_thread() -> Waker {
-    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
-    WAKER.with(Waker::clone)
 }
 
 impl Handle {
@@ -494,7 +459,7 @@ impl Shared {
     fn sleep_until(&self, event: &Event, time: Duration) {
         let time =
             Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(event, PollFlags::IN)];
         // A signal may end the sleep early; this is harmless.
         if poll(&mut fds, Some(&time)).is_ok() && !fds[1].revents().is_empty() {
             event.clear();

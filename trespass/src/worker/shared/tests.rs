@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::task::Wake;
 
 use super::*;
 use crate::{Acceptor, Connection, Transport};

@@ -17,7 +17,7 @@ use crate::memory::{Buf, Pool};
 pub(super) struct Batch<'l> {
     pub(super) windows: &'l mut Vec<Window>,
     pub(super) posted: &'l mut Outstanding,
-    pub(super) binds: &'l mut VecDeque<usize>,
+    pub(super) unbound: &'l mut usize,
     pub(super) number: u64,
     pub(super) unsignaled: &'l mut u32,
     pub(super) inline: usize,
@@ -124,10 +124,10 @@ impl Batch<'_> {
         guard.post().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Adds the requests that bind the waiting memory windows.
+    /// Posts the requests that bind the waiting memory windows, in one list; returns their number.
     #[inline]
     fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
-        if self.binds.is_empty() {
+        if *self.unbound == 0 {
             return Ok(0);
         }
         self.bind_all(queue, room)
@@ -136,12 +136,12 @@ impl Batch<'_> {
     #[cold]
     fn bind_all<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
         let mut taken = 0;
-        while taken < room
-            && let Some(index) = self.binds.pop_front()
-        {
-            let Some(Window { window: Some(window), key, held: Some(held), .. }) = self.windows.get_mut(index) else {
-                continue;
-            };
+        let mut guard = queue.start_post_send();
+        let waiting = self.windows.iter_mut().enumerate().filter(|(_, window)| window.is_unbound);
+        for (index, Window { window, key, held, is_unbound, .. }) in waiting.take(room) {
+            *is_unbound = false;
+            *self.unbound -= 1;
+            let (Some(window), Some(held)) = (window, held) else { continue };
             let Some(region) = held.region() else { continue };
             let part = held.bind(region);
             let number = self.number | u64::from(self.posted.next);
@@ -153,12 +153,11 @@ impl Batch<'_> {
             if flags == WorkRequestFlags::Signaled {
                 *self.unsignaled = 0;
             }
-            let mut guard = queue.start_post_send();
             guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
             self.posted.push(Posted::Bind(index));
             taken += 1;
-            guard.post().map_err(|error| io::Error::other(error.to_string()))?;
         }
+        guard.post().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(taken)
     }
 }

@@ -50,8 +50,8 @@ pub(super) struct Link {
     pub(super) identifier: Arc<Identifier>,
     windows: Vec<Window>,
     posted: Outstanding,
-    /// Windows to bind before the next request.
-    binds: VecDeque<usize>,
+    /// Number of windows to bind before the next request.
+    unbound: usize,
     /// Reads that were requested after the link failed.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
@@ -127,7 +127,7 @@ impl Link {
             identifier,
             windows: Vec::new(),
             posted: Outstanding::default(),
-            binds: VecDeque::new(),
+            unbound: 0,
             refused: Vec::new(),
             id,
             number: number(id),
@@ -164,7 +164,7 @@ impl Link {
         let mut batch = Batch {
             windows: &mut self.windows,
             posted: &mut self.posted,
-            binds: &mut self.binds,
+            unbound: &mut self.unbound,
             number: self.number,
             unsignaled: &mut self.unsignaled,
             inline: self.inline,
@@ -180,7 +180,7 @@ impl Link {
     #[inline]
     pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let length = HEADER + payload.len();
-        let is_ready = matches!(self.state, State::Established) && self.binds.is_empty();
+        let is_ready = matches!(self.state, State::Established) && self.unbound == 0;
         if !is_ready || length > self.inline || self.posted.len() >= SEND_QUEUE as usize {
             return false;
         }
@@ -223,7 +223,7 @@ impl Link {
         }
         let Some(domain) = domain else {
             let key = region.rkey();
-            self.windows.push(Window { window: None, key, held: Some(held), is_closing: false });
+            self.windows.push(Window { window: None, key, held: Some(held), is_unbound: false, is_closing: false });
             return Ok(Remote { address, key: key.raw() });
         };
         let index = match free {
@@ -231,7 +231,13 @@ impl Link {
             None => match domain.alloc_mw(MemoryWindowType::Type2) {
                 Ok(window) => {
                     let key = window.rkey();
-                    self.windows.push(Window { window: Some(window), key, held: None, is_closing: false });
+                    self.windows.push(Window {
+                        window: Some(window),
+                        key,
+                        held: None,
+                        is_unbound: false,
+                        is_closing: false,
+                    });
                     self.windows.len() - 1
                 }
                 Err(error) => {
@@ -242,8 +248,8 @@ impl Link {
         };
         let Some(window) = self.windows.get_mut(index) else { return Err(held) };
         window.key = window.key.inc_rkey();
-        window.held = Some(held);
-        self.binds.push_back(index);
+        (window.held, window.is_unbound) = (Some(held), true);
+        self.unbound += 1;
         Ok(Remote { address, key: window.key.raw() })
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Window {
     pub(super) window: Option<MemoryWindow>,
     pub(super) key: RemoteKey,
     pub(super) held: Option<Held>,
+    /// Whether the window must be bound before the next request.
+    pub(super) is_unbound: bool,
     /// Whether the key is being revoked.
     pub(super) is_closing: bool,
 }
