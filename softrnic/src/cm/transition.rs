@@ -50,7 +50,7 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
     let mut world = world();
     if world.id(id.addr())?.state == State::Requested {
-        // Detects a peer that has given up in the meantime.
+        // Handles the peer's packets first: the peer may have withdrawn its request.
         world.handle_link(id.addr());
     }
     let id = world.id(id.addr())?;

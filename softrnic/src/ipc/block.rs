@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Blocks are numbered from 1 to this number. The next block would contain the multicast number.
+/// Blocks are numbered from 1 to this number. The next block would contain the QP number of multicast datagrams.
 const BLOCKS: u32 = 4094;
 /// Number of consecutive used blocks after which [`claim`] gives up.
 const TRIES: u32 = 256;

@@ -42,8 +42,8 @@ impl Waiting {
         self.0.len()
     }
 
-    /// Accepts connections, up to a limit. If more are waiting, the listener stays readable, and the caller repeats the
-    /// call.
+    /// Accepts connections, up to a limit. If more connections are waiting, the listener stays readable, and the caller
+    /// repeats the call.
     ///
     /// # Errors
     ///

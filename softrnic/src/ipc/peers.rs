@@ -311,12 +311,12 @@ impl Peers {
         has_found
     }
 
-    /// For the thread: whether a program has polled since the last call.
+    /// Whether a program has polled since the thread's last call.
     pub(super) fn take_polled(&self) -> bool {
         self.polled.swap(false, Ordering::Relaxed)
     }
 
-    /// For the thread: sets the flag again if the thread has cleared it too early.
+    /// Sets the flag again, if the thread has cleared the flag too early.
     pub(super) fn set_polled(&self) {
         self.polled.store(true, Ordering::Relaxed);
     }
@@ -331,7 +331,7 @@ impl Peers {
         self.next_ready(0).is_some()
     }
 
-    /// For the thread: requests wake-ups from now on. `false` if a session is ready already.
+    /// Requests wake-ups of the thread from now on. `false` if a session is ready already.
     pub(super) fn park(&self, sleep: Sleep) -> bool {
         self.polls.store(0, Ordering::Relaxed);
         let sessions = unpoisoned(self.sessions.read());

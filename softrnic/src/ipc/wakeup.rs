@@ -35,7 +35,7 @@ impl Sleeper {
         self.0.load(Ordering::SeqCst) != Sleep::No as u8
     }
 
-    /// For the thread: requests wake-ups from now on. `park` parks every session, and `is_ready` returns whether one of
+    /// Requests wake-ups of the thread from now on. `park` parks every session, and `is_ready` returns whether one of
     /// them has work. Returns `false` if there is work already.
     pub(super) fn park(&self, sleep: Sleep, park: impl FnOnce(), is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(sleep as u8, Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl<W: Default> Wakeup<W> {
         }
     }
 
-    /// Withdraws the requests, because the thread polls.
+    /// Withdraws the requests for wake-ups, because the thread is awake.
     pub(super) fn unpark(&self) {
         self.receive.unpark();
         self.send.want_no_space();

@@ -49,8 +49,7 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Whether the list of mappings contains the memory with this access. If the list is unreadable, the memory is assumed
-/// to be mapped.
+/// Whether `/proc/self/maps` lists the memory with this access; `true` if the file cannot be read.
 pub(super) fn is_mapped_by_list(address: usize, length: usize, is_written: bool) -> bool {
     match (pages(address, length), fs::read_to_string("/proc/self/maps")) {
         _ if cfg!(miri) => true,

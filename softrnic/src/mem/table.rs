@@ -12,7 +12,7 @@ use crate::wire::limits::{MAX_MR, MAX_MW};
 const CHUNK: u32 = 256;
 /// Number of chunks; fewer for Miri, which visits all chunks for each reference to the table.
 const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
-/// Number of slots that rest before one is reused, so that an old key stays invalid for long.
+/// Minimum number of free slots before one is reused, so that an old key stays invalid for long.
 const REST: usize = 64;
 
 /// All slots by index.

@@ -73,8 +73,8 @@ const ALARM: u8 = 2;
 
 /// A QP.
 ///
-/// The order of the fields, in this struct and in its parts, keeps the number of cache lines per message low. With many
-/// QPs, each line is a cache miss.
+/// The order of the fields, in this struct and in its parts, keeps the number of cache lines per message low, because
+/// with many QPs each line costs a cache miss.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct QueuePair {
@@ -327,7 +327,8 @@ impl QueuePair {
             self.is_closed.store(true, Ordering::SeqCst);
         }
         QpRegistry::of_process().leave(self.number);
-        // A thread that began before holds one of the locks; later threads see that the QP is closed.
+        // Threads that began to use the QP before it was closed hold one of the locks; later threads see that the QP is
+        // closed.
         let mut requester = unpoisoned(self.requester.lock());
         requester.settle(self);
         requester.forget(self);

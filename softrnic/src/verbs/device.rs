@@ -77,8 +77,7 @@ impl Device {
         Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
     }
 
-    /// The C pointer. The pointer has provenance for the whole device. Writes through it change only the C struct,
-    /// which is in a cell.
+    /// The C pointer, which has provenance for the whole device. C writes only to the C struct, which is in a cell.
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }

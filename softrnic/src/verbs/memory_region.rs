@@ -45,7 +45,7 @@ pub(super) struct Parts {
     pub(super) length: usize,
     pub(super) iova: u64,
     pub(super) access: Access,
-    /// Uses besides the protection domain.
+    /// Objects in use by the region, in addition to the protection domain.
     pub(super) more: Vec<Use>,
 }
 

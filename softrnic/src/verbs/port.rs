@@ -19,7 +19,7 @@ use crate::wire::limits;
 pub(crate) const PORT: u8 = 1;
 /// The only partition key: the default partition with full membership.
 pub(crate) const PKEY: u16 = 0xffff;
-/// The speed in units of 100 Mbit/s: width times lane speed below. The speed is not enforced.
+/// The speed in units of 100 Mbit/s: four lanes of 25 Gbit/s. The speed is not enforced.
 const SPEED: u64 = 1000;
 /// Four lanes.
 const WIDTH_4X: u8 = 2;

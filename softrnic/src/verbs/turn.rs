@@ -67,7 +67,7 @@ impl Turn {
             let left =
                 libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos() as libc::c_long };
             // SAFETY: the kernel reads the word and the time, which are alive, and sleeps while the word has this
-            // value. Signals are harmless.
+            // value. A signal only ends the sleep early.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,

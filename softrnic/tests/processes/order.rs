@@ -13,7 +13,7 @@ use crate::common::party::Random;
 use crate::common::{LONG, Side};
 use crate::other_process::{ECHO, close, connected};
 
-/// Sends without a response.
+/// Maximum number of sends without a response.
 const WINDOW: u64 = 32;
 const MESSAGES: u64 = 3000;
 const LENGTH: u32 = 64;

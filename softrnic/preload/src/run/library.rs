@@ -11,9 +11,9 @@ use crate::{CANNOT_RUN, Refusal};
 const VARIABLE: &str = "SOFTRNIC_PRELOAD";
 /// The object for `LD_PRELOAD`.
 const PRELOAD: &str = "libsoftrnic_preload.so";
-/// The folder of the pair that replaces rdma-core's libraries.
+/// The folder of the two libraries that replace rdma-core's.
 const FOLDER: &str = "lib";
-/// One library of the pair; the other is in the same folder.
+/// One of the two libraries; the other one is in the same folder.
 const IBVERBS: &str = "libibverbs.so.1";
 
 /// Returns the variable to set, and its value. If the variable is set already, its value is appended to softrnic's.

@@ -117,7 +117,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
     };
     let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
-    // A program with an unreadable table is not rejected.
+    // If the table of program headers cannot be read, the program is not rejected.
     kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
 }
 

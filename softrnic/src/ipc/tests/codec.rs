@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn decoded_words_are_within_bounds(mut words: [u64; PART_WORDS], small in any::<[bool; PART_WORDS]>(), code in 0u64..14) {
-        // Some words are small, so that many packets are nearly valid.
+        // Random words would rarely be valid, so some words are small.
         for (word, small) in words.iter_mut().zip(small) {
             *word &= if small { 0xff } else { u64::MAX };
         }

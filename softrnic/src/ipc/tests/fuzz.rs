@@ -26,7 +26,7 @@ use crate::wire::packet::BLOCK;
 const TASK: &str = "SOFTRNIC_TEST_FUZZ";
 const SECONDS: &str = "SOFTRNIC_FUZZ_SECONDS";
 const SEED: &str = "SOFTRNIC_FUZZ_SEED";
-/// Length of the granted memory. Before and after lies memory of the same length that is not granted.
+/// Length of the granted memory. Equally large memory before and after this range is not granted.
 const GRANTED: usize = 64 << 10;
 const MOST: usize = 8;
 const RECEIVES: usize = 16;

@@ -181,8 +181,8 @@ fn child_starts_over_and_keeps_no_descriptor() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            // For each end, the child has closed a listener and the thread's descriptors; also both ends of a session,
-            // and a group.
+            // The child has closed a listener and the thread's descriptors of each end, both ends of a session, and a
+            // group.
             assert_eq!(before - sockets(), 9);
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Lost));
             drop(carrier);

@@ -44,7 +44,7 @@ impl Blocks {
 
 impl Inner {
     fn number(&mut self, transport: &dyn Transport, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
-        // At most one round, and one further block.
+        // Tries each number of the owned blocks, and then those of one new block.
         for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
             if self.block >= self.owned.len() {
                 self.grow(transport, in_use);

@@ -12,7 +12,7 @@ use crate::sys::errno::Errno;
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     pair: &'p QueuePair,
-    /// `None` after the end.
+    /// `None` after the batch has ended.
     requester: Option<MutexGuard<'p, Requester>>,
     pushed: u32,
 }

@@ -88,7 +88,7 @@ fn receive_too_small_for_the_header_stays() {
     assert_eq!(b.received_statuses(), []);
     send(&a, 2, to(HERE, b.pair.number(), 0x1234), 7);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
-    // A shared queue cannot keep such a receive.
+    // With a shared queue, a receive that is too small completes in error instead.
     let domain = Arc::new(Domain::new());
     let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
     let c = End::with(Service::UnreliableDatagram, |parts| (parts.receives, parts.is_shared) = (shared.clone(), true));

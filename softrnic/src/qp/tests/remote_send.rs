@@ -218,7 +218,7 @@ fn too_small_receive_is_reported_at_the_first_part() {
 
 #[test]
 fn memory_deregistered_during_a_message_ends_it() {
-    // Memory of the receiver, of the target of a write, of the target of a read, of the sender.
+    // The deregistered memory: the receiver's, the target of a write, the target of a read, the sender's.
     for case in 0..4 {
         let link = Link::reliable();
         let (ours, theirs) = memory(&link, LARGE);

@@ -41,7 +41,7 @@ struct Target {
 }
 
 impl Handles {
-    /// Creates the handles of a QP with one handle.
+    /// Creates the list of a new QP, which has one handle.
     pub(super) fn of(source: &Arc<Source<ibv_qp>>) -> Arc<Self> {
         Arc::new(Self { changing: Mutex::new(()), sources: Mutex::new(vec![Arc::clone(source)]) })
     }

@@ -19,7 +19,7 @@ pub(in super::super) struct Building {
     /// The requests of the batch, followed by unused ones whose memory is reused.
     works: Vec<SendWork>,
     count: usize,
-    /// Whether setters apply to the last request.
+    /// Whether the batch has a last request, to which setters apply.
     has_last: bool,
     /// Whether the last request still lacks its address.
     lacks_address: bool,
