@@ -91,7 +91,7 @@ pub(super) struct Identifier {
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
-    /// Whether this side failed after the peer's reply, so that it sent no ready-to-use. If so, the end of the
+    /// Whether this side failed after the peer's reply. A failed side has sent no ready-to-use, and the end of its
     /// connection is not reported.
     pub(super) failed: bool,
     /// The private data of `rdma_create_ep`.

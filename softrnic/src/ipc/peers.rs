@@ -159,7 +159,7 @@ impl Peers {
         if sessions.len() >= MAX_SESSIONS {
             return Err(Errno::MFILE);
         }
-        // Threads may add sessions out of order.
+        // Sessions are sorted by ID, but concurrent threads may add them in another order.
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
         if let Err(error) = self.watch(&session.socket, session.id) {

@@ -38,7 +38,8 @@ impl Ring {
         self.waiting.pop_front()
     }
 
-    /// Returns an unused receive. If a post has reused its slot in the meantime, the queue exceeds its capacity by one.
+    /// Returns an unused receive. If another receive was posted in the meantime, the queue may exceed its capacity by
+    /// one.
     pub(super) fn give_back(&mut self, work: ReceiveWork) {
         self.waiting.push_front(work);
     }

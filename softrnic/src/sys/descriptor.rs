@@ -1,5 +1,5 @@
-//! Descriptors of sessions and connections, which a child closes after `fork`. Otherwise a listener or session would
-//! outlive the parent.
+//! Descriptors of sessions and connections, which a child closes after `fork`, so that no listener or session outlives
+//! the parent.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -93,7 +93,7 @@ fn gains_rights(found: &Metadata) -> bool {
 
 /// Whether executing the file adds capabilities.
 fn has_capabilities(file: &Path) -> bool {
-    // The buffer is larger than every version of the attribute.
+    // The buffer has space for all versions of the attribute.
     let mut buffer = [0_u8; 64];
     rustix::fs::getxattr(file, CAPABILITIES, &mut buffer).is_ok_and(|length| gives_capabilities(&buffer[..length]))
 }

@@ -190,8 +190,8 @@ unsafe fn clear_host(to: *mut u8, length: usize) {
 #[inline]
 unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
     if length == 8 && from.addr().is_multiple_of(8) {
-        // SAFETY: the eight bytes are aligned. Other threads may write them concurrently: the read is volatile, and any
-        // value is valid.
+        // SAFETY: the eight bytes are aligned. Other threads may write these bytes concurrently, so the read is
+        // volatile; any value is valid.
         return unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
     }
     let mut word = [0; 8];

@@ -123,7 +123,7 @@ impl Segment {
         self.length -= bytes;
     }
 
-    /// Splits off the first bytes; `self` keeps the rest. The memory stays in use until both are dropped.
+    /// Splits off the first bytes; `self` keeps the rest. The memory stays in use until both segments are dropped.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         let mut first = Self { place: self.place, length: self.length, _guard: self._guard.clone() };
         first.truncate(bytes);
