@@ -178,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// Binds to an address. Only a specific address binds to the device.
+    /// Binds an identifier to an address. An address other than a wildcard also selects the device.
     pub(super) fn bind(&mut self, id: usize, address: SocketAddr) -> Result<(), Errno> {
         self.bind_to(id, address, true)
     }

@@ -70,8 +70,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// Handles the handshake of a connection, which begins its session or closes it. Returns whether `id` is such a
-    /// connection.
+    /// Handles the handshake of a connection, which begins its session or closes it. Returns whether `id` is a
+    /// connection that waits for its handshake.
     pub(super) fn handle_handshake(&mut self, peers: &'static Peers, id: u64) -> bool {
         let Some(pending) = self.0.get(&id) else { return false };
         let memory = match socket::receive_handshake(pending.socket.as_fd(), RING as u32) {

@@ -51,7 +51,7 @@ pub(crate) struct Peers {
     pub(super) sleeper: Sleeper,
     /// The number of empty polls since the thread was parked.
     polls: AtomicU32,
-    /// Sorted by ID.
+    /// The sessions, sorted by ID.
     sessions: RwLock<Vec<Arc<Session>>>,
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
@@ -193,7 +193,7 @@ impl Peers {
         unpoisoned(self.sessions.read()).iter().for_each(each);
     }
 
-    /// Serves every session that is ready, with no lock held. Returns whether any was ready.
+    /// Serves every session that is ready, with no lock held. Returns whether there was work.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         let mut place = 0;

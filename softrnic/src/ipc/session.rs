@@ -129,7 +129,7 @@ impl Session {
         self.state.load(Ordering::Acquire) == ALIVE
     }
 
-    /// Whether work is pending: received packets, or space for waiting QPs. If not, this check costs two loads.
+    /// Whether work is pending: received packets, or space for waiting QPs. Without work, this check costs two loads.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.has_come() || self.wakeup.has_space()
@@ -185,7 +185,7 @@ impl Session {
         has_found
     }
 
-    /// Receives packets, unless the session is over. Returns whether any were received.
+    /// Receives packets, unless the session is over. Returns whether a packet was received.
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
     /// requests. If `is_patient`, receives nothing until these responses have completed their requests and there is
@@ -312,8 +312,8 @@ impl Session {
         }
     }
 
-    /// Ends the session after the other process has ended or violated the protocol. Packets sent before are still
-    /// received. Called by the thread.
+    /// Ends the session after the other process has ended or violated the protocol. Packets that were sent before are
+    /// still received. The process's thread calls this function.
     pub(super) fn end(&self) {
         self.peers.settle();
         // Waits until a concurrent receiver has finished, and admits no other: a part received later would wait forever

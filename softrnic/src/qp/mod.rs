@@ -262,8 +262,8 @@ impl QueuePair {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Handles all responses received so far, unless another thread holds the requester. Returns whether all are
-    /// handled.
+    /// Handles all responses received so far, unless another thread holds the requester. Returns whether all responses
+    /// are handled.
     pub(crate) fn is_settled(&self) -> bool {
         self.run_requester()
     }

@@ -32,7 +32,7 @@ const MIN_PRUNE: usize = 64;
 
 /// The alarms, and the condition variable that reports an earlier one to the thread.
 static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
-/// Set if there are alarms but no thread.
+/// Whether polls must run the alarms, because the thread could not be started.
 static NEEDS_POLLING: AtomicBool = AtomicBool::new(false);
 
 const fn queue() -> (Mutex<Queue>, Condvar) {

@@ -12,7 +12,7 @@ pub(super) struct Ring {
     /// Completed receives with empty vectors.
     spare: Vec<ReceiveWork>,
     capacity: u32,
-    /// Zero means disarmed.
+    /// The limit for the event; zero disarms the event.
     limit: u32,
 }
 

@@ -70,8 +70,8 @@ fn attributes(guid: u64) -> ibv_device_attr {
     attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
     attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
     attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
-    // Atomics use the processor's instructions, so they are also atomic with respect to the program's own. Exception:
-    // GPU memory.
+    // Atomics in host memory use the processor's instructions, so they are also atomic with respect to the program's
+    // own.
     attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
     attr.max_mw = number(limits::MAX_MW);
     attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);

@@ -46,7 +46,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     fn left(&self, group: Gid);
 
     /// Delivers received packets; called when a program polls an empty completion queue. The call is cheap if no
-    /// packets have arrived, and does not wait for locks. Returns whether any were delivered.
+    /// packets have arrived, and does not wait for locks. Returns whether a packet was delivered.
     fn progress(&self) -> bool;
 
     /// Records that a program will wait for an event of a completion queue instead of polling.

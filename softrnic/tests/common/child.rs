@@ -25,7 +25,7 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     }
 }
 
-/// Runs the test of this name in a process of its own, one at a time. Returns whether this is that process.
+/// Runs the test of this name in a process of its own, one at a time. In that process, returns `true`.
 ///
 /// # Panics
 ///

@@ -49,7 +49,7 @@ impl Side {
         srq
     }
 
-    /// Becomes an XRC target. Returns its domain, its SRQ, and the SRQ's number.
+    /// Becomes an XRC target. Returns the XRC domain, the SRQ, and the SRQ's number.
     pub(crate) fn target(&mut self, setup: Setup) -> (*mut ibv_xrcd, *mut ibv_srq, u32) {
         use ibv_srq_init_attr_mask as mask;
         // SAFETY: the context, domain and completion queue are alive; the attributes are numbers and pointers.

@@ -34,8 +34,8 @@ fn kind_of(role: &str) -> ibv_qp_type {
     }
 }
 
-/// A multicast group of this test only, with the address family of this end. All processes derive it from the starting
-/// process.
+/// A multicast group of this test only, with the address family of this end. All processes derive the group from the ID
+/// of the starting process.
 pub(crate) fn group(side: &Side, last: u8) -> ibv_gid {
     let owner = env::var(OWNER).map_or(std::process::id(), |owner| owner.parse().unwrap());
     let [_, _, a, b] = owner.to_be_bytes();

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Executes the program. Returns only if that fails.
+/// Handles the command line. Returns after `--help` and `--version`, or if the program cannot be executed.
 fn run(words: Vec<OsString>) -> Result<(), Refusal> {
     match arguments::parse(words)? {
         Request::Help => print!("{HELP}"),

@@ -82,7 +82,7 @@ enum Pending {
 /// to the peer.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct ResponsesOut {
-    /// A queue for each full carrier, the oldest response first. No queue is empty.
+    /// A queue for each full carrier, the oldest response first. Empty queues are removed.
     queues: Vec<VecDeque<(Return, Pending)>>,
     reads: usize,
 }
@@ -244,7 +244,7 @@ impl Responder {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
             let address = reading.address.wrapping_add(reading.offset);
             let segment = target.remote(reading.rkey, address, length, access)?;
-            // At most `MAX_PAYLOAD`.
+            // Lossless: a part has at most `MAX_PAYLOAD` bytes.
             let kind = ResponseKind::Data { offset: reading.offset, length: length as u32 };
             match back.put(pair, kind, Payload::Memory(&[segment])) {
                 Ok(()) => reading.offset += length,

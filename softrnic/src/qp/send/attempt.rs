@@ -283,6 +283,6 @@ pub(in crate::qp) fn finish_response(work: &SendWork, original: u64, segments: &
         Operation::Read { .. } => work.length(),
         _ => 0,
     };
-    // At most 2 GiB.
+    // Lossless: a message has at most 2 GiB.
     Outcome::Done { length: u32::try_from(length).unwrap_or(u32::MAX) }
 }

@@ -28,7 +28,7 @@ pub(crate) struct SendWork {
     pub(crate) is_inline: bool,
     /// The SRQ number of XRC.
     pub(crate) srq_number: u32,
-    /// The memory to send or to read into. Empty for inline data.
+    /// The memory to send or to read into; empty if the data is inline.
     pub(crate) pieces: Vec<Piece>,
     /// The inline data.
     pub(crate) inline: Vec<u8>,
