@@ -8,7 +8,7 @@ use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs};
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
-use crate::wire::transport::{Carrier, Transport};
+use crate::wire::transport::{Carrier, Sockets, Transport};
 
 /// The transport to other processes. This transport delivers packets to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
@@ -76,6 +76,10 @@ impl Transport for Both {
         if HAS_STREAMS.load(Ordering::Relaxed) {
             STREAMS.get().armed();
         }
+    }
+
+    fn sockets(&self) -> Option<&'static dyn Sockets> {
+        HAS_STREAMS.load(Ordering::Relaxed).then(|| STREAMS.get() as _)
     }
 
     fn settle(&self) {

@@ -3,7 +3,7 @@
 //! Without netlink, programs receive no `IBV_EVENT_GID_CHANGE`. The GID table still changes within a second, the
 //! lifetime of a snapshot in `addresses`.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -39,8 +39,8 @@ impl Changes {
         (bound == 0).then_some(Self(socket))
     }
 
-    pub(crate) fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Returns whether there were changes. Afterwards the descriptor is not readable until the next change.
@@ -72,7 +72,7 @@ mod tests {
         let Some(changes) = Changes::new() else { return };
         changes.take();
         // SAFETY: the call takes only numbers.
-        let flags = unsafe { libc::fcntl(changes.as_raw_fd(), libc::F_GETFD) };
+        let flags = unsafe { libc::fcntl(changes.0.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use crate::sys::addresses::{self, Address};
 use crate::sys::changes::Changes;
@@ -22,6 +22,8 @@ use crate::sys::{signals, unpoisoned};
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
+    /// The descriptor for the program, if it is readable not only while `descriptor` is.
+    joint: Option<OwnedFd>,
     watch: Option<Watch<T>>,
 }
 
@@ -30,8 +32,6 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Changes of the host that also raise an event.
 #[derive(Debug)]
 struct Watch<T> {
-    /// The descriptor for the program, readable while the queue's own descriptor is, or while there are changes.
-    both: OwnedFd,
     changes: Changes,
     /// The addresses reported to the program.
     reported: Mutex<Vec<Address>>,
@@ -53,7 +53,7 @@ impl<T> EventFdQueue<T> {
         }
         // SAFETY: the descriptor is new, and only this function owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
+        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, joint: None, watch: None })
     }
 
     /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports these changes.
@@ -64,10 +64,35 @@ impl<T> EventFdQueue<T> {
     pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
         let mut event_fd_queue = Self::new()?;
         if let Some(changes) = Changes::new() {
-            let both = either(&[event_fd_queue.descriptor.as_raw_fd(), changes.as_raw_fd()])?;
-            event_fd_queue.watch = Some(Watch { both, changes, reported: Mutex::new(addresses::all()), event });
+            event_fd_queue.extend()?;
+            event_fd_queue.join(changes.as_fd())?;
+            event_fd_queue.watch = Some(Watch { changes, reported: Mutex::new(addresses::all()), event });
         }
         Ok(event_fd_queue)
+    }
+
+    /// Gives the program a descriptor that [`join`](Self::join) extends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub(crate) fn extend(&mut self) -> Result<(), Errno> {
+        self.joint = Some(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?);
+        self.join(self.descriptor.as_fd())
+    }
+
+    /// Makes the program's descriptor readable also while another one is, until that is closed or
+    /// [parted](Self::part).
+    pub(crate) fn join(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
+        let Some(joint) = &self.joint else { return Ok(()) };
+        epoll::add(joint, other, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(errno)
+    }
+
+    /// Undoes [`join`](Self::join).
+    pub(crate) fn part(&self, other: BorrowedFd<'_>) {
+        if let Some(joint) = &self.joint {
+            let _ = epoll::delete(joint, other);
+        }
     }
 
     /// The descriptor for the program.
@@ -76,7 +101,7 @@ impl<T> EventFdQueue<T> {
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
+        self.joint.as_ref().unwrap_or(&self.descriptor).as_fd()
     }
 
     /// Queues an event. Never blocks.
@@ -100,23 +125,42 @@ impl<T> EventFdQueue<T> {
         loop {
             self.check_changes(is_awaited);
             is_awaited = false;
-            {
-                let mut events = self.lock();
-                if let Some(event) = events.pop_front() {
-                    if events.is_empty() {
-                        self.clear();
-                    }
-                    return Ok(seen(event));
-                }
+            let mut events = self.lock();
+            if let Some(event) = self.pop(&mut events) {
+                return Ok(seen(event));
             }
+            drop(events);
             if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
             // Other threads may take the event.
-            match poll(self.as_fd(), None) {
-                Err(Errno(libc::EINTR)) if signals::are_restarted() => {}
-                waited => drop(waited?),
-            }
+            self.wait(None)?;
+        }
+    }
+
+    /// As [`take`](Self::take), but `None` if the queue is empty.
+    pub(crate) fn try_take<R>(&self, seen: impl FnOnce(T) -> R) -> Option<R> {
+        let mut events = self.lock();
+        self.pop(&mut events).map(seen)
+    }
+
+    fn pop(&self, events: &mut VecDeque<T>) -> Option<T> {
+        let event = events.pop_front()?;
+        if events.is_empty() {
+            self.clear();
+        }
+        Some(event)
+    }
+
+    /// Waits until there is an event, or until another descriptor is readable.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` as for [`take`](Self::take); `EBADF` if the program has closed the descriptor.
+    pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        match poll(self.as_fd(), other, None) {
+            Err(Errno(libc::EINTR)) if signals::are_restarted() => Ok(()),
+            waited => waited.map(drop),
         }
     }
 
@@ -152,12 +196,13 @@ impl<T> EventFdQueue<T> {
     /// descriptor.
     fn clear(&self) {
         // Miri does not support poll(2).
-        if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), Some(&NO_TIME)), Ok(true)) {
+        if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), None, Some(&NO_TIME)), Ok(true)) {
             let _ = rustix::io::read(&self.descriptor, &mut [0; size_of::<u64>()]);
         }
     }
 
-    fn is_nonblocking(&self) -> Result<bool, Errno> {
+    /// Whether the program has set `O_NONBLOCK`.
+    pub(crate) fn is_nonblocking(&self) -> Result<bool, Errno> {
         if cfg!(miri) {
             return Ok(true);
         }
@@ -171,29 +216,15 @@ impl<T> EventFdQueue<T> {
     }
 }
 
-/// Creates a descriptor that is readable while any of `descriptors` is readable.
-fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
-    // SAFETY: the call takes only numbers.
-    let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    if both < 0 {
-        return Err(Errno::last());
-    }
-    // SAFETY: the descriptor is new, and only this function owns it.
-    let both = unsafe { OwnedFd::from_raw_fd(both) };
-    for &descriptor in descriptors {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: the event is readable.
-        if unsafe { libc::epoll_ctl(both.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) } != 0 {
-            return Err(Errno::last());
-        }
-    }
-    Ok(both)
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error())
 }
 
-/// Waits until a descriptor is readable, with an optional time-out; returns whether it is.
-fn poll(descriptor: BorrowedFd<'_>, time: Option<&Timespec>) -> Result<bool, Errno> {
-    let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    rustix::event::poll(&mut poll, time).map_err(|errno| Errno(errno.raw_os_error()))?;
+/// Waits until a descriptor, or the other one, is readable, with an optional time-out; returns whether the first is.
+fn poll(descriptor: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, time: Option<&Timespec>) -> Result<bool, Errno> {
+    let mut poll = [descriptor, other.unwrap_or(descriptor)].map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
+    let count = if other.is_some() { 2 } else { 1 };
+    rustix::event::poll(&mut poll[..count], time).map_err(errno)?;
     let found = poll[0].revents();
     if found.intersects(PollFlags::NVAL | PollFlags::ERR) {
         // The program has closed the descriptor.
@@ -209,7 +240,7 @@ mod tests {
     use super::*;
 
     fn is_readable<T>(event_fd_queue: &EventFdQueue<T>) -> bool {
-        poll(event_fd_queue.as_fd(), Some(&NO_TIME)).expect("a descriptor")
+        poll(event_fd_queue.as_fd(), None, Some(&NO_TIME)).expect("a descriptor")
     }
 
     fn take<T>(event_fd_queue: &EventFdQueue<T>) -> Result<T, Errno> {

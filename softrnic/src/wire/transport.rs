@@ -19,6 +19,7 @@
 //! [`Reply::Silence`]: super::message::Reply::Silence
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
 use super::address::Gid;
@@ -52,9 +53,30 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Records that a program will wait for an event of a completion queue instead of polling.
     fn armed(&self) {}
 
+    /// The sockets of the transport, if it has any.
+    fn sockets(&self) -> Option<&'static dyn Sockets> {
+        None
+    }
+
     /// Delivers all packets received so far, and waits for other threads that deliver. The caller holds no lock of a
     /// QP.
     fn settle(&self);
+}
+
+/// The sockets of a transport. The threads that wait for events of one completion channel may serve them.
+pub(crate) trait Sockets {
+    /// Lets the threads that wait for events of this channel serve the sockets. Returns a descriptor that is readable
+    /// when there is something to serve; `None` if another channel was first, or there are no sockets yet.
+    fn claim(&self, channel: usize) -> Option<BorrowedFd<'_>>;
+
+    /// Ends what [`claim`](Self::claim) began.
+    fn release(&self, channel: usize);
+
+    /// Delivers received packets, and returns whether there were any. Does not wait for locks.
+    fn serve(&self) -> bool;
+
+    /// Records that a thread will wait for the sockets, or has waited.
+    fn attend(&self, waits: bool);
 }
 
 /// Sends packets to one other process.

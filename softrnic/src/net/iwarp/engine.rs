@@ -1,20 +1,20 @@
 //! The connections of the process, and the thread that serves them.
 //!
-//! The thread waits for all sockets. While a program polls empty completion queues, the program serves the sockets
-//! instead, and the thread only checks every millisecond whether the program still polls.
+//! The thread waits for all sockets. While a program polls empty completion queues or waits for completion events, the
+//! program [attends](super::attendance) to the sockets instead.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
+use super::attendance::Attendance;
 use super::connect::Agreed;
 use super::connection::Connection;
 use super::fpdu::max_segment;
@@ -27,33 +27,22 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Deliver;
 
-/// Interval of the thread's checks while programs poll.
+/// Interval of the thread's checks while a program attends to the sockets.
 const TICK: Duration = Duration::from_millis(1);
-/// Number of empty polls between two events after which a program counts as polling.
-const POLLING_AFTER: u32 = 16;
-/// Number of consecutive empty polls of a thread before it yields.
-const YIELD_AFTER: u32 = 64;
 /// Interval of checks for connections whose peer does not close them.
 const ENDING_TICK: Duration = Duration::from_secs(1);
 /// The connection is lost if the peer is unreachable, or does not acknowledge data, for this time.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The ID of the wake-up.
-const WAKE: u64 = 0;
-
-thread_local! {
-    /// Consecutive empty polls of this thread.
-    static EMPTY: Cell<u32> = const { Cell::new(0) };
-}
 
 /// The connections of the process.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) deliver: &'static dyn Deliver,
-    reactor: OnceLock<Reactor>,
+    pub(super) reactor: OnceLock<Reactor>,
     /// Whether the thread runs.
     is_started: Mutex<bool>,
-    connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
-    has_connections: AtomicBool,
+    pub(super) connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
+    pub(super) has_connections: AtomicBool,
     /// Sockets whose TCP connection is being established, and the first bytes to send.
     connecting: Mutex<BTreeMap<u64, First>>,
     last_id: AtomicU64,
@@ -63,11 +52,7 @@ pub(crate) struct Engine {
     ending: AtomicUsize,
     /// The number of connections with a message that waits for a receive.
     waiting: AtomicUsize,
-    /// Whether programs poll, so that the thread does not wait for sockets.
-    is_polled: AtomicBool,
-    /// Whether a program has polled since the thread's last check.
-    has_polled: AtomicBool,
-    polls: AtomicU32,
+    pub(super) attendance: Attendance,
 }
 
 /// A socket whose TCP connection is being established, and the first bytes to send.
@@ -75,16 +60,46 @@ type First = (Weak<Descriptor>, Vec<u8>);
 
 #[derive(Debug)]
 pub(super) struct Reactor {
-    epoll: Descriptor,
+    pub(super) sockets: Descriptor,
     wake: Descriptor,
+    /// What the thread waits for: the wake-up, and the sockets unless a program attends to them.
+    pub(super) all: Descriptor,
 }
 
 impl Reactor {
     fn new() -> Result<Self, Errno> {
-        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let epoll = || Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC));
+        let (sockets, all) = (epoll()?, epoll()?);
         let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, wake })
+        for descriptor in [&sockets, &wake] {
+            epoll::add(&all, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { sockets, wake, all })
+    }
+
+    /// Sets whether the thread waits for the sockets.
+    pub(super) fn set_watching(&self, is_watching: bool) {
+        let flags = if is_watching { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        if let Err(error) = epoll::modify(&self.all, &self.sockets, epoll::EventData::new_u64(0), flags) {
+            log::error!("cannot wait for other hosts: epoll failed: {error}");
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        // The write fails only if a wake-up is already pending.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits for the sockets or a wake-up.
+    pub(super) fn wait(&self, timeout: Option<Duration>) {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut events = [const { MaybeUninit::uninit() }; 2];
+        match epoll::wait(&self.all, &mut events, timeout.as_ref()) {
+            // The read fails if there is no wake-up.
+            Ok((events, _)) if !events.is_empty() => _ = rustix::io::read(&self.wake, &mut [0; 8]),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => failed(error),
+        }
     }
 }
 
@@ -97,13 +112,11 @@ impl Engine {
             connections: RwLock::new(BTreeMap::new()),
             has_connections: AtomicBool::new(false),
             connecting: Mutex::new(BTreeMap::new()),
-            last_id: AtomicU64::new(WAKE),
+            last_id: AtomicU64::new(0),
             notified: Mutex::new(Vec::new()),
             ending: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            is_polled: AtomicBool::new(false),
-            has_polled: AtomicBool::new(false),
-            polls: AtomicU32::new(0),
+            attendance: Attendance::new(),
         }
     }
 
@@ -147,7 +160,7 @@ impl Engine {
         // Removes sockets that their owners have closed.
         connecting.retain(|_, (socket, _)| socket.strong_count() > 0);
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-        epoll::add(&reactor.epoll, &**socket, epoll::EventData::new_u64(id), flags)?;
+        epoll::add(&reactor.sockets, &**socket, epoll::EventData::new_u64(id), flags)?;
         connecting.insert(id, (Arc::downgrade(socket), bytes));
         Ok(())
     }
@@ -155,7 +168,7 @@ impl Engine {
     fn send_first(&self, reactor: &Reactor, id: u64) {
         let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
         let Some(socket) = socket.upgrade() else { return };
-        let _ = epoll::delete(&reactor.epoll, &*socket);
+        let _ = epoll::delete(&reactor.sockets, &*socket);
         // Leaves a socket without a connection alone, because any call would clear its error, which the owner must
         // read.
         if rustix::net::getpeername(&*socket).is_err() {
@@ -172,7 +185,7 @@ impl Engine {
         unpoisoned(self.connections.write()).insert(connection.id, Arc::clone(connection));
         self.has_connections.store(true, Ordering::Relaxed);
         let data = epoll::EventData::new_u64(connection.id);
-        let added = epoll::add(&reactor.epoll, &*connection.socket, data, epoll::EventFlags::IN);
+        let added = epoll::add(&reactor.sockets, &*connection.socket, data, epoll::EventFlags::IN);
         if added.is_err() {
             self.remove(connection);
             return added;
@@ -221,24 +234,16 @@ impl Engine {
     fn run(&self, reactor: &Reactor) {
         let mut next_sweep = Instant::now();
         loop {
-            if self.is_polled.load(Ordering::SeqCst) {
-                nap(reactor);
-                // Serves the reactor's other events, because polling programs serve only the connections.
-                self.serve_ready(reactor, Some(Duration::ZERO));
-                self.serve_notified();
-                if !self.has_polled.swap(false, Ordering::SeqCst) {
-                    self.is_polled.store(false, Ordering::SeqCst);
-                }
-            } else {
-                let timeout = match (self.waiting.load(Ordering::Relaxed), self.ending.load(Ordering::Relaxed)) {
-                    (1.., _) => Some(TICK),
-                    (0, 1..) => Some(ENDING_TICK),
-                    (0, 0) => None,
-                };
-                self.serve_ready(reactor, timeout);
-                self.polls.store(0, Ordering::Relaxed);
-                self.serve_notified();
-            }
+            let is_short = self.attendance.is_checked() || self.waiting.load(Ordering::Relaxed) > 0;
+            let timeout = match (is_short, self.ending.load(Ordering::Relaxed)) {
+                (true, _) => Some(TICK),
+                (false, 1..) => Some(ENDING_TICK),
+                (false, 0) => None,
+            };
+            reactor.wait(timeout);
+            self.serve_ready(reactor, true);
+            self.serve_notified();
+            self.attendance.check(reactor);
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 let waiting = self.all().into_iter().filter(|connection| connection.is_waiting());
                 waiting.for_each(|connection| _ = connection.serve(true));
@@ -258,35 +263,25 @@ impl Engine {
         unpoisoned(self.connections.read()).get(&id).cloned()
     }
 
-    /// Serves the connections whose sockets are ready. Returns whether there were any.
-    fn serve_ready(&self, reactor: &Reactor, timeout: Option<Duration>) -> bool {
-        let waits = timeout != Some(Duration::ZERO);
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    /// Serves the connections whose sockets are ready; without `waits`, leaves out those that another thread serves.
+    /// Returns whether anything has arrived.
+    pub(super) fn serve_ready(&self, reactor: &Reactor, waits: bool) -> bool {
+        const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut events = [const { MaybeUninit::uninit() }; 64];
-        let events = match epoll::wait(&reactor.epoll, &mut events, timeout.as_ref()) {
+        let events = match epoll::wait(&reactor.sockets, &mut events, Some(&NO_TIME)) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return true,
             Err(error) => {
-                log::error!("cannot wait for other hosts: epoll failed: {error}");
-                thread::sleep(ENDING_TICK);
+                failed(error);
                 return false;
             }
         };
         let mut has_found = false;
         for event in events {
-            match event.data.u64() {
-                WAKE if waits => {
-                    let _ = rustix::io::read(&reactor.wake, &mut [0; 8]);
-                    has_found = true;
-                }
-                WAKE => {}
-                id => {
-                    match self.get(id) {
-                        Some(connection) => has_found |= connection.serve(waits),
-                        None => self.send_first(reactor, id),
-                    }
-                    has_found |= waits;
-                }
+            let id = event.data.u64();
+            match self.get(id) {
+                Some(connection) => has_found |= connection.serve(waits),
+                None => self.send_first(reactor, id),
             }
         }
         has_found
@@ -316,8 +311,7 @@ impl Engine {
 
     fn wake(&self) {
         if let Some(reactor) = self.reactor.get() {
-            // The write fails only if a wake-up is already pending.
-            let _ = rustix::io::write(&reactor.wake, &1_u64.to_ne_bytes());
+            reactor.wake();
         }
     }
 
@@ -331,7 +325,7 @@ impl Engine {
         if let Some(reactor) = self.reactor.get() {
             let data = epoll::EventData::new_u64(connection.id);
             // This fails for a connection that is not served yet, or not any more.
-            let _ = epoll::modify(&reactor.epoll, &*connection.socket, data, flags);
+            let _ = epoll::modify(&reactor.sockets, &*connection.socket, data, flags);
         }
     }
 
@@ -360,7 +354,7 @@ impl Engine {
 
     fn remove(&self, connection: &Connection) -> bool {
         if let Some(reactor) = self.reactor.get() {
-            let _ = epoll::delete(&reactor.epoll, &*connection.socket);
+            let _ = epoll::delete(&reactor.sockets, &*connection.socket);
         }
         let mut connections = unpoisoned(self.connections.write());
         let removed = connections.remove(&connection.id);
@@ -368,57 +362,11 @@ impl Engine {
         drop(connections);
         removed.is_some()
     }
-
-    /// Handles an empty poll of a program. Returns whether anything has arrived.
-    #[inline]
-    pub(crate) fn progress(&self) -> bool {
-        self.has_connections.load(Ordering::Relaxed) && self.polled()
-    }
-
-    /// A program will wait for an event instead of polling, so the thread serves the connections at once.
-    pub(crate) fn armed(&self) {
-        self.polls.store(0, Ordering::Relaxed);
-        if self.is_polled.swap(false, Ordering::SeqCst) {
-            self.wake();
-        }
-    }
-
-    fn polled(&self) -> bool {
-        if !self.is_polled.load(Ordering::SeqCst) {
-            if self.polls.fetch_add(1, Ordering::Relaxed) < POLLING_AFTER {
-                return false;
-            }
-            self.has_polled.store(true, Ordering::SeqCst);
-            self.is_polled.store(true, Ordering::SeqCst);
-            self.wake();
-        } else if !self.has_polled.load(Ordering::Relaxed) {
-            self.has_polled.store(true, Ordering::SeqCst);
-        }
-        let only = {
-            let connections = unpoisoned(self.connections.read());
-            connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
-        };
-        let has_found = match (only, self.reactor.get()) {
-            (Some(only), _) => only.serve(false),
-            (None, Some(reactor)) => self.serve_ready(reactor, Some(Duration::ZERO)),
-            (None, None) => false,
-        };
-        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
-        EMPTY.set(empty % YIELD_AFTER);
-        if empty == YIELD_AFTER {
-            thread::yield_now();
-        }
-        has_found
-    }
 }
 
-/// Waits for a wake-up, at most for a tick.
-fn nap(reactor: &Reactor) {
-    let mut wake = [PollFd::new(&reactor.wake, PollFlags::IN)];
-    let timeout = Timespec::try_from(TICK).ok();
-    if rustix::event::poll(&mut wake, timeout.as_ref()).is_ok_and(|count| count > 0) {
-        let _ = rustix::io::read(&reactor.wake, &mut [0; 8]);
-    }
+fn failed(error: Errno) {
+    log::error!("cannot wait for other hosts: epoll failed: {error}");
+    thread::sleep(ENDING_TICK);
 }
 
 /// Sets the options of a connected socket.

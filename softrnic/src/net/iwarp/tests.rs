@@ -3,12 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -24,7 +25,7 @@ use crate::wire::bytes::Segment;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER};
-use crate::wire::transport::{Carrier, Deliver, Stuck};
+use crate::wire::transport::{Carrier, Deliver, Sockets, Stuck};
 
 const PART: usize = 16 << 10;
 const PATH: Path = Path {
@@ -334,6 +335,41 @@ fn connection_notified_repeatedly_is_listed_once() {
     engine.start_by(|_| Ok(())).unwrap();
     [1, 1, 1, 2, 2].into_iter().for_each(|id| engine.notify(id));
     assert_eq!(*engine.notified.lock().unwrap(), [1, 2]);
+}
+
+#[test]
+fn program_that_waits_serves_the_sockets() {
+    let (engine, log) = engine();
+    engine.start_by(|_| Ok(())).unwrap();
+    assert!(engine.claim(1).is_none(), "there is no connection");
+    let (connection, mut peer) = pair(engine, None);
+    engine.begin(&connection).unwrap();
+    let sockets = engine.claim(1).unwrap();
+    assert!(engine.claim(1).is_some() && engine.claim(2).is_none());
+    let is_readable = |descriptor| {
+        let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    };
+    let reactor = engine.reactor.get().unwrap();
+    // Takes the wake-up.
+    let check = || {
+        reactor.wait(Some(Duration::ZERO));
+        engine.attendance.check(reactor);
+    };
+    engine.attend(true);
+    check();
+    peer.write_all(&send(1, b"one")).unwrap();
+    wait("the message", || is_readable(sockets));
+    assert!(!is_readable(reactor.all.as_fd()), "the thread is not woken");
+    assert!(engine.serve());
+    assert_eq!(log.seen(), [Seen::Part(3)]);
+    // The program does not come back.
+    peer.write_all(&send(2, b"four")).unwrap();
+    wait("the message", || is_readable(sockets));
+    check();
+    assert!(is_readable(reactor.all.as_fd()), "the thread takes over");
+    engine.release(1);
+    assert!(engine.claim(2).is_some());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Deliver, Transport};
+use crate::wire::transport::{Carrier, Deliver, Sockets, Transport};
 
 /// An XRC shared receive queue, which messages address by its number.
 #[derive(Clone, Debug)]
@@ -139,6 +139,11 @@ impl QpRegistry {
         if let Some(transport) = self.transport() {
             transport.armed();
         }
+    }
+
+    /// The sockets of the transport, if it has any.
+    pub(crate) fn sockets(&self) -> Option<&'static dyn Sockets> {
+        self.transport()?.sockets()
     }
 
     /// Delivers all packets that other processes have sent so far. The caller holds no lock of a QP.

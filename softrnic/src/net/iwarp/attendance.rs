@@ -1,0 +1,167 @@
+//! Programs that serve the sockets themselves, which saves a switch to the engine's thread and back.
+//!
+//! A program attends to the sockets while it polls empty completion queues, or waits for completion events. Meanwhile,
+//! the thread does not wait for the sockets. It only checks every millisecond whether the program still attends, and
+//! serves the sockets in case it does not.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::engine::{Engine, Reactor};
+use crate::sys::unpoisoned;
+use crate::wire::transport::Sockets;
+
+/// Number of empty polls between two events after which a program counts as polling.
+const POLLING_AFTER: u32 = 16;
+/// Number of consecutive empty polls of a thread before it yields.
+const YIELD_AFTER: u32 = 64;
+
+thread_local! {
+    /// Consecutive empty polls of this thread.
+    static EMPTY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether a program or the thread waits for the sockets.
+#[derive(Debug)]
+pub(super) struct Attendance {
+    /// Whether a program does. Changed under `change`.
+    is_attended: AtomicBool,
+    change: Mutex<()>,
+    /// Whether the program waits for events, not polls.
+    is_waiting: AtomicBool,
+    /// Whether a program has attended since the thread's last check.
+    has_attended: AtomicBool,
+    /// Whether the thread checks.
+    is_checked: AtomicBool,
+    polls: AtomicU32,
+    /// The completion channel whose waiting threads attend, or zero.
+    channel: AtomicUsize,
+}
+
+impl Attendance {
+    pub(super) const fn new() -> Self {
+        Self {
+            is_attended: AtomicBool::new(false),
+            change: Mutex::new(()),
+            is_waiting: AtomicBool::new(false),
+            has_attended: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
+            channel: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn is_checked(&self) -> bool {
+        self.is_checked.load(Ordering::SeqCst)
+    }
+
+    /// Ends the attendance unless a program has attended since the last check.
+    pub(super) fn check(&self, reactor: &Reactor) {
+        self.polls.store(0, Ordering::Relaxed);
+        if self.is_checked() && !self.has_attended.swap(false, Ordering::SeqCst) {
+            self.is_checked.store(false, Ordering::SeqCst);
+            self.end(reactor);
+        }
+    }
+
+    fn begin(&self, reactor: &Reactor) {
+        if !self.has_attended.load(Ordering::Relaxed) {
+            self.has_attended.store(true, Ordering::SeqCst);
+        }
+        if !self.is_attended.load(Ordering::SeqCst) {
+            let _change = unpoisoned(self.change.lock());
+            if !self.is_attended.swap(true, Ordering::SeqCst) {
+                reactor.set_watching(false);
+            }
+        }
+        if !self.is_checked() && !self.is_checked.swap(true, Ordering::SeqCst) {
+            reactor.wake();
+        }
+    }
+
+    fn end(&self, reactor: &Reactor) {
+        if self.is_attended.load(Ordering::SeqCst) {
+            let _change = unpoisoned(self.change.lock());
+            self.is_waiting.store(false, Ordering::Relaxed);
+            if self.is_attended.swap(false, Ordering::SeqCst) {
+                reactor.set_watching(true);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Handles an empty poll of a program. Returns whether anything has arrived.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        self.has_connections.load(Ordering::Relaxed) && self.polled()
+    }
+
+    /// A program will wait for an event instead of polling.
+    pub(crate) fn armed(&self) {
+        self.attendance.polls.store(0, Ordering::Relaxed);
+        if !self.attendance.is_waiting.load(Ordering::Relaxed)
+            && let Some(reactor) = self.reactor.get()
+        {
+            self.attendance.end(reactor);
+        }
+    }
+
+    fn polled(&self) -> bool {
+        let Some(reactor) = self.reactor.get() else { return false };
+        let attendance = &self.attendance;
+        if !attendance.is_attended.load(Ordering::Relaxed)
+            && attendance.polls.fetch_add(1, Ordering::Relaxed) < POLLING_AFTER
+        {
+            return false;
+        }
+        attendance.begin(reactor);
+        let only = {
+            let connections = unpoisoned(self.connections.read());
+            connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
+        };
+        let has_found = match only {
+            Some(only) => only.serve(false),
+            None => self.serve_ready(reactor, false),
+        };
+        if has_found && attendance.is_waiting.load(Ordering::Relaxed) {
+            attendance.end(reactor);
+        }
+        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
+        EMPTY.set(empty % YIELD_AFTER);
+        if empty == YIELD_AFTER {
+            thread::yield_now();
+        }
+        has_found
+    }
+}
+
+impl Sockets for Engine {
+    fn claim(&self, channel: usize) -> Option<BorrowedFd<'_>> {
+        let reactor = self.reactor.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?;
+        let owner = &self.attendance.channel;
+        let claimed = owner.compare_exchange(0, channel, Ordering::Relaxed, Ordering::Relaxed);
+        (claimed.is_ok() || claimed == Err(channel)).then(|| reactor.sockets.as_fd())
+    }
+
+    fn release(&self, channel: usize) {
+        let _ = self.attendance.channel.compare_exchange(channel, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn serve(&self) -> bool {
+        self.reactor.get().is_some_and(|reactor| self.serve_ready(reactor, false))
+    }
+
+    fn attend(&self, waits: bool) {
+        let Some(reactor) = self.reactor.get() else { return };
+        if waits {
+            self.attendance.is_waiting.store(true, Ordering::Relaxed);
+            self.attendance.begin(reactor);
+        } else {
+            self.attendance.end(reactor);
+        }
+    }
+}
