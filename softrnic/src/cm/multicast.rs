@@ -160,7 +160,7 @@ fn leave(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), Errno> {
     // SAFETY: the identifier is alive.
     let qp = unsafe { (*id).qp };
     if group.attached && !qp.is_null() {
-        // SAFETY: the QP belongs to the identifier. An error is ignored.
+        // SAFETY: the QP belongs to the identifier. An error of the detach is ignored.
         unsafe { detach_mcast(qp, &ibv_gid { raw: group.gid().0 }, 0) };
     }
     let waits = |world: &mut World| {

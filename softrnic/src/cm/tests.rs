@@ -90,7 +90,7 @@ fn waiting_call_survives_the_destruction_of_its_channel() {
     std::thread::sleep(Duration::from_millis(100));
     let mut held = world();
     let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("the channel exists"));
-    // A concurrent wake-up.
+    // Wakes the waiting thread while the channel is being destroyed.
     channel.wake();
     std::thread::sleep(Duration::from_millis(100));
     drop((held, channel));

@@ -76,7 +76,7 @@ pub(super) fn listed(names: &str, group: Gid) -> BTreeSet<u32> {
     let block = |line: &str| {
         let digits = line.rsplit(' ').next()?.strip_prefix(&prefix)?;
         let block = u32::from_str_radix(digits, 16).ok()?;
-        // Accepts only the canonical spelling.
+        // Accepts only the spelling that `format!` produces.
         (digits == format!("{block:x}")).then_some(block)
     };
     names.lines().filter_map(block).collect()

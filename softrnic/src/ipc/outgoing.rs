@@ -23,7 +23,7 @@ pub(super) struct Routes(RwLock<BTreeMap<u32, Route>>);
 #[derive(Debug)]
 enum Route {
     Session(Arc<Session>),
-    /// Unreachable, until this time.
+    /// The process is unreachable; the next attempt is made at this time.
     Unreachable(Instant),
 }
 
@@ -57,7 +57,7 @@ impl Routes {
             }
             Err(error) => {
                 log::debug!("cannot open a session with the process of block {block:x}: {error}");
-                // Few blocks are in use, so outdated entries are removed only when there are many.
+                // Few blocks are in use, so outdated routes are removed only when there are many routes.
                 if routes.len() > 4096 {
                     routes.retain(|_, route| matches!(route, Route::Session(_)));
                 }

@@ -240,7 +240,7 @@ impl Session {
         self.has_free_quarter()
     }
 
-    /// Receives the next packet; responses are sent on `back`, this session. `false` if there is none.
+    /// Receives the next packet; responses are sent on `back`, this session. `false` if there is no packet.
     #[inline]
     fn receive_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Malformed> {
         let Some(words) = consumer.next()? else { return Ok(false) };

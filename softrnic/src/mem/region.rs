@@ -158,7 +158,8 @@ impl Memory {
             return Err(Errno::BUSY);
         }
         let closed = region.slot.close().ok_or(Errno::INVALID)?;
-        // A window may have been bound before the entry was closed. No window can be bound now.
+        // A window may have been bound before the entry was closed. While the entry is closed, no window can be bound
+        // to it.
         if region.slot.bound.load(Ordering::Acquire) != 0 {
             let entry = closed.entry();
             closed.open(entry);

@@ -176,7 +176,8 @@ impl Memory {
         let slot = self.table.find(rkey >> 8).ok_or(Fault::Key)?;
         let window = unpoisoned(slot.window.lock()).upgrade().ok_or(Fault::Key)?;
         let mut binding = unpoisoned(window.binding.lock());
-        // The window may have changed since the first check. An entry is open only while the window is bound.
+        // The window may have been unbound or bound again since the first check. An entry is open only while the window
+        // is bound.
         let is_same = self.enter(rkey)?.kind == entry.kind;
         if !is_same || !matches!(*binding, Binding::Bound(_)) {
             return Err(Fault::Key);

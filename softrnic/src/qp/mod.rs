@@ -96,7 +96,7 @@ pub(crate) struct QueuePair {
     this: Weak<Self>,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
-    /// The innermost lock.
+    /// The inbox; its lock is the innermost one.
     inbox: Mutex<Inbox>,
     stream: Stream,
 }

@@ -17,7 +17,7 @@ use crate::sys::{signals, unpoisoned};
 /// The state of the thread.
 #[derive(Debug)]
 struct Queue {
-    /// The earliest alarm first.
+    /// The alarms, the earliest first.
     alarms: BinaryHeap<Reverse<Alarm>>,
     /// A sequence number that orders alarms of the same time, so the heap never compares QPs.
     next: u64,
@@ -100,7 +100,7 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     if !queue.is_begun {
         match begin() {
             Ok(()) => queue.is_begun = true,
-            // The next call tries again. Until then, polling threads run the alarms.
+            // The next alarm tries to start the thread again. Until then, polling threads run the alarms.
             Err(error) => log::error!("cannot start the retry thread: {error}"),
         }
         NEEDS_POLLING.store(!queue.is_begun, atomic::Ordering::Relaxed);

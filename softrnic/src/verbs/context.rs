@@ -25,7 +25,7 @@ use crate::wire::limits;
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
-    /// Objects of the context. The context cannot be closed before its objects are destroyed.
+    /// Counts the objects of the context. The context cannot be closed before its objects are destroyed.
     pub(crate) usage: Usage,
     /// The generation of the process that opened the context.
     pub(crate) generation: u32,

@@ -23,9 +23,9 @@ use crate::wire::limits::MAX_DM_SIZE;
 pub(crate) struct DeviceMemory {
     pub(crate) c: ibv_dm,
     buffer: Arc<Buffer>,
-    /// Regions of the memory.
+    /// Counts the regions of the memory.
     usage: Usage,
-    /// Use of the context.
+    /// Keeps the context in use.
     uses: Vec<Use>,
 }
 

@@ -1,7 +1,7 @@
 //! The C API: objects that start with their C struct, and the functions on them.
 //!
 //! Each file contains a C object and its verbs as `extern "C"` functions, named as in C without `ibv_`. `table` lists
-//! them.
+//! all functions.
 //!
 //! Unsupported features: on-demand paging, flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
 //! packets, and path migration. Posting, polling and waiting for events are not cancellation points (`pthread_cancel`).

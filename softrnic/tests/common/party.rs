@@ -121,7 +121,7 @@ impl Party {
         let (number, rkey, address) = peer[kind];
         let side = &self.sides[kind];
         let is_reliable = matches!(kind, RC | SHARED);
-        // Aligned to eight, for atomics.
+        // Atomics require an address that is a multiple of eight.
         let address = address.next_multiple_of(8);
         let wr_id = self.sent[kind] as u64;
         let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey };

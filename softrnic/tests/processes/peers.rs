@@ -192,7 +192,7 @@ fn datagrams_reach_qps_and_groups() {
             other.execute(&format!("receive {round} 0 8192"));
             side.send_datagram(address_handle, other.number, 3, &mut [side.piece(0, length as u32)]);
             side.done(3);
-            // After the header.
+            // The data follows the header of 40 bytes.
             assert_eq!(other.execute("wait"), format!("{round} 0 {} 128", length + 40));
             assert_eq!(other.execute(&format!("holds 40 {length} 1")), "true");
         }

@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that TCP refuses is retried. Some programs close and reopen their listener between two
 /// connections.
 const GRACE: Duration = Duration::from_millis(100);
-/// Interval of these retries.
+/// The time between two retries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The arguments of a connect call.

@@ -128,7 +128,7 @@ fn lists_mix_host_and_gpu_memory() {
 #[test]
 fn overlapping_memory_is_moved() {
     let fake = Fake::load();
-    // More than one stage buffer.
+    // The length exceeds the host buffer, so the copy takes several steps.
     let length = 2_500;
     let gpu = OnDevice::new(fake.context(), length + 100);
     for (from, to) in [(0, 100), (100, 0), (0, 0), (0, 1), (1, 0)] {

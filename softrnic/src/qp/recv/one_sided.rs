@@ -76,8 +76,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a flush. Earlier writes are already visible, because each message completes before the next one.
-    /// Persistence is not provided.
+    /// Handles a flush. Earlier writes are already visible, because each message completes before the next one. A flush
+    /// for persistence is unsupported.
     pub(in crate::qp) fn make_visible(
         &mut self,
         target: &Target<'_>,

@@ -134,7 +134,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Returns the unused receive. In a shared queue, this receive is the next to be taken.
+    /// Returns the unused receive. If the queue is shared, the next message takes this receive.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);

@@ -65,7 +65,7 @@ impl Inner {
     /// After the last block: claims another one, or starts over.
     fn grow(&mut self, transport: &dyn Transport, in_use: usize) {
         let has_enough = self.owned.len() >= MIN_BLOCKS && in_use < self.owned.len() * BLOCK as usize / 2;
-        // Numbers have 24 bits.
+        // A QP number has 24 bits, so larger blocks are unusable.
         let claimed = if has_enough { None } else { transport.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),

@@ -207,7 +207,7 @@ pub(in crate::qp) fn attempt(
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
-    // A request of which a part was sent to another process is already counted.
+    // If a part of the request was already sent to another process, the PSNs of the request are already counted.
     if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
         pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }

@@ -35,7 +35,7 @@ pub(in crate::qp) struct Requester {
     pub(in crate::qp) attributes: Attributes,
     peer: Peer,
     pub(in crate::qp) flight: InFlight,
-    /// The alarm of `wait`.
+    /// The alarm at the end of `wait`.
     alarm: NextCall,
 }
 

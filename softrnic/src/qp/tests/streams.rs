@@ -1,4 +1,4 @@
-//! QPs of connections.
+//! iWARP QPs, each with its own connection.
 
 use super::wire::Wire;
 use super::*;

@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     unsafe { Queue::create(context, &options, fill) }.map_or_else(failure::null, |cq| cq.cast())
 }
 
-/// The values that a reader returns if no completion is current. C forbids such a call.
+/// The values that a reader returns if no completion is current. The C API forbids a call of a reader then.
 static NOTHING: Completion = Completion {
     wr_id: 0,
     status: ibv_wc_status::IBV_WC_SUCCESS,

@@ -31,7 +31,7 @@ use crate::wire::operation::Service;
 /// The parent of a QP.
 enum Parent<'o> {
     Domain(*mut ibv_pd),
-    /// For an XRC target.
+    /// The parent of an XRC target.
     Xrc(&'o XrcDomain),
 }
 

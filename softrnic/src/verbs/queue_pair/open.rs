@@ -22,7 +22,7 @@ use crate::verbs::failure;
 use crate::verbs::object::Object;
 use crate::verbs::xrc_domain::XrcDomain;
 
-/// The handles of a QP. Each receives all events.
+/// The handles of a QP. Each handle receives all events of the QP.
 #[derive(Debug)]
 pub(super) struct Handles {
     /// Locked while the state or the attributes change.

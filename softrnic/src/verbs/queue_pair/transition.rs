@@ -51,9 +51,9 @@ struct Stages {
     start: u32,
     /// Optional from RTR to RTS, and within RTS.
     running: u32,
-    /// SQE to RTS.
+    /// Optional from SQE to RTS.
     recover: u32,
-    /// Within SQD.
+    /// Optional within SQD.
     drained: u32,
 }
 

@@ -241,7 +241,8 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         // Messages that already refer to this queue may complete on a completion queue that is destroyed after it.
         QpRegistry::of_process().leave_shared(number, &shared.queue);
     }
-    // SAFETY: no QP uses the SRQ, so it raises no events; the caller guarantees that it is no longer used.
+    // SAFETY: no QP uses the SRQ, so the SRQ raises no events; the caller guarantees that the program no longer uses
+    // the SRQ.
     unsafe { shared.events.finish() };
     // SAFETY: guaranteed by the caller; no message finds the queue any more.
     drop(unsafe { SharedReceiveQueue::from_c(srq) });

@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    // Miri copies without C.
+    // Under Miri, memory is not copied in pieces.
     #[test]
     #[cfg(not(miri))]
     fn copy_in_pieces_is_complete() {
