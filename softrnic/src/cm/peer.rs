@@ -27,7 +27,7 @@ impl Reason {
     pub(super) const INVALID_SERVICE_ID: Self = Self(8);
     pub(super) const CONSUMER_DEFINED: Self = Self(28);
     pub(super) const VENDOR_OPTION: Self = Self(35);
-    /// Reasons for rejecting a request of a datagram service, numbered separately from those above.
+    /// Reasons for rejecting a request of a datagram service. They have their own numbers.
     pub(super) const DATAGRAM_UNSUPPORTED: Self = Self(1);
     pub(super) const DATAGRAM_REJECTED: Self = Self(2);
 }

@@ -48,7 +48,7 @@ impl CompletionQueue {
         Self {
             inner: Mutex::new(Inner {
                 completions: VecDeque::new(),
-                // At least one, so that there is an oldest completion to replace.
+                // The capacity is at least one, so that an overrun has a completion to replace.
                 capacity: capacity.max(1) as usize,
                 armed: Armed::No,
             }),

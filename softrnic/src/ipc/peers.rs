@@ -44,7 +44,7 @@ thread_local! {
 pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
-    /// Whether any session exists. Without sessions, a poll checks nothing else.
+    /// Whether any session exists. If not, an empty poll of a program does no further check.
     has_sessions: AtomicBool,
     /// Whether a program has polled since the thread's last check.
     polled: AtomicBool,
@@ -284,7 +284,7 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// Handles an empty poll of a program. Returns whether any work was done.
+    /// Called when a program polls and finds no completion. Returns whether any work was done.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         self.has_sessions.load(Ordering::Relaxed) && self.polled()

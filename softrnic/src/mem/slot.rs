@@ -81,7 +81,7 @@ impl Slot {
         }
     }
 
-    /// The right to change a new slot.
+    /// Returns the exclusive right to a new slot, which is closed.
     ///
     /// # Safety
     ///

@@ -75,7 +75,7 @@ pub(crate) trait Sockets {
     /// Delivers received packets, and returns whether there were any. Does not wait for locks.
     fn serve(&self) -> bool;
 
-    /// Records that a thread will wait for the sockets, or has waited.
+    /// Called before and after a thread waits for the sockets.
     fn attend(&self, waits: bool);
 }
 

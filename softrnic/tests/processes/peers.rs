@@ -205,7 +205,7 @@ fn datagrams_reach_qps_and_groups() {
         other.execute("receive 50 0 8192");
     }
     side.receive(51, &mut [side.piece(8192, 8192)]);
-    // Membership becomes visible a little later.
+    // Other processes see the new members only after a short time.
     std::thread::sleep(std::time::Duration::from_millis(200));
     side.send_datagram(to_all, 0xff_ffff, 4, &mut [side.piece(0, 500)]);
     let mut own = [side.wait(), side.wait()].map(|wc| (wc.wr_id, wc.status.0));

@@ -45,9 +45,9 @@ pub(super) struct Targets {
     /// Keys that were never granted, and addresses of memory that must not change.
     pub(super) keys: Vec<u32>,
     pub(super) places: Vec<u64>,
-    /// QPs that are connected to others.
+    /// QPs of the victim's process that are connected to a well-behaved process.
     pub(super) others: Vec<u32>,
-    /// QPs of another process that are connected to others.
+    /// QPs of the well-behaved process.
     pub(super) elsewhere: Vec<u32>,
     pub(super) gid: Gid,
     pub(super) qkey: u32,

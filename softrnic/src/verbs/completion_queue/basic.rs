@@ -58,7 +58,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
         opcode: completion.opcode,
         vendor_err: 0,
         byte_len: completion.byte_len,
-        // `invalidated_rkey` is in the same union.
+        // In the union, `imm_data` and `invalidated_rkey` are the same bytes.
         __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: completion.immediate },
         qp_num: completion.number,
         src_qp: completion.source_number,
