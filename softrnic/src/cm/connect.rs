@@ -31,7 +31,7 @@ const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
 /// How long a request to a port without a listener is retried before it is rejected. perftest with `-R` closes and
 /// reopens its listener between two connections, and relies on network latency to cover the gap.
 const GRACE: Duration = Duration::from_millis(100);
-/// Retry time while this process is still connected to the former listener of the port.
+/// Retry time while this process is still connected to the port's previous listener.
 const PEER_GRACE: Duration = Duration::from_secs(4);
 /// Retry interval of a request that finds no listener or a full backlog. The kernel waits for the next time-out
 /// instead.

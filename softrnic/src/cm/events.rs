@@ -48,7 +48,8 @@ impl Pending {
         Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
     }
 
-    /// Turns the event into a failure, because the library could not do its own step for the event.
+    /// Replaces the event by a failure event: a step that the library takes for the program, such as modifying the QP,
+    /// failed.
     fn fails(&mut self, event: event_type, errno: Errno) {
         (self.event, self.status) = (event, -errno.0);
     }

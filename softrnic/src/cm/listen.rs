@@ -30,8 +30,8 @@ use crate::sys::errno::Errno;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;
-/// Time-out of a connection without a request, and the maximum number of such connections. Above this limit, the host
-/// with the most such connections loses its oldest one.
+/// Time-out of connections that have sent no request, and their maximum number. Above this limit, the oldest of these
+/// connections of the host with the most of them is closed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_SILENT: usize = 64;
 

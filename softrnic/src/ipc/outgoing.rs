@@ -33,7 +33,7 @@ impl Routes {
     }
 
     /// Returns the session with the process of this block, and opens it if necessary. `None` if that process is
-    /// unreachable or is this one. Does not block.
+    /// unreachable, or if this process owns the block. Does not block.
     pub(super) fn find(&self, peers: &'static Peers, block: u32) -> Option<Arc<Session>> {
         if let Some(Route::Session(session)) = unpoisoned(self.0.read()).get(&block)
             && session.is_alive()

@@ -18,10 +18,10 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::{signals, unpoisoned};
 use crate::wire::transport::Deliver;
 
-/// Limit of sessions; more are refused.
+/// Limit of sessions; further sessions are refused.
 const MAX_SESSIONS: usize = 1024;
-/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. Fewer polls may
-/// only be a program's last polls after an event.
+/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. A program that
+/// waits for events also polls until its queue is empty, but only a few times.
 const POLLING_AFTER: u32 = 16;
 
 /// Number of consecutive empty polls of a thread before it yields. If more threads poll than there are cores, the

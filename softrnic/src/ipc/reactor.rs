@@ -5,8 +5,8 @@
 //! sleeps.
 //!
 //! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its memory.
-//! Packets for such a program would wait for the next check. If a check finds unserved packets, the thread requests
-//! wake-ups for some time, even if programs poll.
+//! The packets for this program would then arrive only with the next check. If a check finds unserved packets, the
+//! thread requests wake-ups for some time, even if programs poll.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;

@@ -229,7 +229,7 @@ pub(super) struct Consumer {
 pub(super) struct Pieces<'c> {
     pieces: [Segment; 2],
     count: usize,
-    /// The head after the record.
+    /// The head once the record is read.
     end: u64,
     /// Borrows the consumer, so that the space is not freed while the payload is in use.
     consumer: PhantomData<&'c Consumer>,

@@ -166,7 +166,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The key is invalid, or does not belong to such a window.
+    /// The key is invalid, or does not belong to a bound window of type 2.
     pub(crate) fn invalidate(&'static self, domain: &Domain, number: u32, rkey: u32) -> Result<(), Fault> {
         let entry = *self.enter(rkey)?;
         let Kind::Window2(owner) = entry.kind else { return Err(Fault::Rights) };

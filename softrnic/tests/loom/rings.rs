@@ -1,6 +1,6 @@
 //! Tests a ring in shared memory, in all interleavings of its producer and its consumer: each record is read once, in
-//! order and complete. The tests of the ring's wake-ups limit the number of preemptions: no thread sleeps forever while
-//! work is pending.
+//! order and complete. Further tests check the ring's wake-ups, with a limited number of preemptions: no thread sleeps
+//! forever while work is pending.
 //!
 //! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel, so the tests pass only if the
 //! fences suffice.

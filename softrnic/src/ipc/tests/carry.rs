@@ -106,7 +106,7 @@ fn protocol_violation_ends_only_its_own_session() {
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
     let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
-    // An invalid tail; an invalid record; an incomplete record.
+    // The violations: an invalid tail, an invalid record, and an incomplete record.
     for (tail, first) in [(1 << 40, 0), (128, u64::MAX), (64, 0)] {
         let (socket, shared) = client(block);
         shared.store(4096, first, Ordering::Relaxed);

@@ -201,7 +201,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-    // Waits for the child's packet and for this one.
+    // Waits for the child's packet and for the packet sent above.
     until(|| there.seen.parts.lock().unwrap().len() == 3);
     assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "only the child's session may end");
 }

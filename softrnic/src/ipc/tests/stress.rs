@@ -104,7 +104,7 @@ fn each_message_wakes_the_other_end() {
     let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
     for number in 0..2000 {
         carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-        // The delay varies: the other end has just fallen asleep, or has slept for long.
+        // The delay varies, so that the other end is falling asleep, or has slept for a while.
         let until_then = std::time::Instant::now() + Duration::from_micros(u64::from(number % 64));
         while std::time::Instant::now() < until_then {
             std::hint::spin_loop();

@@ -124,7 +124,7 @@ fn open_target(xrcd: *mut ibv_xrcd, number: u32, change: impl FnOnce(&mut ibv_qp
     unsafe { open_qp((*xrcd).context, &raw mut attr) }
 }
 
-/// The next event of a nonblocking context, which it acknowledges.
+/// Takes the next event of a context without blocking, and acknowledges the event.
 fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
     let mut event = MaybeUninit::uninit();
     // SAFETY: the context is open, and the event is read after it was written: it is a QP event.
