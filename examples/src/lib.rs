@@ -38,7 +38,7 @@ pub fn program<A: Parser>(run: impl FnOnce(A, &mut dyn Write) -> anyhow::Result<
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // The alternate form has the error and its causes, without a backtrace. A failure to print it has no
+            // The alternate form has the error and its causes, without a backtrace. If printing fails, there is no
             // remedy.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE

@@ -97,7 +97,7 @@ impl Deadline {
         }
     }
 
-    /// As [`left`](Self::left), for I/O.
+    /// Like [`left`](Self::left), with an I/O error.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ use super::statistics::{Clock, Statistics};
 use super::{QueuePairs, Resources};
 use crate::wait_readable;
 
-/// The work request identifiers, as in the C programs, in the lowest bits. Above them is the slot of a receive.
+/// The lowest bits of work request identifiers have the values of the C programs. The bits above contain the slot of a
+/// receive.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const BITS: u32 = 2;

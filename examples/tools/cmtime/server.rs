@@ -199,7 +199,7 @@ impl Server {
     fn fail(&self, id: &Identifier, why: impl fmt::Display) -> u64 {
         if !self.has_reported.swap(true, Ordering::Relaxed) {
             let peer = id.peer_address().map_or_else(|| "a client".to_owned(), |address| address.to_string());
-            // A failure to print it has no remedy.
+            // If printing fails, there is no remedy.
             let _ = writeln!(io::stderr(), "the connection of {peer} failed (others may follow silently): {why:#}");
         }
         self.failed.fetch_add(1, Ordering::Release)

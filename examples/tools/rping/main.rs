@@ -343,7 +343,7 @@ fn serve_all(arguments: Arguments, print: &mut dyn FnMut(String) -> Result<()>) 
     for report in reports {
         match report {
             Report::Line(line) => print(line)?,
-            // A failure to print it has no remedy.
+            // If printing fails, there is no remedy.
             Report::Failed(error) => drop(writeln!(io::stderr(), "{error:#}")),
             Report::Over(error) => return Err(error),
         }

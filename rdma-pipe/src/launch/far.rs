@@ -103,7 +103,7 @@ impl Far {
         Ok(())
     }
 
-    /// Returns the name of its host.
+    /// Returns the name of the far side's host.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -197,7 +197,7 @@ impl Frame {
     }
 }
 
-/// Encodes as bytes instead of a sequence of numbers.
+/// Encodes a value as bytes instead of a sequence of numbers.
 mod bytes {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -354,8 +354,8 @@ fn forced_command_serves_only_its_root() {
     assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
 }
 
-/// Runs `rdcp --server --root` with a hand-made request to send. Calls `meanwhile` after the server's check and before
-/// the client connects; the client then receives into `stolen`. Returns the server's last reply.
+/// Runs `rdcp --server --root`, and requests a path by a hand-made message. Calls `meanwhile` after the server's check
+/// and before the client connects; the client then receives into `stolen`. Returns the server's last reply.
 fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce()) -> Reply {
     let timeout = Duration::from_secs(20);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };

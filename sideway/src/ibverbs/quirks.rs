@@ -170,7 +170,8 @@ impl Driver {
 
     /// Whether a completion queue is unusable after `ibv_resize_cq` returned this error.
     pub(crate) fn loses_queue(self, errno: Errno) -> bool {
-        // After a failed mmap the driver has no memory for the queue. Errors of the kernel are reported before that.
+        // After a failed mmap the driver has no memory for the queue. Errors of the kernel are reported before the
+        // mmap.
         self == Self::SoftRoce && !matches!(errno.raw(), libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
     }
 }

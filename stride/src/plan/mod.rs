@@ -60,7 +60,7 @@ pub struct Plan {
     /// Attributes of the queue pairs.
     #[serde(flatten)]
     pub attributes: QpAttributes,
-    /// What is observed while messages are sent.
+    /// The observations to make while messages are sent.
     #[serde(flatten)]
     pub sampling: Sampling,
     /// Devices and memory of both sides.

@@ -132,7 +132,7 @@ impl Default for Workload {
     }
 }
 
-/// What is observed while messages are sent.
+/// The observations to make while messages are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Sampling {

@@ -97,12 +97,12 @@ impl<C> Connection<C> {
         self.calls.is_on_wire(id)
     }
 
-    /// Returns whether the peer has not answered a call of this side yet; the call may be cancelled or expired.
+    /// Whether the peer's answer to a call of this side is pending, even if the call was cancelled or has expired.
     pub fn is_unanswered(&self, id: u32) -> bool {
         self.calls.is_unanswered(id)
     }
 
-    /// Returns whether a request of the peer is not answered yet.
+    /// Whether a request of the peer still needs an answer.
     pub fn is_serving(&mut self, id: u32) -> bool {
         self.serving.get(id).is_some()
     }

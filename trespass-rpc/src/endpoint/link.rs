@@ -152,8 +152,8 @@ pub(crate) struct Serving {
     pub(super) expected: Option<Expected>,
 }
 
-/// The outstanding RDMA requests of a handler. Its answer waits for them, because the caller then revokes its keys, and
-/// a request with a revoked key ends the connection.
+/// The outstanding RDMA requests of a handler. The handler's answer is sent after they have completed, because the
+/// caller revokes its keys when the answer arrives, and a request with a revoked key ends the connection.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     count: u32,

@@ -115,8 +115,8 @@ impl Wake for Woken {
     }
 }
 
-/// Decides whether an idle driver polls or sleeps. It polls if the last event followed soon. After N long waits in a row,
-/// it sleeps 2^N times without polling.
+/// Decides whether an idle driver polls or sleeps. The driver polls if its previous wait was short. After N long waits
+/// in a row, it sleeps 2^N times without polling.
 #[derive(Debug, Default)]
 struct Spin {
     /// Since when the driver is idle.
@@ -129,7 +129,8 @@ struct Spin {
 impl Spin {
     /// Maximum number of sleeps without polling, as a power of two.
     const MISSES: u32 = 10;
-    /// A wait is long if it exceeds the limit this many times. Polling by both sides makes waits shorter.
+    /// A wait is long if it takes more than this many times the limit, because waits become shorter when both sides
+    /// poll.
     const LONG: u32 = 4;
 
     /// Notes that a turn has processed an event.
@@ -250,7 +251,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(50);
 
-    /// A wait that ends with an event after this time; returns whether the driver polled.
+    /// Simulates a wait that an event ends after this time; returns whether the driver polled.
     fn wait(spin: &mut Spin, time: Duration) -> bool {
         let begun = Instant::now();
         let polls = spin.goes_on(LIMIT, || begun);

@@ -55,7 +55,7 @@ fn items_of_the_caller_reach_the_handler() {
     });
 }
 
-/// Items without end; counts how many were taken.
+/// An endless stream of items, which counts the items that were taken.
 struct Counted(Arc<AtomicU64>);
 
 impl Stream for Counted {

@@ -21,7 +21,7 @@ use crate::common::{LONG, on_both};
 /// Certificates of callers.
 #[trespass_rpc::service(name = "test.Callers")]
 trait Callers {
-    /// The caller's certificate, and the sum of the bytes, which are also written to the target.
+    /// Returns the caller's certificate and the sum of the attachment's bytes, and copies the bytes to the target.
     async fn caller(&self, cx: &Context, value: Attachment, into: Target) -> Result<(Vec<u8>, u64), String>;
 }
 

@@ -24,7 +24,8 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// Access flags of regions: for windows on parts of them, or for every peer that receives the key.
+    /// Access flags of regions: the permission to bind windows to them or, without windows, the access of every peer
+    /// that receives the key.
     pub(crate) fn region_access(&self) -> AccessFlags {
         let keys = match self.has_windows {
             true => AccessFlags::MemoryWindowBind,

@@ -256,7 +256,7 @@ fn cut(piece: Box<Piece>, size: u32, length: usize, start: usize) -> Buf {
     Buf::of_pool(piece, start.min(before), before + length)
 }
 
-/// The index of the size for a length.
+/// Returns the index of the smallest size that is at least this length.
 #[inline]
 fn size_of(length: usize) -> u32 {
     length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST)

@@ -22,7 +22,7 @@ impl Fill {
         Self { producer, side }
     }
 
-    /// Begins a batch of up to `max` frames. It has less [`space`](FillBatch::space) if the ring is nearly full.
+    /// Begins a batch of up to `max` frames. The batch has less [`space`](FillBatch::space) if the ring is nearly full.
     #[inline]
     pub fn batch(&mut self, max: usize) -> FillBatch<'_> {
         let region = self.side.holder.pointer();

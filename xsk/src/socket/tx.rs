@@ -27,7 +27,7 @@ impl Tx {
         Self { producer, side }
     }
 
-    /// Begins a batch of up to `max` packets. It has less [`space`](TxBatch::space) if the ring is nearly full.
+    /// Begins a batch of up to `max` packets. The batch has less [`space`](TxBatch::space) if the ring is nearly full.
     ///
     /// Dropping the batch passes the packets to the kernel; [`wake`](Self::wake) then sends them.
     #[inline]

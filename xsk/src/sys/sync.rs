@@ -8,7 +8,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub(crate) struct Slots<T>(*mut T);
 
-// Not derived, because a pointer is `Copy` even if `T` is not.
+// This is not derived, because a pointer is `Copy` even if `T` is not.
 impl<T> Clone for Slots<T> {
     fn clone(&self) -> Self {
         *self

@@ -114,14 +114,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame of a token.
+    /// Creates the frame of a token.
     #[inline]
     pub(crate) fn new(mut token: Token) -> Self {
         token.addr = token.start();
         Self { token }
     }
 
-    /// The frame of a token whose address is the frame's start.
+    /// Creates the frame of a token whose address is the frame's start.
     #[inline]
     pub(crate) fn at_start(token: Token) -> Self {
         Self { token }

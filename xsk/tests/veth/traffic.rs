@@ -19,7 +19,7 @@ fn unaligned(frame_size: u32) -> UmemBuilder {
     builder
 }
 
-/// Creates both ends with this memory, in both modes of the program.
+/// Sends the packets between two sockets with this memory, once in each mode of the program.
 fn both_modes(umem: &UmemBuilder, is_multi_buffer: bool, mtu: u32, packets: &[Vec<u8>]) {
     for mode in [AttachMode::Generic, AttachMode::Native] {
         let Some(net) = Net::with("numrxqueues 1 numtxqueues 1", mtu) else { return };

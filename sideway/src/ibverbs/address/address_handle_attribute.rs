@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((back.grh_dest_gid(), back.static_rate()), (gid, StaticRate::Gbps100));
         assert!(!way.clear_grh().is_global());
         assert!(way.grh_dest_gid().is_zero());
-        // 256 must not become `Max`.
+        // 256 does not fit into C's field, and must not become 0 (`Max`).
         assert_eq!(way.setup_static_rate(StaticRate::from_raw(256)).static_rate(), StaticRate::from_raw(255));
     }
 

@@ -114,7 +114,7 @@ pub struct TunnelFilter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GreFilter {
     /// The first 16 bits: 0x8000 if the header has a checksum, 0x2000 if it has a key, 0x1000 if it has a sequence
-    /// number. The lowest three are the version.
+    /// number. The lowest three bits are the version.
     pub flags_and_version: u16,
     /// The payload's protocol, as an Ethernet type.
     pub protocol: u16,

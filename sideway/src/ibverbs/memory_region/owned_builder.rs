@@ -94,8 +94,8 @@ impl MemoryRegionBuilder {
         let registration = Registration::new(first.as_ptr() as u64, self.len, self.access);
         // SAFETY: just registered with these attributes in this domain, not shared, and covering these pages.
         let region = unsafe { MemoryRegion::from_raw(mr, &self.pd, registration, Some(Backing::Pages(pages))) };
-        // SAFETY: the region owns at least `len` bytes there, zeroed and not accessed by other code, and has no other
-        // owner.
+        // SAFETY: the region owns at least `len` bytes at `first`, which are zeroed and not accessed by other code, and
+        // has no other owner.
         Ok(unsafe { OwnedMemoryRegion::new(region, first, self.len, self.access) })
     }
 }

@@ -9,7 +9,7 @@ use std::{mem, process};
 use libc::c_void;
 use rdma_mummy_sys::ibv_pd;
 
-/// `IBV_ALLOCATOR_USE_DEFAULT`: the driver uses its own memory. All bits set, in the header.
+/// `IBV_ALLOCATOR_USE_DEFAULT`: the driver uses its own memory. The header defines this pointer as all bits set.
 const USE_DEFAULT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
 /// The allocator of a parent domain: `alloc` and `free` of `struct ibv_parent_domain_init_attr`.

@@ -192,7 +192,7 @@ fn endless_step_is_complete_when_stopped() {
         let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
         let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
         assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
-        // The same observer stops a test with a planned end early.
+        // The same observer also stops a test that has a planned end, before that end.
         (request.plan.workload.is_endless, request.plan.workload.amount) =
             (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
         let fake = Fake { waits: Some(Role::Client), ..Fake::default() };

@@ -1,10 +1,11 @@
 //! The `tcp` backend: transports the same SENDs over a TCP connection, for hosts without RDMA.
 //!
-//! Each side first sends its handshake: the client a hello, the server a hello or a refusal. Then it sends records
-//! ([`record`]). Credits ensure that a receive is posted for each SEND. A SEND without a credit is stored in an extra
-//! segment, so that it uses no receive of another link; the worker then ends the sender's link. The peer READs a long
-//! message, as over RDMA: its bytes go from the sender's buffer to the socket, and from the socket to the receiver's
-//! buffer. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program does not run.
+//! Each side first sends its handshake: the client a hello, the server a hello or a refusal. After the handshakes, both
+//! sides send records ([`record`]). Credits ensure that a receive is posted for each SEND. A SEND without a credit is
+//! stored in an extra segment, so that it uses no receive of another link; the worker then ends the sender's link. The
+//! peer READs a long message, as over RDMA: its bytes go from the sender's buffer to the socket, and from the socket to
+//! the receiver's buffer. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program
+//! does not run.
 
 mod link;
 mod record;
@@ -109,7 +110,7 @@ impl Tcp {
         self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
     }
 
-    /// Accepts connections from a listener. Their clients have not sent a hello yet.
+    /// Accepts connections from a listener, whose clients have not sent a hello yet.
     fn accept_all(&mut self, number: u32) {
         loop {
             let Some((listener, socket)) = self.listeners.iter().find(|(listener, _)| listener.0 == number) else {

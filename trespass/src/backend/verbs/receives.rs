@@ -45,7 +45,7 @@ impl Receives {
             let (Some(slot), Ok(length)) = (self.free.pop(), u32::try_from(buf.len())) else { continue };
             let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
             // SAFETY: the bytes are registered and belong to the buffer, which stays in `posted` until its completion
-            // was polled or the queue was destroyed. No reference to them exists until then.
+            // was polled or the queue was destroyed. Until then, no reference to the bytes exists.
             unsafe { guard.construct_wr(Self::number(slot)).setup_sge(lkey, address, length) };
             if let Some(place) = self.posted.get_mut(slot as usize) {
                 *place = Some(buf);

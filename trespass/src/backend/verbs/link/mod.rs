@@ -275,8 +275,8 @@ impl Link {
         }
     }
 
-    /// Completes the requests up to `number`. All of them succeeded, except the last one if `is_well` is false. Returns
-    /// the number of completion queue entries that these requests free; 0 if no request has this number.
+    /// Completes the requests up to `number`. These requests have succeeded, except the last one if `is_well` is false.
+    /// Returns the number of completion queue entries that these requests free; 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
