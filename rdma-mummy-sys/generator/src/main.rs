@@ -1,7 +1,7 @@
 //! Writes `rdma-mummy-sys/src/bindings/` from this machine's rdma-core headers.
 //!
-//! `cargo xtask bindings` runs it; `--check` compares instead of writing. It needs libclang and the packages
-//! libibverbs-dev and librdmacm-dev (the crate itself needs none of them).
+//! `cargo xtask bindings` runs this program; `--check` compares instead of writing. The program needs libclang and the
+//! packages libibverbs-dev and librdmacm-dev (the crate itself needs none of them).
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
 mod headers;

@@ -23,7 +23,8 @@ pub unsafe fn ibv_create_cq_ex(context: *mut ibv_context, cq_attr: *mut ibv_cq_i
     }
 }
 
-/// Polls up to `num_entries` completions. Returns their number, or a negative value on failure. See `ibv_poll_cq(3)`.
+/// Polls up to `num_entries` completions. Returns the number of completions, or a negative value on failure. See
+/// `ibv_poll_cq(3)`.
 ///
 /// # Safety
 ///

@@ -9,7 +9,7 @@
 //!
 //! Some names in the header are macros or inline functions that wrap these symbols: `ibv_get_device_list`,
 //! `ibv_query_port`, `ibv_query_gid_ex`, `ibv_query_gid_table`, `ibv_reg_mr`, `ibv_reg_mr_iova`. Programs should call
-//! those in the crate root.
+//! the functions in the crate root, which do what the header's macros do.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -35,7 +35,7 @@ pub struct Known {
     /// The name that the loader searches for, e.g. `libibverbs.so.1`.
     pub soname: &'static str,
     /// The environment variable that names another file; if set, no other file is tried. Set-user-ID programs ignore
-    /// it, as the loader ignores `LD_LIBRARY_PATH` in them.
+    /// the variable, as the loader ignores `LD_LIBRARY_PATH` in them.
     pub variable: &'static str,
     /// The package of the library, by distribution.
     pub packages: &'static str,
@@ -73,8 +73,8 @@ pub(crate) mod sealed {
 
 /// A library: the table of its functions, and their origin.
 ///
-/// It dereferences to its table, whose fields are optional: `library.ibv_set_ece` is `None` in a library older than
-/// that function. The method of the same name, `library.ibv_set_ece()`, returns an error that names the library
+/// A value dereferences to the table, whose fields are optional: `library.ibv_set_ece` is `None` in a library older
+/// than that function. The method of the same name, `library.ibv_set_ece()`, returns an error that names the library
 /// instead.
 pub struct Library<T> {
     table: T,

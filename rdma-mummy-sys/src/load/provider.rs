@@ -40,8 +40,8 @@ impl Provider {
         self
     }
 
-    /// Replaces another provider, whose functions this one calls. Later device lists, and the choice of a connection
-    /// manager, use this one instead. Useful for logging calls or making them fail.
+    /// Replaces the provider `below`, whose functions the new provider calls, for example to log calls or to make them
+    /// fail. Later device lists, and the choice of a connection manager, use the new provider instead.
     #[must_use]
     pub fn in_front_of(mut self, below: ProviderId) -> Self {
         self.below = Some(below);
@@ -147,7 +147,7 @@ impl ProviderId {
         all().find(|registered| registered.provider.name == name).map(ProviderId)
     }
 
-    /// Returns its name.
+    /// Returns the provider's name.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
@@ -165,7 +165,7 @@ impl ProviderId {
         unsafe { stamp(device, self.0) };
     }
 
-    /// Returns its libibverbs functions, for a provider that replaces it.
+    /// Returns the provider's libibverbs functions, for another provider that replaces it.
     pub fn ibverbs(self) -> &'static IbverbsTable {
         self.0.ibverbs()
     }

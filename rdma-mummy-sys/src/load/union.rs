@@ -12,7 +12,7 @@ use super::{failure, gate};
 
 /// A function that creates a null-terminated array of pointers and stores their number.
 pub(crate) type Get<T> = unsafe extern "C" fn(*mut c_int) -> *mut *mut T;
-/// The function that frees such an array.
+/// The function that frees an array of [`Get`].
 pub(crate) type Free<T> = unsafe extern "C" fn(*mut *mut T);
 
 /// A contributor to a list.

@@ -11,8 +11,8 @@ use crate::load::failure;
 pub struct ibv_port_attr_since_v44 {
     /// The fields of rdma-core 44.
     pub attr: ibv_port_attr,
-    /// The lane speed in the encoding of `active_speed`, extended for XDR (256) and later. Zero from libraries and
-    /// kernels without it; use `active_speed` then.
+    /// The lane speed in the encoding of `active_speed`, extended for XDR (256) and later. Zero if the library or the
+    /// kernel does not report this speed; use `active_speed` then.
     pub active_speed_ex: u32,
 }
 

@@ -5,11 +5,11 @@ use core::ffi::CStr;
 /// The fallback of a call without a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Otherwise {
-    /// `EOPNOTSUPP`; also for functions without a return value.
+    /// Returns `EOPNOTSUPP`; also for functions without a return value.
     Refuse,
-    /// -1, and sets errno.
+    /// Returns -1, and sets errno.
     MinusOne,
-    /// Null, and sets errno.
+    /// Returns null, and sets errno.
     #[cfg(feature = "drivers")]
     Null,
     /// Calls `poll`, because descriptors that are not rsockets are ordinary ones.

@@ -22,7 +22,7 @@ pub enum Choice {
     Automatic,
     /// The system's library.
     System,
-    /// This provider.
+    /// The provider with this ID.
     Provider(ProviderId),
 }
 

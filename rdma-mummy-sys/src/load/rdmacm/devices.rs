@@ -12,7 +12,7 @@ use crate::load::union::{Lists, Source};
 static LISTS: Lists<ibv_context> = Lists::new();
 
 /// `rdma_get_devices`: see `rdma_get_devices(3)`. Returns the system's contexts first, then those of each provider with
-/// a connection manager. If one fails, the others are still listed.
+/// a connection manager. If one of them fails, the contexts of the others are still listed.
 ///
 /// # Errors
 ///
