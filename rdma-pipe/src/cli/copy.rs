@@ -247,8 +247,8 @@ impl Copy<'_> {
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
-        // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, so
-        // none are expected.
+        // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, and
+        // this side accepts any.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };

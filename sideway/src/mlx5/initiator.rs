@@ -129,7 +129,8 @@ impl QueuePairBuilder<DynamicallyConnected> {
             };
         }
         // SAFETY: the library creates an initiator from the attributes, in their domain and with their queues, or
-        // returns null. Both structs are initialised according to their masks. `attach` only reads.
+        // returns null. Both structs are initialised according to their masks. The function `attach` only reads the
+        // queue pair.
         let built = unsafe {
             self.build_with(
                 VERB,

@@ -7,7 +7,7 @@ use crate::endpoint::{Changes, Counted, GidInfo, Partition, Path, PortInfo};
 use crate::plan::{Measure, Memory, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};
 use crate::stats::{Bandwidth, Figures, Latency};
 
-/// A number of messages in one second, in four intervals.
+/// A row with `messages` messages in one second, in four intervals.
 pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
     let bandwidth =

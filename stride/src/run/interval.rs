@@ -49,8 +49,8 @@ impl Intervals {
         }
     }
 
-    /// When the next interval is due, if known. Bandwidth intervals end at a look; the measuring thread ends latency
-    /// intervals itself.
+    /// When the next interval is due, if known. In bandwidth tests, [`look`](Self::look) ends the intervals; in latency
+    /// tests, the measuring thread does.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.last.filter(|_| !self.is_over).map(|(_, due)| due)
     }

@@ -167,7 +167,7 @@ mod tests {
     fn address_without_family_is_none() {
         // SAFETY: all zeros are valid: the struct has only integers.
         let mut raw = RawAddress(unsafe { mem::zeroed() });
-        // SAFETY: it is readable, and has no family.
+        // SAFETY: `raw` is readable for its whole length.
         assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, None);
         // SAFETY: a null pointer is not dereferenced.
         assert_eq!(unsafe { read(std::ptr::null(), 128) }, None);

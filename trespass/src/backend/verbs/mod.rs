@@ -70,7 +70,7 @@ use crate::memory::{Buf, Domain, HEADROOM, Pool};
 /// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs. With the
 /// request that marks the end of a flush, the queue has 64 entries: drivers round up to a power of two.
 const SEND_QUEUE: u32 = 63;
-/// One of this many posted requests is signaled.
+/// Every `SIGNAL_EVERY`-th posted request is signaled.
 const SIGNAL_EVERY: u32 = 16;
 /// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;

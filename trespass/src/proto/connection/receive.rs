@@ -6,7 +6,7 @@ use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Connection, Incoming, Read};
 
-/// While this many READs are in progress, a DONE announces at least this many messages.
+/// A DONE announces at least this many messages, or as many as there are READs in progress, if these are fewer.
 const DONE_BATCH: u16 = 4;
 
 impl Connection {

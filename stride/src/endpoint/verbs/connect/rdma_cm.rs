@@ -386,7 +386,7 @@ fn index_of(data: &[u8], token: u64) -> Option<usize> {
     (*data == name(token, index)).then_some(index)
 }
 
-/// Takes the pending connection that a request is for, if any.
+/// Takes the pending connection to which a request belongs, if any.
 fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64, has_number: bool) -> Option<(usize, Due<'d>)> {
     let index = index_of(request.private_data(), token)?;
     let slot = due.get_mut(index)?;
