@@ -1,4 +1,4 @@
-//! Builds the plan from the options.
+//! Builds the plan of a test from the options of the command line.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::plan::{
     Placement, Plan, Queues, RunLength, SWEPT, Semantics, SideConfig, Transport, Workload, size,
 };
 
-/// The first word of a test command: the operation.
+/// The operation of a test, which is the first word of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Write,
@@ -20,8 +20,8 @@ pub(super) enum Verb {
     Message,
 }
 
-/// Builds and checks the plan of a test. Missing options get perftest's defaults where sensible. Also returns a note on
-/// what `--like-perftest` has set.
+/// Builds and checks the plan of a test. If an option is missing, its value is perftest's default where that is
+/// sensible. Also returns a note that lists the values that `--like-perftest` has set.
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
@@ -37,7 +37,7 @@ pub(super) fn plan(
     let watches =
         operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, mtu)?;
-    // By default, each port has one thread; a latency test has one in total.
+    // By default, a bandwidth test has one thread per port, and a latency test has one thread in total.
     let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
     let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
     let preset = Preset::of(test, operation, is_latency, transport);
@@ -74,9 +74,9 @@ pub(super) fn plan(
     Ok((plan, note))
 }
 
-/// Returns the number of messages per completion: the given value; otherwise 1 if completions are unordered; otherwise
-/// the length of the post list; otherwise 100, at most the queue depth. Also returns whether each large message
-/// requests a completion.
+/// Returns the number of messages per completion. This is the value of `--cq-mod` if it was given, otherwise 1 if the
+/// transport completes messages in any order, otherwise the length of the post list if it was given, and otherwise 100
+/// or the depth of the send queue if that is less. Also returns whether each large message requests a completion.
 fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Option<u32>) -> (u32, bool) {
     match (load.cq_mod, post_list) {
         (Some(given), _) => (given, false),
@@ -86,7 +86,8 @@ fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Optio
     }
 }
 
-/// perftest's moderation: each large message requests a completion only if all sizes are large and were listed.
+/// Returns the number of messages per completion as perftest chooses it. perftest requests a completion for each large
+/// message only if all sizes are large and were listed by the user.
 fn perftest_moderation(
     load: &Load,
     transport: Transport,
@@ -144,8 +145,8 @@ fn measure(
     Ok(Measure::Latency(messages.latency.unwrap_or(default)))
 }
 
-/// Returns the sizes, and whether they are a sweep. If the receiver polls memory and packets may arrive out of order,
-/// messages are limited to one packet.
+/// Returns the sizes to test, and whether they form a sweep. If the receiver polls memory and packets may arrive out of
+/// order, each message is limited to one packet.
 fn sizes(
     operation: Operation,
     (transport, watches): (Transport, bool),
@@ -197,7 +198,7 @@ fn sizes(
     Ok((vec![size], false))
 }
 
-/// The given options of a sweep.
+/// Returns the names of the options of a sweep that the user gave.
 fn swept(messages: &Messages) -> Vec<&'static str> {
     let all = [
         ("--all-sizes", messages.all_sizes),

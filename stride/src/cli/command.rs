@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use super::options::{Local, Server, Test};
 
-/// Help text for the exit statuses; [`Exit`](crate::program) defines the numbers.
+/// Help text for the exit statuses, whose numbers [`Exit`](crate::program) defines.
 const EXIT_STATUS: &str = "\
 Exit status:
   0    done
@@ -25,7 +25,7 @@ fn with_exit_status(text: &str) -> String {
     format!("{text}\n\n{EXIT_STATUS}")
 }
 
-/// Text below the program's help.
+/// The examples that follow the help of the program.
 const EXAMPLES: &str = "\
 Examples:
   stride-perf                                       server for any test
@@ -36,11 +36,11 @@ Examples:
   stride-perf self-test                             every operation and transport, checked
 Each command has its own help: stride-perf write bw --help";
 
-/// Text below the help of the self-test.
+/// The text that follows the help of the self-test.
 const SELF_TEST: &str = "\
 Takes some seconds. Fails if a supported test fails, or if the device supports none.";
 
-/// Text below the help of a test.
+/// The examples that follow the help of a test.
 const TEST_EXAMPLES: &str = "\
 Examples:
   stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds per size
@@ -50,7 +50,7 @@ Examples:
 The client's options apply to both sides, except \"This side\": a server needs none.
 Sizes and counts take k, K, M and G, powers of 1024; times take us, ms, s, m and h.";
 
-/// Text below the brief help of a test.
+/// The text that follows the brief help of a test.
 const TEST_BRIEF: &str = "\
 --help lists all options with examples; the manual page explains them: stride-perf man write bw";
 
@@ -66,7 +66,7 @@ pub(super) struct Program {
     pub(super) server: Server,
 }
 
-/// The first word.
+/// The commands: the first word after the program's name.
 #[derive(Debug, Subcommand)]
 pub(super) enum Word {
     /// RDMA writes.
@@ -112,7 +112,7 @@ pub(super) enum Word {
     },
 }
 
-/// The brief help of latency tests shows different options.
+/// Selects the options that the brief help of a latency test shows; they differ from those of a bandwidth test.
 fn brief_of_latency(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "latency" | "sleeps_on_events" => arg.hide_short_help(false),
@@ -121,7 +121,7 @@ fn brief_of_latency(arg: Arg) -> Arg {
     }
 }
 
-/// The arguments of a test.
+/// The arguments of an operation: the kind of test, and its options.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(super) struct Measured {
@@ -129,7 +129,7 @@ pub(super) struct Measured {
     pub(super) measure: What,
 }
 
-/// The second word of the command.
+/// The kind of test, which is the second word of the command.
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     /// Bandwidth and message rate.
@@ -169,7 +169,7 @@ pub(super) fn with_all_options(command: Command) -> Command {
 ///
 /// # Errors
 ///
-/// Errors of the writer `to`.
+/// Returns any error of the writer `to`.
 pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
     let mut page = Vec::new();
     clap_complete::generate(shell, &mut Program::command(), "stride-perf", &mut page);

@@ -1,17 +1,18 @@
-//! Collects the options that the user gave, and warns of those without effect.
+//! Collects the options that the user gave, and warns of options that have no effect.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
 use crate::plan::{Given, Plan, RunLength, Transport, time};
 
-/// Warns of each of these options that was given.
+/// Returns a warning for each option of this list that the user gave. The option has no effect, for the reason in
+/// `context`.
 pub(super) fn without_effect(given: &Given, options: &[&str], context: &str) -> Vec<String> {
     let there = options.iter().filter(|option| given.has(&[option]));
     there.map(|option| format!("{option} has no effect for {context}")).collect()
 }
 
-/// Warns of each given option without effect in this plan.
+/// Returns a warning for each option that the user gave and that has no effect in this plan.
 pub(super) fn without_effect_in(plan: &Plan, given: &Given) -> Vec<String> {
     let mut all = Vec::new();
     if !plan.workload.operation.takes_receive() {
@@ -57,7 +58,7 @@ pub(super) fn without_effect_in(plan: &Plan, given: &Given) -> Vec<String> {
     all
 }
 
-/// The long names of all given options, including those of subcommands.
+/// Returns the long names of all options that the user gave, including those of subcommands.
 pub(super) fn given(mut command: &Command, mut matches: &ArgMatches) -> Given {
     let mut names = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Manual pages: clap writes the options; the sections of `manual.txt` follow.
+//! Writes the manual pages. clap generates the part about options; the sections of `manual.txt` follow it.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,11 @@ use clap_mangen::Man;
 
 use super::command::Program;
 
-/// Sections of a test's manual page: `# HEADING` lines, and paragraphs separated by empty lines.
+/// Sections of a test's manual page. The file consists of `# HEADING` lines, and of paragraphs separated by empty
+/// lines.
 const SECTIONS: &str = include_str!("manual.txt");
 
-/// Returns the command with these words; without words, the program.
+/// Returns the command with these words, or the program itself if there are no words.
 pub(super) fn command(words: &[String]) -> Option<Command> {
     let mut program = Program::command();
     program.build();
@@ -21,15 +22,15 @@ pub(super) fn command(words: &[String]) -> Option<Command> {
 ///
 /// # Errors
 ///
-/// Errors of the writer `to`; `InvalidInput` if no command has these words.
+/// Returns any error of the writer `to`, or `InvalidInput` if no command has these words.
 pub fn man(words: &[String], to: &mut dyn Write) -> io::Result<()> {
     let command = command(words).ok_or(io::ErrorKind::InvalidInput)?;
     Man::new(command.clone()).render(to)?;
     if command.get_name() == "bw" || command.get_name() == "lat" { sections(SECTIONS, to) } else { Ok(()) }
 }
 
-/// Writes text as roff: hyphens are minus signs, so that options can be copied; backslashes and leading dots are
-/// escaped.
+/// Writes text as roff. Hyphens become minus signs, so that options can be copied from the page; backslashes and
+/// leading dots are escaped.
 fn sections(text: &str, to: &mut dyn Write) -> io::Result<()> {
     for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
         match paragraph.strip_prefix("# ") {
@@ -51,7 +52,7 @@ mod tests {
         let mut page = Vec::new();
         man(&["write".to_owned(), "bw".to_owned()], &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        // Looks for an option, a text that `--help` omits, and a section.
+        // The page must contain an option, a text that `--help` omits, and a section heading.
         assert!(
             page.contains("post\\-list")
                 && page.contains("perftest\\*(Aqs \\-q with \\-O")

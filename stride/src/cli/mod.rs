@@ -26,7 +26,7 @@ use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
-/// The task of the program.
+/// What the program is asked to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
     /// Run a test.
@@ -50,7 +50,7 @@ pub enum Job {
     Man(Vec<String>),
 }
 
-/// A test, as the client runs it.
+/// A test, with everything that the client needs in order to run it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The test.
@@ -61,36 +61,37 @@ pub struct Measurement {
     pub server: Option<String>,
     /// Options of the control channel.
     pub contact: ControlOptions,
-    /// How long to wait for the server; `None` for one attempt.
+    /// How long to keep trying to reach the server; with `None`, the client tries once.
     pub wait: Option<Duration>,
     /// Output options.
     pub output: Output,
-    /// Warnings of options without effect.
+    /// Warnings about options that have no effect.
     pub warnings: Vec<String>,
     /// Notes on values that were set automatically.
     pub notes: Vec<String>,
 }
 
-/// A server.
+/// What the program needs in order to run as a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// The server's own configuration, as far as the user gave it.
+    /// The options for device and memory that the server's user gave.
     pub place: SideConfig,
-    /// A test that the user gave, for comparison with the client's.
+    /// The test that the server's user gave. It is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
     /// Options of the control channel.
     pub contact: ControlOptions,
-    /// Exit after one test.
+    /// Whether the server exits after one test.
     pub is_one_off: bool,
-    /// Warnings of options without effect.
+    /// Warnings about options that have no effect.
     pub warnings: Vec<String>,
 }
 
-/// Parses a command line. The first word is the name of the program.
+/// Parses a command line, whose first word is the name of the program.
 ///
 /// # Errors
 ///
-/// The text of help or version, which `exit` prints with status 0; or invalid arguments, which it prints with status 2.
+/// Returns the text of the help or of the version, which `exit` prints with status 0, or an error about invalid
+/// arguments, which `exit` prints with status 2.
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let is_long = arguments.iter().any(|argument| argument == "--help" || argument == "help");
@@ -125,7 +126,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
 }
 
-/// Explains a missing test, if the user gave only a server as with perftest's programs.
+/// Adds an explanation to the error if the user gave only a server, as with perftest's programs, but named no test.
 fn with_test(mut error: clap::Error) -> clap::Error {
     if let (ErrorKind::InvalidSubcommand, None, Some(ContextValue::String(word))) =
         (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand).cloned())
@@ -188,7 +189,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     }
     test.server.as_deref().map_or(Ok(()), |server| reachable(server, contact.port))?;
     let mut server = test.remote.place(&test.local).map_err(Contradiction)?;
-    // A value for one port applies to all, if the peer has several.
+    // If the peer has several ports, a value for one port of this side applies to all of its ports.
     let ports = own.count().max(server.count());
     let own = own.spread(ports);
     server = server.spread(ports);
@@ -200,7 +201,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
                 "--remote-gpu-registration requires --remote-use-cuda; give --remote-use-cuda as well".to_owned(),
             ));
         }
-        // With `--loopback`, options of this side apply to the server as well.
+        // With `--loopback`, the options of this side apply to the server as well.
         server = server.or(&SideConfig { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     let (plan, note) = build::plan(verb, is_latency, (&test, &given), own, server)?;
@@ -221,7 +222,7 @@ fn is_ipv6(text: &str) -> bool {
     text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
-/// Rejects an invalid server name, such as one with a port.
+/// Rejects an invalid server name, such as a name that contains a port.
 fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     if port == 0 {
         return Err(Contradiction(
@@ -263,7 +264,7 @@ fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradicti
     Ok(ControlOptions { port: options.port.unwrap_or(PORT), family, timeout })
 }
 
-/// Options that a server ignores.
+/// Returns the options that have an effect on the client only, so that a server ignores them.
 fn client_only() -> Vec<String> {
     let command = Remote::augment_args(Output::augment_args(clap::Command::new("client")));
     let declared = command.get_arguments().filter_map(|option| option.get_long());
@@ -300,12 +301,12 @@ fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> 
     output.plot.as_deref().map_or(Ok(()), picture)
 }
 
-/// The components of a path, without `./`.
+/// Returns the components of a path, without any `./`.
 fn plain(file: &Path) -> impl Iterator<Item = Component<'_>> {
     file.components().filter(|part| *part != Component::CurDir)
 }
 
-/// Checks that the format of a plot is supported.
+/// Checks that the file name of a plot ends in a supported format.
 fn picture(file: &Path) -> Result<(), Contradiction> {
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     match ending.as_deref() {

@@ -1,24 +1,24 @@
-//! perftest's options that have another name here, are not needed or are not supported.
+//! Tips for perftest's options that have another name in stride-perf, are not needed or are not supported.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// The replacement for an option of perftest.
+/// What the user should do instead of giving an option of perftest.
 #[derive(Clone, Copy, Debug)]
 enum Here {
-    /// Use another option.
+    /// Use the option with this name.
     Named(&'static str),
-    /// Leave it out: it is the default.
+    /// Omit the option, because it asks for the default.
     Needless(&'static str),
-    /// Leave it out: it is not supported.
+    /// Omit the option, because it is not supported.
     Missing(&'static str),
-    /// Not supported, for this reason; use this instead.
+    /// The option is not supported for the first reason. Use the second text instead.
     Replaced(&'static str, &'static str),
 }
 
 use Here::{Missing, Named, Needless, Replaced};
 
-/// perftest's options, and what to do instead.
+/// The options of perftest, each with what the user should do instead.
 const WORDS: [(&[&str], Here); 59] = [
     (&["--report_gbits"], Needless("the table has Gb/s")),
     (&["-F", "--CPU-freq"], Needless("no figure depends on the processor's frequency")),
@@ -87,7 +87,7 @@ const WORDS: [(&[&str], Here); 59] = [
     (&["--disable_numa"], Named("--no-numa")),
 ];
 
-/// The tip for an option of perftest.
+/// Returns the tip for an option of perftest.
 fn tip(word: &str) -> Option<String> {
     let (_, here) = WORDS.iter().find(|(words, _)| words.contains(&word))?;
     Some(match here {
@@ -98,7 +98,7 @@ fn tip(word: &str) -> Option<String> {
     })
 }
 
-/// Adds the tip to an error for an unknown option, and removes clap's suggestion to pass it as a value.
+/// Adds the tip to an error about an unknown option, and removes clap's suggestion to pass the option as a value.
 pub(super) fn with_tip(error: Error, command: &Command) -> Error {
     let word = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if word.starts_with('-') => word.clone(),

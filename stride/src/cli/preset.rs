@@ -1,19 +1,19 @@
-//! `--like-perftest`: sets perftest's defaults, if this program's differ.
+//! `--like-perftest`: sets perftest's defaults for options whose default in stride-perf differs.
 
 use std::time::Duration;
 
 use super::options::Test;
 use crate::plan::{Measure, Operation, Plan, RunLength, Transport};
 
-/// The values that `--like-perftest` sets for options that were not given.
+/// The values that `--like-perftest` sets for options that the user did not give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Preset {
     is_on: bool,
     /// Messages per size.
     pub(super) count: Option<u64>,
-    /// Receives posted together.
+    /// How many receives are posted together.
     pub(super) receive_list: Option<u32>,
-    /// Inline bytes.
+    /// How many bytes are sent inline.
     pub(super) inline: Option<u32>,
 }
 
@@ -24,7 +24,8 @@ impl Preset {
         }
         let is_write = matches!(operation, Operation::Write | Operation::WriteWithImmediate);
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
-        // perftest's inline size for writes is also the default here. perftest treats XRC as RC.
+        // For writes, stride-perf has the same default as perftest, so only sends need a value. perftest treats XRC
+        // like RC.
         let inline = match transport {
             _ if !is_latency || !is_send || test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some() => {
                 None
@@ -41,17 +42,17 @@ impl Preset {
         }
     }
 
-    /// Warm-up messages.
+    /// Returns the number of warm-up messages.
     pub(super) fn warm_up(&self) -> Option<u64> {
         self.is_on.then_some(0)
     }
 
-    /// Warm-up time.
+    /// Returns the warm-up time of a test that lasts for `time`.
     pub(super) fn warm_up_of(&self, time: Duration) -> Option<Duration> {
         self.is_on.then_some(time / 4)
     }
 
-    /// Returns a note that lists the values as options.
+    /// Returns a note for the user that lists the values as options.
     pub(super) fn note(&self, test: &Test, plan: &Plan) -> Option<String> {
         if !self.is_on {
             return None;

@@ -118,11 +118,11 @@ fn moderation_follows_its_rule() {
     assert_eq!(one("-s 64 -l 8 -Q 4"), 4);
     assert_eq!(one("-s 64K -Q 100"), 100);
     assert_eq!(one("-s 64K -l 8"), 8);
-    // A size has the same moderation alone and in a sweep.
+    // A size requests completions equally often, whether it is tested alone or in a sweep.
     assert_eq!(one("--min-msg-size 64K --max-msg-size 64K"), one("-s 64K"));
     assert_eq!(one("-s 64K,1M"), 1);
     assert_eq!(every("-a"), [1, 100].into());
-    // perftest's moderation with `--like-perftest`.
+    // With `--like-perftest`, completions are requested as perftest requests them.
     assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
     let every = one;
     assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "messages complete in any order");
@@ -300,7 +300,7 @@ fn options_in_hints_exist() {
     }
 }
 
-/// The names in backquotes of a line.
+/// Returns the names in backquotes that a line contains.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
@@ -384,7 +384,7 @@ fn bandwidth_test_uses_all_named_ports() {
     let both = "--ib-port 1,2";
     assert_eq!(of("-O h"), (both.to_owned(), both.to_owned(), 2, 2, 2));
     assert_eq!(of("-O --remote-ib-port 2 h").1, "--ib-port 2");
-    // The server may have other devices.
+    // The server may have other devices than the client.
     assert_eq!(of("-d a,b --remote-ib-port 1,1 h").1, "--ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,1 h").0, "--device mlx4_0 --ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
@@ -423,7 +423,7 @@ fn partition_and_lid_options_apply_per_side() {
     assert_eq!((plan.attributes.flow_label, plan.sampling.counters.len()), (0xfffff, 2));
     let service = server("stride-perf --pkey-index 3 --dlid 4");
     assert_eq!((service.place.pkey_index, service.place.dlid), (Some(3), Some(4)));
-    // In one process, both sides use one device.
+    // In a test within one process, both sides use the same device.
     assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.placement.server.pkey_index, Some(3));
     let idle = server("stride-perf write bw -W all");
     assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters has no effect")), "{:?}", idle.warnings);

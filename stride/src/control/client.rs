@@ -14,29 +14,30 @@ use crate::stats::{Figures, Interval};
 
 /// Observes a running test.
 pub trait Watch {
-    /// Both sides are open; `path` is the path between them.
+    /// Called when both sides are open. `path` is the path between them.
     fn met(&mut self, _client: &PortInfo, _server: &PortInfo, _path: &Path) {}
 
-    /// A step has progressed to `done` (0.0 to 1.0). Returning `false` ends the test, within the step or before it
-    /// starts.
+    /// Called when a step has progressed to `done`, which goes from 0.0 to 1.0. If the observer returns `false`, the
+    /// test ends, either within the step or before the step starts.
     fn progress(&mut self, _size: u64, _done: f64) -> bool {
         true
     }
 
-    /// An interval of the running step has ended: figures of this side, or of the server if this side measures nothing.
+    /// Called when an interval of the running step has ended. The figures are those of this side, or those of the
+    /// server if this side measures nothing.
     fn interval(&mut self, _size: u64, _interval: &Interval) {}
 
-    /// A step has ended.
+    /// Called when a step has ended.
     fn step(&mut self, _step: &Step) {}
 
-    /// A remark of this side for the user.
+    /// Passes on a remark of this side for the user.
     fn remark(&mut self, _text: &str) {}
 
-    /// A remark of the server for the user.
+    /// Passes on a remark of the server for the user.
     fn note(&mut self, _text: &str) {}
 }
 
-/// Observes nothing.
+/// An observer that ignores everything.
 impl Watch for () {}
 
 /// The results of one size.
@@ -48,7 +49,7 @@ pub struct Step {
     pub client: Option<Figures>,
     /// The server's figures.
     pub server: Option<Figures>,
-    /// Changes of the requested counters.
+    /// How much the requested counters have changed.
     pub counters: Option<Counted>,
     /// Whether the step ran to its planned end.
     pub is_whole: bool,
@@ -57,21 +58,21 @@ pub struct Step {
 /// The results of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The client.
+    /// The client's device and port.
     pub client: PortInfo,
-    /// The server.
+    /// The server's device and port.
     pub server: PortInfo,
-    /// The path between them.
+    /// The path between the two ports.
     pub path: Path,
     /// One step per measured size.
     pub steps: Vec<Step>,
 }
 
-/// Runs a test with the server on the connection, after the handshake.
+/// Runs a test with the server at the other end of the connection, after the handshake.
 ///
 /// # Errors
 ///
-/// The failure of either side. A failure of this side is sent to the server.
+/// Returns the failure of either side. A failure of this side is also sent to the server.
 pub fn measure(
     mut connection: Connection,
     near: Near,
@@ -136,7 +137,7 @@ impl Client<'_> {
         Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
     }
 
-    /// Receives the next message, after passing on the notes before it.
+    /// Receives the next message. Passes the notes that arrive before it on to the observer.
     fn receive(&mut self) -> Result<Message, Failure> {
         let message = self.connection.receive();
         self.forward_notes();
@@ -167,7 +168,8 @@ impl Client<'_> {
         Ok(path)
     }
 
-    /// Returns the sizes of the test. A sweep without a given end stops at the largest message that the path supports.
+    /// Returns the sizes of the test. If the user gave no largest size, a sweep stops at the largest message that the
+    /// path supports.
     fn fitting(&mut self, limits: PathLimits) -> Vec<u64> {
         let plan = &self.request.plan;
         let (sizes, others): (Vec<u64>, _) = plan.workload.sizes.iter().partition(|size| plan.fits(**size, limits));
@@ -186,7 +188,7 @@ impl Client<'_> {
         sizes
     }
 
-    /// Connects the queue pairs. Returns the server's.
+    /// Connects the queue pairs. Returns the description of the server's queue pairs.
     fn connect(&mut self, side: &mut dyn Endpoint, path: &Path) -> Result<PeerInfo, Failure> {
         self.connection.send(&Message::Path(path.clone()))?;
         let ours = side.create_queue_pairs(path)?;
@@ -231,7 +233,8 @@ impl Client<'_> {
         }
         let client = self.settle(side, (size, client), was_cut)?;
         let counters = self.count(side)?;
-        // After a step that was cut short, some slots have no message.
+        // After a step that was cut short, some slots of the buffers contain no message, so their data cannot be
+        // checked.
         if self.request.plan.workload.is_validated && is_whole {
             side.check(size).map_err(Failure::rdma)?;
             match self.receive()? {
@@ -242,7 +245,7 @@ impl Client<'_> {
         Ok(Step { size, client, server: server.flatten(), counters, is_whole })
     }
 
-    /// Returns the client's figures, after the server's late messages have had time to arrive.
+    /// Waits until late messages of the server have had time to arrive, and returns the client's figures.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,
@@ -252,7 +255,7 @@ impl Client<'_> {
         let (mut keepalive, mut trouble) = (Keepalive::new(), None);
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let settled = side.settle(size, figures, was_cut, &mut || {
-            // Messages from the server now belong to the next step.
+            // Does not read the connection, because any further message from the server belongs to the next step.
             trouble = trouble.take().or_else(|| keepalive.report(connection, 1.0).err());
             trouble.is_none() && watch.progress(size, 1.0)
         });
@@ -262,7 +265,7 @@ impl Client<'_> {
         }
     }
 
-    /// The counter changes of both sides, if requested.
+    /// Returns the counter changes of both sides if the user requested counters.
     fn count(&mut self, side: &mut dyn Endpoint) -> Result<Option<Counted>, Failure> {
         if self.request.plan.sampling.counters.is_empty() {
             return Ok(None);
@@ -294,7 +297,7 @@ impl Client<'_> {
             }
             intervals.iter().for_each(|interval| watch.interval(size, interval));
             match keepalive.beat(connection, done) {
-                // A server that has sent its figures sends no further progress.
+                // A server that has sent its figures sends no further progress, so its silence is expected.
                 Ok(received) if received.is_empty() && server.is_none() => trouble = connection.silence(),
                 Ok(received) => received.into_iter().for_each(|message| match message {
                     Message::Figures(figures) if server.is_none() => server = Some(figures),
@@ -307,7 +310,7 @@ impl Client<'_> {
                 Err(failure) => trouble = Some(failure),
             }
             is_whole = watch.progress(size, done);
-            // A passive client ends when the server does.
+            // If only the server sends, the client ends its step when the server has ended its own.
             trouble.is_none() && is_whole && !(only_answers && server.is_some())
         });
         self.forward_notes();

@@ -1,4 +1,4 @@
-//! The control connection to the peer, message by message.
+//! The control connection to the peer, which sends and receives whole messages.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use super::wire::{Deadline, Wire, read_some};
 use crate::endpoint::Role;
 use crate::plan::time;
 
-/// How long to wait for the peer's final messages.
+/// How long to wait for the last messages of the peer when the connection ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum length of a text from the peer, in characters.
 const MAX_TEXT: usize = 4096;
 
-/// Maximum number of unread notes from the peer.
+/// Maximum number of notes from the peer that are kept until they are read.
 const MAX_NOTES: usize = 256;
 
 /// The control connection to the peer.
@@ -27,7 +27,7 @@ pub struct Connection {
     timeout: Duration,
     last_received: Instant,
     notes: Vec<String>,
-    /// Version of the peer's program, once received.
+    /// Version of the peer's program, once it has been received.
     version: Option<String>,
 }
 
@@ -38,18 +38,19 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Exchanges the first messages.
+    /// Exchanges the first messages of both sides.
     ///
     /// # Errors
     ///
     /// `Incompatible` if the peer is another program or version, `Busy` if the server serves another client, `Broken`
-    /// if the peer is silent, `Unreachable` if it closes the connection. In the last case, a server may have exited,
-    /// and the next may be about to start.
+    /// if the peer is silent, `Unreachable` if the peer closes the connection. In the last case, one server process may
+    /// have exited, and the next one may be about to start.
     pub fn handshake(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
         let (wire, last_received) = (Box::new(wire), Instant::now());
         let mut new = Self { wire, role, timeout, last_received, notes: Vec::new(), version: None };
-        // An incompatible peer may have closed the connection, but the data that it sent before explains more.
+        // An incompatible peer may have closed the connection already. What it sent before explains more than the error
+        // of this write.
         let sent = new.write(&Message::Hello(hello));
         let theirs = new.hello()?;
         sent.map_err(|error| new.lost(&error))?;
@@ -60,12 +61,12 @@ impl Connection {
         }
     }
 
-    /// The role of this side.
+    /// Returns the role of this side.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// How long the peer may be silent.
+    /// Returns how long the peer may be silent.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -78,7 +79,7 @@ impl Connection {
     /// Sends a message.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), Failure> {
         self.write(message).map_err(|error| {
-            // A peer that has closed may have sent the cause.
+            // If the peer has closed the connection, it may have sent the cause before.
             match self.read(Deadline::after(CLOSE_TIMEOUT.min(self.timeout))) {
                 Err(failure @ Failure::Theirs(..)) => failure,
                 _ => self.lost(&error),
@@ -86,13 +87,13 @@ impl Connection {
         })
     }
 
-    /// Receives the next message, until the time-out.
+    /// Receives the next message, and fails if none arrives before the time-out.
     pub(super) fn receive(&mut self) -> Result<Message, Failure> {
         self.read(Deadline::after(self.timeout))
     }
 
-    /// Returns a local failure of a joint operation, together with the peer's report if one arrives within a moment,
-    /// because both may have the same cause.
+    /// Converts an error of this side in an operation that both sides carry out together. If a failure report of the
+    /// peer arrives within a second, it is added to the error, because both failures may have the same cause.
     pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
         match self.read(Deadline::after(CLOSE_TIMEOUT.min(self.timeout))) {
             Err(theirs @ Failure::Theirs(..)) => Failure::rdma(error.context(theirs.to_string())),
@@ -100,56 +101,57 @@ impl Connection {
         }
     }
 
-    /// Returns a message that has already arrived.
+    /// Returns a message if one has already arrived, without waiting for one.
     pub(super) fn arrived(&mut self) -> Result<Option<Message>, Failure> {
         let has_input = self.wire.has_input().map_err(|error| self.lost(&error))?;
         if has_input { self.receive().map(Some) } else { Ok(None) }
     }
 
-    /// A descriptor that becomes readable when data may have arrived, if there is one.
+    /// Returns a descriptor that becomes readable when data may have arrived, if the connection has one.
     pub(super) fn readable_fd(&mut self) -> Option<OwnedFd> {
         self.wire.readable_fd()
     }
 
-    /// Returns a failure if the peer has sent no progress for the time-out while a step runs.
+    /// Returns a failure if the peer has sent nothing for longer than the time-out while a step runs.
     pub(super) fn silence(&self) -> Option<Failure> {
         let text =
             || format!("was silent for {} during the measurement; it may be hung or stopped", time::show(self.timeout));
         (self.last_received.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
-    /// Returns the peer's remarks for the user, since the last call.
+    /// Returns the remarks for the user that the peer has sent since the last call.
     pub(super) fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The failure for an unexpected message.
+    /// Returns the failure for a message that the peer should not have sent at this point.
     pub(super) fn unexpected<T>(&self, found: &Message, due: &str) -> Result<T, Failure> {
         self.broken(format!("sent `{}`, expected `{due}`", found.name()))
     }
 
-    /// Returns the failure for a protocol violation by the peer.
+    /// Returns the failure for a violation of the protocol by the peer.
     pub(super) fn broken<T>(&self, what: impl AsRef<str>) -> Result<T, Failure> {
         Err(Failure::Broken(format!("the {} {}", self.other(), what.as_ref())))
     }
 
-    /// Sends the cause to the peer, unless the peer reported it.
+    /// Sends the cause of a failure to the peer, unless the peer itself reported the failure.
     pub(super) fn part(&mut self, failure: &Failure) {
         let text = match failure {
             Failure::Ours(error) | Failure::Rdma(error) => format!("{error:#}"),
             Failure::Broken(text) => text.clone(),
             Failure::Theirs(..) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Incompatible(_) => return,
         };
-        // The peer may have disconnected.
+        // Ignores the error, because the peer may have disconnected.
         let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
         let _ = self.write(&Message::Error(reason));
-        // Does not wait for a silent peer to close the connection.
+        // Does not wait for the peer to close the connection if the peer is silent.
         if self.last_received.elapsed() <= self.timeout {
             self.linger();
         }
     }
 
-    /// Waits a moment for the peer to close. Closing first could discard the last message.
+    /// Waits for up to a second until the peer closes the connection. If this side closed it first, the last message
+    /// could be lost.
     pub(super) fn linger(&mut self) {
         linger(&mut *self.wire, CLOSE_TIMEOUT);
     }
@@ -165,7 +167,7 @@ impl Connection {
         write(&mut *self.wire, message, self.timeout)
     }
 
-    /// Reads the next message other than notes and errors.
+    /// Reads the next message. Stores notes, and returns an error message of the peer as a failure.
     fn read(&mut self, deadline: Deadline) -> Result<Message, Failure> {
         loop {
             let frame = Frame::read(&mut *self.wire, deadline).or_else(|unframed| self.unframed(unframed))?;
@@ -221,7 +223,7 @@ impl Connection {
         })
     }
 
-    /// Reads the peer's hello.
+    /// Reads the hello of the peer.
     fn hello(&mut self) -> Result<Hello, Failure> {
         let incompatible = |text: String| Err(Failure::Incompatible(text));
         let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
@@ -249,13 +251,13 @@ impl Connection {
     }
 }
 
-/// Sends one message before the time-out.
+/// Sends one message, and fails if that takes longer than `timeout`.
 pub(super) fn write(wire: &mut dyn Wire, message: &Message, timeout: Duration) -> io::Result<()> {
     let frame = Frame { protocol: PROTOCOL, kind: message.kind(), body: message.pack()? };
     frame.write(wire, Deadline::after(timeout))
 }
 
-/// Reads and discards data until the end of the stream, or for `time`.
+/// Reads and discards data until the peer closes the stream, or until `time` has passed.
 fn linger(wire: &mut dyn Wire, time: Duration) {
     let deadline = Deadline::after(time);
     let mut bytes = [0; 4096];

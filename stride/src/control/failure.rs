@@ -9,47 +9,47 @@ use crate::plan::Contradiction;
 /// The reason why a test ended. `Display` formats it as an error for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The peer was not reached, or closed the connection before its hello.
+    /// The peer could not be reached, or it closed the connection before its hello.
     #[error("{0}")]
     Unreachable(String),
     /// The server serves another client.
     #[error("{0}")]
     Busy(String),
-    /// The peer is not stride-perf, or a different version.
+    /// The peer is another program than stride-perf, or another version of it.
     #[error("{0}")]
     Incompatible(String),
     /// The peer became silent, disconnected or violated the protocol.
     #[error("{0}")]
     Broken(String),
-    /// The peer's failure, with its text.
+    /// The peer failed, and reported this reason.
     #[error("the {}: {}", name(*.0), .1.text)]
     Theirs(Role, Reason),
-    /// A failure of this side.
+    /// This side failed.
     #[error("{0:#}")]
     Ours(anyhow::Error),
-    /// An RDMA failure of this side, after queue pairs were created.
+    /// This side failed in RDMA, after it had created its queue pairs.
     #[error("{0:#}")]
     Rdma(anyhow::Error),
 }
 
-/// The class of a failure, for the exit status.
+/// The class of a failure, which determines the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Connection to the peer: unreachable, another program, or disconnected.
+    /// The connection to the peer failed: the peer is unreachable, is another program, or has disconnected.
     Contact,
-    /// RDMA: queue pairs do not connect, requests fail, or data is corrupt.
+    /// RDMA failed: queue pairs did not connect, a request failed, or data is corrupt.
     Rdma,
-    /// Any other failure, such as a missing or unsupported feature.
+    /// Anything else failed, for example because a feature is missing or unsupported.
     Other,
 }
 
 impl Failure {
-    /// A failure of this side's queue pairs, unless the system caused it.
+    /// Returns a failure of this side's queue pairs. If the operating system caused the error, returns `Ours` instead.
     pub(super) fn rdma(error: anyhow::Error) -> Self {
         if error.is::<io::Error>() { Self::Ours(error) } else { Self::Rdma(error) }
     }
 
-    /// The class, on either side.
+    /// Returns the class of the failure, no matter which side failed.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Unreachable(_) | Self::Busy(_) | Self::Incompatible(_) | Self::Broken(_) => Cause::Contact,
@@ -72,7 +72,7 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// The role in texts.
+/// Returns the name of the role, for use in texts.
 pub(super) fn name(role: Role) -> &'static str {
     match role {
         Role::Client => "client",

@@ -3,7 +3,7 @@
 use crate::plan::{Measure, Plan};
 use crate::stats::{Interval, Seen};
 
-/// The end of the last interval of a step.
+/// The state of the check, which contains the end of the last interval of a step.
 #[derive(Debug)]
 pub(super) struct IntervalCheck {
     measure: Measure,
@@ -16,12 +16,12 @@ impl IntervalCheck {
         Self { measure: plan.workload.measure, size, end: 0.0 }
     }
 
-    /// Accepts the next interval if its kind fits the plan, it does not start before the end of the last one, and its
-    /// numbers are plausible.
+    /// Accepts the next interval if its kind fits the plan, if it does not start before the last interval ended, and if
+    /// its numbers are plausible.
     ///
     /// # Errors
     ///
-    /// The protocol violation of the server.
+    /// Returns how the server has violated the protocol.
     pub(super) fn take(&mut self, interval: &Interval) -> Result<(), String> {
         let Interval { start, end, seen } = *interval;
         match (self.measure, seen) {
@@ -29,7 +29,7 @@ impl IntervalCheck {
             (Measure::Bandwidth, Seen::Latency { .. }) => return Err("reported times, expected message counts".into()),
             (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("reported messages, expected times".into()),
         }
-        // This also rejects NaN, which is in no range.
+        // This comparison also rejects NaN, because no range contains it.
         if !(self.end..=f64::MAX).contains(&start) || !(start..=f64::MAX).contains(&end) {
             return Err(format!(
                 "reported an interval from {start} s to {end} s after one that ended at {} s",

@@ -1,4 +1,4 @@
-//! Keepalive on the control connection while a step runs.
+//! The keepalive, which sends progress and reads messages on the control connection while a step runs.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use super::message::Message;
 
 /// Minimum time between two reads of the connection.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// Interval of progress messages. The peer's time-out may be shorter than this side's, and is at least `LEAST_TIMEOUT`.
-///
-/// A little less than the time between two reads, so that each read also sends.
+/// Interval of progress messages. It must suit the peer's time-out, which may be shorter than this side's but is at
+/// least `LEAST_TIMEOUT`.
 const REPORT_INTERVAL: Duration = Duration::from_millis(180);
-/// Maximum number of messages per read, so that a flood does not block this side.
+/// Maximum number of messages that one call reads, so that a peer that floods this side with messages does not block
+/// it.
 const MOST: usize = 1000;
 
-/// Reads the connection at intervals, and sends progress.
+/// Reads the connection at intervals, and sends progress to the peer at intervals.
 #[derive(Debug)]
 pub(super) struct Keepalive {
     looked: Option<Instant>,
@@ -27,7 +27,8 @@ impl Keepalive {
         Self { looked: None, last_report: Instant::now() }
     }
 
-    /// Returns messages that have arrived, without progress, if a read is due: intervals, and the first other message.
+    /// If a read is due, returns the messages that have arrived, except for progress. These are intervals, and at most
+    /// one message of another kind, which is the last.
     pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Vec<Message>, Failure> {
         let now = Instant::now();
         let often = LOOK.min(connection.timeout() / 8);
@@ -42,7 +43,7 @@ impl Keepalive {
                 None => break,
                 Some(Message::Progress(_)) => {}
                 Some(interval @ Message::Interval(_)) => received.push(interval),
-                // Messages after this one belong to the next step.
+                // The messages after this one belong to the next step.
                 Some(other) => {
                     received.push(other);
                     break;
@@ -52,7 +53,7 @@ impl Keepalive {
         Ok(received)
     }
 
-    /// Sends progress, if it is due.
+    /// Sends progress if the interval since the last progress message has passed.
     pub(super) fn report(&mut self, connection: &mut Connection, done: f64) -> Result<(), Failure> {
         let now = Instant::now();
         if now.duration_since(self.last_report) >= REPORT_INTERVAL.min(connection.timeout() / 4) {

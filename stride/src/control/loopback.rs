@@ -13,8 +13,8 @@ use super::path::Near;
 use super::server::{Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
 
-/// Shuts the connection down on drop, also after a panic: a worker thread may have a copy of either socket until it
-/// ends.
+/// Shuts the connection down on drop, also after a panic. Closing the socket would not be enough, because a worker
+/// thread may have a copy of either socket until it ends.
 struct Ending(UnixStream);
 
 impl Drop for Ending {
@@ -23,11 +23,11 @@ impl Drop for Ending {
     }
 }
 
-/// Runs a test with a server on a thread of this process.
+/// Runs a test against a server that runs on another thread of this process.
 ///
 /// # Errors
 ///
-/// The failure of either side.
+/// Returns the failure of either side.
 pub fn loopback(
     factory: &dyn EndpointFactory,
     request: &Request,
@@ -45,7 +45,7 @@ pub fn loopback(
         scope.spawn(move || {
             let _end = their_end;
             let (connection, _) = Connection::handshake(theirs, Role::Server, timeout)?;
-            // The client receives this failure and reports it.
+            // The client receives this failure too, and reports it.
             serve_one(connection, factory, &Host::default(), &mut |_| ())
         });
         let (connection, _) = Connection::handshake(ours, Role::Client, timeout)?;

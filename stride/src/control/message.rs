@@ -8,24 +8,24 @@ use crate::endpoint::{Changes, Path, PeerInfo, PortInfo};
 use crate::plan::{Given, Plan};
 use crate::stats::{Figures, Interval};
 
-/// The first message of both sides, in all versions.
+/// The first message of both sides. It is the same in all versions of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program.
     pub version: String,
-    /// The reason why the server rejects the client.
+    /// The reason why the server rejects the client, if it does.
     #[serde(default)]
     pub busy: Option<String>,
 }
 
-/// The server's side.
+/// The description of the server's side, after the server has opened it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Device and port.
+    /// The server's device and port.
     pub facts: PortInfo,
-    /// The GID index that either user gave.
+    /// The index in the GID table that the user of either side gave.
     pub gid_index: Option<u32>,
-    /// The indexes for further ports.
+    /// The indexes in the GID tables of further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_gid_indices: Vec<Option<u32>>,
 }
@@ -39,7 +39,7 @@ pub struct Request {
     pub given: Given,
 }
 
-/// The end of a step at the client.
+/// The message that the client's part of a step has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Whether the step ran to its planned end.
@@ -51,11 +51,11 @@ pub struct Done {
 pub struct Reason {
     /// The error for the peer's user.
     pub text: String,
-    /// Whether the failure has the class RDMA: queue pairs, requests or corrupt data.
+    /// Whether it is an RDMA failure: of queue pairs or requests, or because data is corrupt.
     pub is_rdma: bool,
 }
 
-/// Declares the messages, each with its number in a frame, its name in texts, and the function that reads its JSON.
+/// Declares the messages: for each, its number in a frame, its name in texts, and the function that decodes its JSON.
 macro_rules! messages {
     ($($(#[$doc:meta])* $kind:literal $name:literal $Variant:ident $(($Body:ty) by $read:ident)?;)*) => {
         /// A message.
@@ -65,7 +65,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// The number of the message's kind.
+            /// Returns the number that frames contain for this kind of message.
             pub(crate) fn kind(&self) -> u16 {
                 match self {
                     $(Self::$Variant { .. } => $kind,)*
@@ -100,50 +100,50 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Both: program and version.
+    /// Sent by both sides: program and version.
     1 "hello" Hello(Hello) by read;
-    /// Client: the test.
+    /// Sent by the client: the test that it requests.
     2 "request" Request(Box<Request>) by request;
-    /// Server: its side is open.
+    /// Sent by the server: its side is open.
     3 "offer" Offer(Box<Offer>) by read;
-    /// Client: the path.
+    /// Sent by the client: the path between both ports.
     4 "path" Path(Path) by read;
-    /// Both: addresses of the queue pairs.
+    /// Sent by both sides: the addresses of their queue pairs.
     5 "ends" PeerInfo(PeerInfo) by read;
-    /// Both: the queue pairs are connected.
+    /// Sent by both sides: their queue pairs are connected.
     6 "connected" Connected;
-    /// Client: the size of the next step, in bytes.
+    /// Sent by the client: the size of the next step, in bytes.
     7 "size" Size(u64) by read;
-    /// Server: the step is prepared.
+    /// Sent by the server: the step is prepared.
     8 "ready" Ready;
-    /// Client: this side has prepared the step too, and starts it.
+    /// Sent by the client: it has also prepared the step, and starts it.
     9 "go" Go;
-    /// Both, while a step runs: the completed fraction.
+    /// Sent by both sides while a step runs: the fraction of the step that has completed.
     10 "progress" Progress(f64) by read;
-    /// Client: its part of the step has ended.
+    /// Sent by the client: its part of the step has ended.
     11 "done" Done(Done) by read;
-    /// Server, if the client measures nothing: an interval has ended.
+    /// Sent by the server if the client measures nothing: an interval has ended.
     18 "interval" Interval(Interval) by read;
-    /// Server: the step has ended on this side; contains its figures.
+    /// Sent by the server: its part of the step has ended, with these figures.
     12 "figures" Figures(Option<Figures>) by read;
-    /// Server, with validation: the messages that the server received are correct.
+    /// Sent by the server if data is validated: the messages that the server received are correct.
     16 "checked" Checked;
-    /// Server, with counters: the changes of the server's counters.
+    /// Sent by the server if counters were requested: how much its counters have changed.
     17 "counted" Counted(Option<Changes>) by read;
-    /// Both: a remark for the peer's user.
+    /// Sent by both sides: a remark for the peer's user.
     13 "note" Note(String) by read;
-    /// Both: a failure. No message follows.
+    /// Sent by both sides: a failure. No message follows.
     14 "error" Error(Reason) by read;
-    /// Client: the test has ended.
+    /// Sent by the client: the test has ended.
     15 "end" End;
 }
 
-/// The reason why a frame is not a message.
+/// The reason why a frame could not be decoded as a message.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// The kind is unknown.
+    /// No message has this number.
     Kind(u16),
-    /// The JSON does not match the kind.
+    /// The JSON is not valid for this kind of message.
     Body(&'static str, serde_json::Error),
     /// The request has a member that this version does not support.
     Newer(String),
@@ -162,7 +162,8 @@ fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
     serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
 }
 
-/// Decodes a request. Fails on unsupported members, because a server that ignores one would run a different test.
+/// Decodes a request. Fails if the request has unsupported members, because a server that ignored such a member would
+/// run a different test from the one that the client requested.
 fn request(kind: u16, body: &[u8]) -> Result<Box<Request>, Unread> {
     let unread = |error| Unread::Body(name(kind), error);
     let mut received: Value = serde_json::from_slice(body).map_err(unread)?;
@@ -175,9 +176,9 @@ fn request(kind: u16, body: &[u8]) -> Result<Box<Request>, Unread> {
     }
 }
 
-/// The first member with a value that is not among the supported ones.
+/// Returns the name of the first member that has a value but is not among the supported members.
 fn unknown(received: &Value, supported: &Value) -> Option<String> {
-    // Null, false, zero and empty values request nothing.
+    // A member whose value is null, false, zero or empty requests nothing.
     let requests = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::Number(number) => number.as_f64() != Some(0.0),
@@ -192,7 +193,7 @@ fn unknown(received: &Value, supported: &Value) -> Option<String> {
     })
 }
 
-/// Replaces control characters in all texts.
+/// Replaces the control characters in all texts of a JSON value.
 fn clean(value: &mut Value) {
     match value {
         Value::String(text) => *text = cleaned(text).unwrap_or_else(|| std::mem::take(text)),
@@ -210,7 +211,7 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// The text without control characters, if it has any.
+/// Returns the text with its control characters replaced, or `None` if it has none.
 fn cleaned(text: &str) -> Option<String> {
     let clean = |letter: char| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter };
     text.contains(char::is_control).then(|| text.chars().map(clean).collect())
@@ -302,8 +303,8 @@ mod tests {
 
     #[test]
     fn plan_members_match_the_protocol_version() {
-        // A server of the same protocol rejects a test with an unknown member, so a renamed member requires a new
-        // protocol number.
+        // A server rejects a request that has an unknown member, even if the protocol number is the same. To rename a
+        // member of the plan therefore requires a new protocol number.
         let names = "operation measure transport sizes_bytes amount is_endless queue_pairs threads tx_depth rx_depth post_list receive_list \
                      cq_moderation is_each_large_signaled is_bidirectional is_reversed inline_bytes mtu_bytes qp_timeout service_level \
                      traffic_class flow_label is_relaxed is_on_demand has_own_regions sleeps_on_events is_validated timeout_seconds \

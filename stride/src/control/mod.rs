@@ -16,8 +16,8 @@
 //! end
 //! ```
 //!
-//! Either side ends the exchange with `error` and a text, which the peer prints. Each wait has the time-out; a side
-//! sends `progress` while its step runs.
+//! Either side can end the exchange with `error`, which contains a text for the peer to print. Each wait for a message
+//! is limited by the time-out, so each side sends `progress` while its step runs.
 
 mod client;
 mod connection;

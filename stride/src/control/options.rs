@@ -1,4 +1,4 @@
-//! How client and server connect.
+//! How the client and the server establish the control connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -19,31 +19,31 @@ use crate::plan::time;
 /// The default TCP port.
 pub const PORT: u16 = 18515;
 
-/// Pause of a client between two attempts.
+/// How long a client pauses between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long to retry a busy server without `--wait-server`.
+/// How long a client retries a busy server if the user did not give `--wait-server`.
 const BUSY_RETRY: Duration = Duration::from_secs(2);
 
-/// Remedy without `--wait-server`.
+/// The remedy in an error text if the user did not give `--wait-server`.
 const WAIT: &str = "give --wait-server";
 
-/// Remedy with `--wait-server`.
+/// The remedy in an error text if the user gave `--wait-server`.
 const LONGER: &str = "give a longer --wait-server";
 
-/// The shortest time-out. Both sides send progress several times within it.
+/// The shortest time-out that a user can give. Within this time, both sides send progress several times.
 pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The transport of the control channel.
+/// How the control channel is carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// TCP.
     #[default]
-    // Documents of earlier versions, which also had a channel over rdma_cm, can still be read.
+    // Files of earlier versions may name a channel over rdma_cm, which those versions also had. They can still be read.
     #[serde(alias = "rdma_cm")]
     Tcp,
-    /// None: both sides are in one process.
+    /// There is no network connection, because both sides are in one process.
     Process,
 }
 
@@ -52,7 +52,7 @@ pub enum Carrier {
 pub struct ControlOptions {
     /// The server's port.
     pub port: u16,
-    /// The only address family to use.
+    /// The only address family that the connection may use, if there is such a limit.
     pub family: Option<Family>,
     /// How long the peer may be silent.
     pub timeout: Duration,
@@ -67,32 +67,32 @@ pub enum Family {
     V6,
 }
 
-/// A connected server.
+/// The connection to a server, after the handshake.
 #[derive(Debug)]
 pub struct Met {
     /// The connection, after the handshake.
     pub connection: Connection,
-    /// The addresses of this connection.
+    /// The IP addresses of both ends of this connection.
     pub near: Near,
-    /// Version of the server.
+    /// Version of the server's program.
     pub version: String,
 }
 
-/// Connects to a server by name or address. With `wait`, retries a server that is unreachable or busy for that time.
-/// Without it, retries a busy server briefly, because its last test may be about to end.
+/// Connects to a server by name or address. With `wait`, retries for that time if the server is unreachable or busy.
+/// Without `wait`, retries a busy server for two seconds, because its last test may be about to end.
 ///
 /// # Errors
 ///
-/// `Unreachable`, `Busy`, `Incompatible`, `Broken`.
+/// `Unreachable`, `Busy`, `Incompatible` or `Broken`, as the variants of [`Failure`] explain.
 pub fn connect(host: &str, contact: &ControlOptions, wait: Option<Duration>) -> Result<Met, Failure> {
     connect_reporting(host, contact, wait, |_| {})
 }
 
-/// As [`connect`]; if it must wait for the server, calls `report` once with the cause.
+/// Connects like [`connect`]. If the client has to wait for the server, calls `report` once with the cause.
 ///
 /// # Errors
 ///
-/// As for [`connect`].
+/// The same errors as [`connect`].
 pub fn connect_reporting(
     host: &str,
     contact: &ControlOptions,
@@ -107,7 +107,7 @@ pub fn connect_reporting(
                 busy.get_or_insert(failure);
                 thread::sleep(PAUSE);
             }
-            // Returns the earlier failure if the server was busy, because that explains more.
+            // If the server was busy before, returns that failure, because it explains more than the current one.
             Err(failure) if wait.is_none() => return Err(advised(busy.unwrap_or(failure), wait)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
@@ -124,7 +124,7 @@ pub fn connect_reporting(
     }
 }
 
-/// Adds the remedy to a failure if the server was unreachable or busy. `wait` is how long this side has waited.
+/// Adds the remedy to a failure if the server was unreachable or busy. `wait` is how long the client has waited.
 fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
     // Inserts the waiting time after the cause.
     let late = |text: &str, time: Duration| {
@@ -132,7 +132,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
         text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
     };
     match (failure, wait) {
-        // The server's text does not contain how long the client has waited.
+        // The client adds how long it has waited, because the text comes from the server, which cannot contain it.
         (Failure::Busy(text), None) => Failure::Busy(format!("{text}; try later, or {WAIT}")),
         (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}; try later, or {LONGER}", late(&text, time))),
         (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),
@@ -140,7 +140,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
     }
 }
 
-/// The cause, without the remedy.
+/// Returns the part of a text that names the cause, without the remedy.
 fn cause(text: &str) -> &str {
     text.split_once("; ").map_or(text, |(cause, _)| cause)
 }
@@ -196,12 +196,12 @@ fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Fail
     if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no {missing}"))) } else { Ok(all) }
 }
 
-/// Calls `ask` on a thread, or returns `TimedOut`. The call cannot be cancelled; its thread ends when the system
-/// answers.
+/// Calls `ask` on another thread. Returns `TimedOut` if the call takes longer than `time`. The call cannot be
+/// cancelled, so the thread ends only when the call returns.
 fn within<T: Send + 'static>(time: Duration, ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = channel();
     thread::Builder::new().name("names".to_owned()).spawn(move || {
-        // Fails if the caller no longer waits.
+        // Sending fails if the caller no longer waits, which is expected.
         let _ = sender.send(ask());
     })?;
     receiver.recv_timeout(time).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -214,7 +214,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
             "cannot connect to {host}, TCP port {port}: connection refused; start `stride-perf` there, or {WAIT}, or give \
              the server's --port"
         ),
-        // The last router, or a firewall, reports that the host is unreachable.
+        // The last router on the path, or a firewall, reports that the host is unreachable.
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => format!(
             "cannot connect to {host}, TCP port {port}: no answer; check that the host is up and that no firewall drops \
               the port (RoCE v2 also requires UDP port 4791)"
@@ -223,7 +223,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Listens for clients. Port 0 lets the system choose.
+/// Listens for clients. If the port is 0, the system chooses a port.
 ///
 /// # Errors
 ///
@@ -235,7 +235,7 @@ pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let listener = match contact.family {
         Some(Family::V4) => listen_at(four, false),
         Some(Family::V6) => listen_at(six, true),
-        // If the host has no IPv6, listens on IPv4.
+        // If the host does not support IPv6, listens on IPv4.
         None => listen_at(six, false).or_else(|error| match error.kind() {
             io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
             _ => listen_at(four, false),
@@ -265,7 +265,8 @@ fn listen_at(address: SocketAddr, only: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Sends messages without delay and detects dead hosts. Unsupported options keep their defaults.
+/// Sets socket options so that small messages are sent without delay, and that dead hosts are detected. An option that
+/// the system does not support keeps its default.
 pub(super) fn tune(stream: &TcpStream, timeout: Duration) {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(within(Duration::from_millis(5), ask).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(answer);
         assert_eq!(within(Duration::from_secs(30), || Ok(7)).unwrap(), 7);
-        // The result for names.invalid depends on the system, but it arrives within the time-out.
+        // Whether names.invalid can be resolved depends on the system, but the result arrives within the time-out.
         let Err(Failure::Unreachable(text)) = resolve("names.invalid", &contact(7, None)) else { panic!() };
         assert!(text.starts_with("cannot resolve names.invalid: "), "{text}");
     }

@@ -1,4 +1,4 @@
-//! The server: serves the requests of a client.
+//! The server's part of the control channel: serves the requests of a client.
 
 use std::os::fd::AsFd;
 use std::thread::sleep;
@@ -17,26 +17,26 @@ use crate::stats::Figures;
 /// Options of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
-    /// The server's configuration, as far as the user gave it.
+    /// The options for device and memory that the server's user gave.
     pub place: SideConfig,
-    /// A test given for comparison.
+    /// The test that the server's user gave. It is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
 }
 
 /// Events of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A client has connected from this address.
+    /// A client has connected. The text is its address.
     Client(String),
-    /// The client requests this test.
+    /// The client has requested this test.
     Asked(Box<Plan>),
-    /// A remark for the user, also sent to the client.
+    /// There is a remark for the user. The client receives it too.
     Note(String),
-    /// Both sides are connected: this port, and the path.
+    /// Both sides are connected. The event contains this side's port and the path.
     Met(Box<PortInfo>, Path),
     /// A step of this size has ended.
     Step(u64),
-    /// The client has cut a step of this size short.
+    /// The client has ended a step of this size early.
     Cut(u64),
     /// The client has ended the test.
     End,
@@ -44,11 +44,12 @@ pub enum Event {
     Failed(String),
 }
 
-/// Serves the client on the connection, after the handshake. The events show whether it has requested a test.
+/// Serves the client at the other end of the connection, after the handshake. The reported events show whether the
+/// client has requested a test.
 ///
 /// # Errors
 ///
-/// The failure of either side. If this side failed, the client receives the failure.
+/// Returns the failure of either side. If this side failed, the client also receives the failure.
 pub fn serve_one(
     mut connection: Connection,
     factory: &dyn EndpointFactory,
@@ -98,7 +99,7 @@ impl Server<'_> {
                         .connection
                         .broken(format!("requests size {size}, which was not in the plan or does not fit"));
                 }
-                // The client waits for arrivals of this side's messages.
+                // The client still waits for messages of this side to arrive, and sends progress meanwhile.
                 Message::Progress(_) if plan.looks_for_arrivals() && plan.server_sends() => {}
                 Message::End => break,
                 other => return self.connection.unexpected(&other, "size"),
@@ -109,7 +110,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Fills in what the client leaves open, from this server's options.
+    /// Fills in the values that the client left open, from the options of this server.
     fn apply_options(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
@@ -127,19 +128,19 @@ impl Server<'_> {
         }
         own = self.with_ports(own, &plan.placement.server)?;
         plan.placement.server = plan.placement.server.clone().or(&own);
-        // After the server has reported GPU memory, the client sends nothing inline either.
+        // Once the server has reported that its messages are in GPU memory, the client sends nothing inline either.
         let is_gpu = plan.placement.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
             plan.queues.inline = None;
             self.note(format!("the server's --use-cuda disables the default of {inline} bytes inline on its side"))?;
         }
-        // The plan was valid before, so the server's options cause the conflict.
+        // The plan was valid before it was changed, so the server's options cause the conflict.
         let options = own.options().join(" ");
         plan.check()
             .map_err(|why| anyhow!("it was started with {options}, which conflicts with this test: {why}").into())
     }
 
-    /// This server's configuration, for the number of ports that the client requests.
+    /// Returns this server's configuration for as many ports as the client requests.
     fn with_ports(&mut self, own: SideConfig, asked: &SideConfig) -> Result<SideConfig, Failure> {
         let (count, names) = (asked.count(), own.port_options());
         match own.count() {
@@ -154,7 +155,7 @@ impl Server<'_> {
                 }
                 Ok(own.spread(count))
             }
-            // The client has named other ports.
+            // The client has named devices of the server, so those that this server was started with do not apply.
             _ if asked.device.is_some() => Ok(own.at(vec![PortSelector::default()]).spread(count)),
             _ if count == 1 => {
                 self.note(format!("the server was started with {names}, and the test uses one port: the first one"))?;
@@ -188,8 +189,8 @@ impl Server<'_> {
         };
         path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
         let ours = side.create_queue_pairs(&path)?;
-        // The client sends before it receives. If both sides sent first, each could block on a long message of the
-        // other.
+        // Receives before it sends, because the client sends before it receives. If both sides sent first and the
+        // messages were long, each side could block while the other does not read.
         let theirs = match self.connection.receive()? {
             Message::PeerInfo(ends) => ends,
             other => return self.connection.unexpected(&other, "ends"),
@@ -204,7 +205,7 @@ impl Server<'_> {
         }
     }
 
-    /// Returns the server's figures, after the client's late messages have had time to arrive.
+    /// Waits until late messages of the client have had time to arrive, and returns the server's figures.
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,
@@ -227,7 +228,7 @@ impl Server<'_> {
             trouble.is_none()
         };
         if plan.looks_for_arrivals() && plan.workload.direction.is_both() {
-            // The client's sending ends later.
+            // The client may still be sending, so waits for the message that it has finished.
             while done.is_none() && receive(done) {
                 sleep(LOOK);
             }
@@ -247,10 +248,11 @@ impl Server<'_> {
             Message::Go => {}
             other => return self.connection.unexpected(&other, "go"),
         }
-        // A side that sends its own messages continues to the last one, even if the client has finished.
+        // A side that sends messages of its own continues to the last one, even if the client has finished.
         let ends_alone =
             (plan.workload.direction.is_reversed() || plan.workload.direction.is_both()) && !plan.workload.is_endless;
-        // Reports intervals, because otherwise the client would receive nothing before the figures.
+        // The server reports intervals in this case, because otherwise the client would receive nothing before the
+        // figures.
         let reports = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
         let mut keepalive = Keepalive::new();

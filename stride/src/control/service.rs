@@ -1,7 +1,7 @@
-//! A server, with one client at a time. A client occupies the server when its hello is read. Clients that connect
-//! during a test receive a report that the server is busy. While the hello of an earlier connection is pending, they
-//! wait: the first in `accept`, the others in the backlog of the socket. A port scanner or a health check therefore
-//! delays clients, but does not block them.
+//! A server, which serves one client at a time. A client occupies the server once its hello has been read. Clients that
+//! connect during a test receive a report that the server is busy. While the server waits for the hello of an earlier
+//! connection, later clients wait too: the first of them in `accept`, the others in the backlog of the socket. A port
+//! scanner or a health check therefore delays clients, but does not block them.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -19,42 +19,44 @@ use super::options::tune;
 use super::server::{Event, Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
 
-/// How long a client may take to send its hello; clients send it at once. The next client waits until then, for less
-/// than the shortest `--timeout` of a client.
+/// How long a client may take to send its hello, which a genuine client sends at once. The next client has to wait for
+/// this time at most, which is less than the shortest `--timeout` of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the report to a rejected client may take; a new connection has enough buffer space for it.
+/// How long the server may take to send its report to a rejected client. The socket buffer of a new connection has
+/// enough space for it.
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How many connections to rejected clients stay open. The server does not wait for their hello, because an idle
-/// connection would delay the next client. Closing one at once could discard the report while the hello is unread.
+/// How many connections to rejected clients stay open. The server does not wait for the hello of a rejected client,
+/// because an idle connection would delay the next client. If it closed the connection while the hello is unread, the
+/// report could be lost.
 const MAX_REFUSED: usize = 16;
 
-/// Pause before the next `accept`, if the system has no free descriptor.
+/// How long to pause before the next `accept` if the system has no free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Stops a server, from any thread.
+/// A handle that can stop a server from any thread.
 #[derive(Debug)]
 pub struct Stop(TcpListener);
 
 impl Stop {
-    /// Stops the server that listens on this socket.
+    /// Creates a handle for the server that listens on this socket.
     ///
     /// # Errors
     ///
-    /// Errors of the system.
+    /// Returns any error of the system.
     pub fn new(listener: &TcpListener) -> io::Result<Self> {
         listener.try_clone().map(Self)
     }
 
-    /// Stops the server: it accepts no further client, and ends after the current one.
+    /// Stops the server. It accepts no further client, and ends after the current one.
     pub fn stop(&self) {
-        // The listener may already be shut down.
+        // Ignores the error, because the listener may already be shut down.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }
 
-/// Stops the server also after a panic; the accepting thread would not end otherwise.
+/// Stops the server on drop, also after a panic, because otherwise the accepting thread would never end.
 struct StopAtEnd(Stop);
 
 impl Drop for StopAtEnd {
@@ -63,11 +65,12 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// Serves one client after another, until stopped, or until one test has run.
+/// Serves one client after another until the server is stopped. With `is_one_off`, it ends after one test.
 ///
 /// # Errors
 ///
-/// With `is_one_off`, the failure of the test. Otherwise each failure is an [`Event`], and the next client is served.
+/// With `is_one_off`, returns the failure of the test. Otherwise each failure is reported as an [`Event`], and the
+/// server continues with the next client.
 pub fn serve(
     listener: &TcpListener,
     factory: &dyn EndpointFactory,
@@ -81,10 +84,11 @@ pub fn serve(
     let (sender, clients) = channel();
     std::thread::scope(|scope| {
         let current = &current;
-        // These two are dropped in reverse order: `accept` stops waiting for a hello once the listener is shut down.
+        // These two guards are dropped in reverse order. The listener is therefore shut down first, and then `accept`
+        // no longer waits for a hello.
         let _release = Release(current);
         let _stop = stop;
-        // The channel closes when the thread ends.
+        // The channel of clients closes when this thread ends.
         scope.spawn(move || accept(listener, current, &sender));
         for (stream, peer) in clients {
             let (has_asked, result) = serve_client(stream, peer, factory, host, timeout, report, current);
@@ -99,19 +103,19 @@ pub fn serve(
     })
 }
 
-/// The client that occupies the server.
+/// The connection that occupies the server, if any.
 #[derive(Debug, Default)]
 enum Occupant {
-    /// None.
+    /// No connection occupies the server.
     #[default]
     Free,
-    /// A connection whose hello is pending.
+    /// A connection whose hello has not arrived yet.
     Handshake,
-    /// The client at this address.
+    /// The client at this address, whose test runs.
     Client(String),
 }
 
-/// The client that currently occupies the server, and a notification of changes.
+/// The connection that occupies the server, and a condition variable that is notified when this changes.
 #[derive(Debug, Default)]
 struct Current(Mutex<Occupant>, Condvar);
 
@@ -121,7 +125,7 @@ impl Current {
         self.1.notify_all();
     }
 
-    /// Waits until no hello is pending, at most [`HELLO_TIMEOUT`], and returns the occupant.
+    /// Waits until no hello is pending, which takes at most [`HELLO_TIMEOUT`], and returns the occupant.
     fn settled(&self) -> MutexGuard<'_, Occupant> {
         let occupant = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_pending = |occupant: &mut Occupant| matches!(occupant, Occupant::Handshake);
@@ -129,7 +133,7 @@ impl Current {
     }
 }
 
-/// Frees the server for the next client on drop.
+/// Marks the server as free for the next client on drop.
 struct Release<'a>(&'a Current);
 
 impl Drop for Release<'_> {
@@ -138,7 +142,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Serves a client. Returns whether the client requested a test, and the result.
+/// Serves a client. Returns whether the client requested a test, and the result of serving it.
 fn serve_client(
     stream: TcpStream,
     peer: String,
@@ -148,7 +152,8 @@ fn serve_client(
     report: &mut dyn FnMut(Event),
     current: &Current,
 ) -> (bool, Result<(), Failure>) {
-    // Dropped in reverse order: the connection closes after the server is free, so the client can reconnect at once.
+    // These two values are dropped in reverse order. The connection therefore closes after the server is free, so a
+    // client that sees the connection close can reconnect at once.
     let _open = stream.try_clone();
     let _release = Release(current);
     report(Event::Client(peer.clone()));
@@ -166,7 +171,8 @@ fn serve_client(
     (has_asked, result)
 }
 
-/// Accepts connections until the listener is shut down. Passes a client on if the server is free, otherwise rejects it.
+/// Accepts connections until the listener is shut down. If the server is free, passes the client on, otherwise rejects
+/// it.
 fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream, String)>) {
     let mut refused = Refused::default();
     loop {
@@ -175,7 +181,7 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
             // The listener was shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
             Err(error) => {
-                // A client that disconnected early is no reason to pause; a lack of descriptors is.
+                // A lack of descriptors is a reason to pause. A client that disconnected early is not.
                 if error.kind() != io::ErrorKind::ConnectionAborted && error.kind() != io::ErrorKind::Interrupted {
                     std::thread::sleep(PAUSE);
                 }
@@ -184,7 +190,7 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
         };
         let peer = address.ip().to_canonical().to_string();
         let mut occupant = current.settled();
-        // The listener may have been shut down since.
+        // The listener may have been shut down while this thread waited.
         if !SockRef::from(listener).is_listener().unwrap_or(true) {
             break;
         }
@@ -202,15 +208,15 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
     }
 }
 
-/// The connections to the last rejected clients.
+/// The connections to the clients that were rejected most recently.
 #[derive(Default)]
 struct Refused(VecDeque<TcpStream>);
 
 impl Refused {
-    /// Reports to a client that the server is busy. Closes the oldest connection if there are too many.
+    /// Reports to a client that the server is busy. If too many rejected connections are open, closes the oldest one.
     fn refuse(&mut self, mut stream: TcpStream, why: String) {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: Some(why) };
-        // The client may have disconnected.
+        // Ignores the error, because the client may have disconnected.
         let _ = connection::write(&mut stream, &Message::Hello(hello), REFUSAL_TIMEOUT);
         let _ = stream.shutdown(Shutdown::Write);
         self.0.push_back(stream);
@@ -229,6 +235,7 @@ impl Drop for Refused {
 /// Closes the connection to a rejected client, after reading its hello if that has arrived.
 fn close(stream: &mut TcpStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.read(&mut [0; 4096]));
-    // Dropping the stream is not enough: a worker thread may have a copy of the descriptor until the thread ends.
+    // Dropping the stream would not be enough, because a worker thread may have a copy of the descriptor until the
+    // thread ends.
     let _ = stream.shutdown(Shutdown::Both);
 }

@@ -1,4 +1,4 @@
-//! Byte streams for frames: TCP, or a socket pair within the process.
+//! Byte streams that carry frames: a TCP connection, or a socket pair within the process.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// A byte stream with a time limit for reads and writes.
+/// A byte stream whose reads and writes have a time limit.
 pub trait Wire: Read + Write {
-    /// Limits later reads and writes to `time`; they fail with `WouldBlock` or `TimedOut`.
+    /// Limits later reads and writes to `time`. A call that exceeds it fails with `WouldBlock` or `TimedOut`.
     ///
     /// # Errors
     ///
-    /// Errors of the system.
+    /// Returns any error of the system.
     fn limit(&mut self, time: Duration) -> io::Result<()>;
 
-    /// Whether a read would return at once with data, end of file or an error.
+    /// Whether a read would return at once, with data, end of file or an error.
     ///
     /// # Errors
     ///
-    /// Errors of the system.
+    /// Returns any error of the system.
     fn has_input(&mut self) -> io::Result<bool>;
 
-    /// A descriptor that becomes readable when [`has_input`](Self::has_input) may be true, if there is one. The
-    /// descriptor may stay readable until the next call of `has_input`.
+    /// Returns a descriptor that becomes readable when [`has_input`](Self::has_input) may be true, if the stream has
+    /// one. The descriptor may stay readable until the next call of `has_input`.
     fn readable_fd(&mut self) -> Option<OwnedFd> {
         None
     }
@@ -43,13 +43,13 @@ macro_rules! wire {
 
             fn has_input(&mut self) -> io::Result<bool> {
                 let mut this = [PollFd::new(self, PollFlags::IN)];
-                // A signal interrupts even a poll without a time-out.
+                // The call is retried because a signal can interrupt even a poll that does not wait.
                 let found = retry_on_intr(|| poll(&mut this, Some(&Timespec::default())))?;
                 Ok(found > 0)
             }
 
             fn readable_fd(&mut self) -> Option<OwnedFd> {
-                // Ignores the error: if no descriptor is free, the step fails too and reports this.
+                // Ignores the error. If no descriptor is free, the step fails too and reports this.
                 self.as_fd().try_clone_to_owned().ok()
             }
         }
@@ -70,18 +70,18 @@ impl Deadline {
         Self { end: now.checked_add(time).unwrap_or(now) }
     }
 
-    /// The remaining time.
+    /// Returns the time that remains until the deadline.
     ///
     /// # Errors
     ///
-    /// `TimedOut` if none remains.
+    /// Returns `TimedOut` if no time remains.
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// Reads available bytes, or the end of file, before the deadline.
+/// Reads the bytes that are available, or the end of file. Fails if neither arrives before the deadline.
 pub(super) fn read_some(wire: &mut dyn Wire, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
     loop {
         wire.limit(deadline.left()?)?;
@@ -93,7 +93,7 @@ pub(super) fn read_some(wire: &mut dyn Wire, into: &mut [u8], deadline: Deadline
     }
 }
 
-/// Writes all bytes before the deadline.
+/// Writes all bytes, and fails if that takes until after the deadline.
 pub(super) fn write_all(wire: &mut dyn Wire, mut bytes: &[u8], deadline: Deadline) -> io::Result<()> {
     while !bytes.is_empty() {
         wire.limit(deadline.left()?)?;

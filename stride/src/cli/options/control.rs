@@ -35,8 +35,8 @@ pub(in crate::cli) struct ControlArgs {
 pub(in crate::cli) struct ConnectArgs {
     /// Keep trying to reach the server for this time.
     ///
-    /// Applies while the server is unreachable, closes the connection before its hello, or is busy with another client.
-    /// Without this option, a client retries a busy server for a moment only.
+    /// The client keeps trying while the server is unreachable, while it closes the connection before its hello, and
+    /// while it is busy with another client. Without this option, a client retries a busy server for two seconds only.
     #[arg(long, value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub(in crate::cli) wait_server: Option<Duration>,
     /// Run both sides in this process, without a server.

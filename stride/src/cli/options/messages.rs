@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use crate::plan::values::{self, Length};
 use crate::plan::{Direction, Semantics};
 
-/// Workload options.
+/// Options for the workload of a test.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Messages")]
 pub(in crate::cli) struct Messages {
@@ -29,9 +29,10 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) iters: Option<u64>,
     /// Measure each size for this time: 10, 500ms, 2m, forever.
     ///
-    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with 0. The test
-    /// also ends if the reader of its rows closes the pipe (| head), provided that files are to be written or limits to
-    /// be checked. With -b, each row counts the messages that the client sends; the last row counts both directions.
+    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with status 0. The test
+    /// also ends in this way if the program that reads the rows closes the pipe (as in | head), provided that files are
+    /// to be written or limits to be checked. With -b, each row counts the messages that the client sends; the last row
+    /// counts both directions.
     #[arg(short = 'D', long, value_name = "TIME", value_parser = values::length)]
     pub(in crate::cli) duration: Option<Length>,
     /// Same as --duration forever.
@@ -52,18 +53,18 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) atomic: Option<Atomic>,
     /// Latency to report: oneway, rtt or ack [default: see the man page].
     ///
-    /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: from post to
-    /// completion; the peer's NIC has accepted the message, but its program may not see it yet. [default: oneway for
-    /// write and send, ack for read, atomic, and plain writes with --use-cuda]
+    /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: the time from
+    /// post to completion; at completion the peer's NIC has accepted the message, but the peer's program may not see it
+    /// yet. [default: oneway for write and send, ack for read, atomic, and plain writes with --use-cuda]
     #[arg(long, value_name = "WHICH", value_enum, hide_short_help = true)]
     pub(in crate::cli) latency: Option<Semantics>,
     /// Use perftest's defaults where they differ.
     ///
-    /// Sets: no warm-up, or with --duration a quarter of it (perftest also drops the same time at the end); --iters
-    /// 1000 except for write bw; --recv-post-list 1; --inline 236 for send lat over RC and UC, 188 over UD; --cq-mod
-    /// 100 for all sizes of a sweep. Options given on the command line take precedence. These defaults are already the
-    /// same: queue depths, inline bytes of write lat, relaxed ordering, buffer layout. A device that supports fewer
-    /// inline bytes needs --inline.
+    /// Sets these values: no warm-up, or with --duration a warm-up of a quarter of it (perftest also drops the same
+    /// time at the end); --iters 1000 except for write bw; --recv-post-list 1; --inline 236 for send lat over RC and
+    /// UC, 188 over UD; --cq-mod 100 for all sizes of a sweep. Options given on the command line take precedence. Other
+    /// defaults are the same as perftest's in any case: queue depths, inline bytes of write lat, relaxed ordering,
+    /// buffer layout. If a device supports fewer inline bytes, give --inline too.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) like_perftest: bool,
 }

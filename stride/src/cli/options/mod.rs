@@ -1,4 +1,4 @@
-//! The options that do not become part of the plan unchanged. They are `None` if not given.
+//! The options whose values do not become part of the plan unchanged. An option that was not given is `None`.
 
 mod control;
 mod messages;

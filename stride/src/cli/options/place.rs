@@ -5,7 +5,7 @@ use clap::Args;
 use crate::plan::values::{self, Cpus};
 use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 
-/// Options of this side.
+/// Options for device and memory of this side.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "This side")]
 pub(in crate::cli) struct Local {
@@ -73,7 +73,7 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) no_numa: bool,
 }
 
-/// Options of the peer, given by the client.
+/// Options for device and memory of the peer, which the client gives.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server side, chosen by the client")]
 pub(in crate::cli) struct Remote {
@@ -120,7 +120,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// An error for the user, if memory options conflict or port lists do not match.
+    /// Returns an error for the user if memory options conflict, or if the lists of port options differ in length.
     pub(in crate::cli) fn place(&self) -> Result<SideConfig, String> {
         let memory = match (&self.use_cuda, self.huge_pages) {
             (Some(_), true) => {
@@ -131,7 +131,7 @@ impl Local {
             (None, false) => None,
         };
         let ports = if self.dualport { Some(BOTH.as_slice()) } else { self.ib_port.as_deref() };
-        // The server may have other devices than those that its client names.
+        // The server may have other devices than the client, so these ports need not fit this side's device.
         if let (None, Some(ports)) = (&self.device, ports)
             && (1..ports.len()).any(|at| ports[..at].contains(&ports[at]))
         {
@@ -160,11 +160,11 @@ impl Local {
 }
 
 impl Remote {
-    /// Converts the options to the form of a plan, given those of this side.
+    /// Converts the options to the form of a plan. `local` are the options of this side.
     ///
     /// # Errors
     ///
-    /// An error for the user, if port lists do not match.
+    /// Returns an error for the user if the lists of port options differ in length.
     pub(in crate::cli) fn place(&self, local: &Local) -> Result<SideConfig, String> {
         let both = local.dualport.then_some(BOTH.as_slice());
         let spots = spots(
@@ -188,10 +188,11 @@ impl Remote {
 /// The ports of a dual-port device.
 const BOTH: [u8; 2] = [1, 2];
 
-/// An option with its values, one per port or one for all.
+/// An option with its values: one value per port, or one for all ports.
 type Listed<'a, T> = (&'a str, Option<&'a [T]>);
 
-/// Returns the ports that these options name together: at least one, which may be unspecified.
+/// Combines the lists of these options into one list of ports. It has at least one port, all of whose values may be
+/// missing.
 fn spots(
     (device_option, devices): Listed<'_, String>,
     (port_option, ports): Listed<'_, u8>,

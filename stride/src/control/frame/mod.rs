@@ -1,4 +1,4 @@
-//! Frames, which carry the messages.
+//! Frames, each of which carries one message of the control channel.
 //!
 //! ```text
 //! bytes  0..8   magic
@@ -17,12 +17,14 @@ use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The protocol version.
 ///
-/// Changes in version 2: receivers of an unreliable transport report arrivals. In 3: failures have a class; queue pairs
-/// carry the inline limit and the kind of receiver; sides exchange counters; if only the server sends, it reports
-/// intervals. In 4: members of the plan were renamed (`uses_rdma_cm`, `sleeps_on_events`).
+/// In version 2, receivers of an unreliable transport began to report arrivals. In version 3, failures got a class, the
+/// description of queue pairs got the inline limit and the kind of receiver, the sides began to exchange counters, and
+/// a server that sends alone began to report intervals. In version 4, two members of the plan were renamed: they are
+/// now `uses_rdma_cm` and `sleeps_on_events`.
 pub const PROTOCOL: u16 = 4;
 
-/// The magic bytes. The first is not a text character; a gateway that converts line ends would change the last.
+/// The magic bytes. The first byte is not a text character. The last byte reveals a gateway that converts line ends,
+/// because such a gateway would change it.
 pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";
 
 /// Maximum message length in bytes.
@@ -42,7 +44,7 @@ pub(super) struct Frame {
     pub(super) body: Vec<u8>,
 }
 
-/// The reason why no frame was read.
+/// The reason why no frame could be read.
 #[derive(Debug)]
 pub(super) enum Unframed {
     /// The stream ended within a frame, after this number of bytes.
@@ -51,7 +53,7 @@ pub(super) enum Unframed {
     Foreign(Vec<u8>),
     /// The length exceeds the limit.
     Long(u32),
-    /// An error of the stream.
+    /// The stream returned this error.
     Io(io::Error),
 }
 
@@ -75,7 +77,7 @@ impl Frame {
         write_all(wire, &bytes, deadline)
     }
 
-    /// Reads a frame. Memory grows with the received bytes, not with the announced length.
+    /// Reads a frame. The buffer grows with the bytes that arrive, so a large announced length alone uses no memory.
     pub(super) fn read(wire: &mut dyn Wire, deadline: Deadline) -> Result<Self, Unframed> {
         let mut header = [0; HEADER];
         let mut have = 0;
@@ -108,7 +110,7 @@ impl Frame {
     }
 }
 
-/// Identifies another program by its first bytes.
+/// Returns which other program the peer is, judging by the first bytes that it sent.
 pub(super) fn speaker(bytes: &[u8]) -> String {
     let starts = |start: &str| bytes.starts_with(start.as_bytes());
     let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();

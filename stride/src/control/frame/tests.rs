@@ -10,7 +10,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-/// Reads a frame from a stream of these bytes.
+/// Reads a frame from a stream that consists of these bytes.
 fn read(bytes: &[u8]) -> Result<Frame, Unframed> {
     let (mut one, mut other) = UnixStream::pair().unwrap();
     one.write_all(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! GIDs, and the ranking of their pairs.
+//! GIDs, and the ranking of pairs of GIDs.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -14,11 +14,11 @@ pub(super) struct Gid {
     prefix: Option<u8>,
 }
 
-/// Rank of a pair, most significant first.
+/// The rank of a pair of GIDs. The most significant criterion comes first.
 pub(super) type Rank = (bool, bool, bool, bool, u8);
 
 impl Gid {
-    /// The GIDs of a side, without unreadable and empty ones.
+    /// Returns the GIDs in the table of a port, except for unreadable and empty entries.
     pub(super) fn all(facts: &PortInfo) -> Vec<Self> {
         let read = facts.gids.iter().filter_map(|fact| {
             let gid = fact.gid.parse::<Ipv6Addr>().ok().filter(|gid| !gid.is_unspecified())?;
@@ -27,12 +27,12 @@ impl Gid {
         read.collect()
     }
 
-    /// The subnet prefix of an InfiniBand GID.
+    /// Returns the subnet prefix of an InfiniBand GID.
     pub(super) fn subnet(&self) -> u64 {
         (self.gid.to_bits() >> 64) as u64
     }
 
-    /// The IP address of a RoCE GID.
+    /// Returns the IP address of a RoCE GID.
     fn address(&self) -> IpAddr {
         self.gid.to_ipv4_mapped().map_or(IpAddr::V6(self.gid), IpAddr::V4)
     }
@@ -44,12 +44,12 @@ impl Gid {
         }
     }
 
-    /// Whether both have the same type and address family.
+    /// Whether both GIDs have the same type and address family.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.address().is_ipv4() == other.address().is_ipv4()
     }
 
-    /// Whether packets can reach `other`, judging by the addresses.
+    /// Whether packets from this GID can reach `other`, judging by the addresses.
     pub(super) fn reaches(&self, other: &Self, is_one_host: bool) -> bool {
         let loopback = [self, other].map(|gid| gid.address().is_loopback());
         let local = [self, other].map(Self::is_link_local);
@@ -62,14 +62,16 @@ impl Gid {
         }
     }
 
-    /// Ranks a pair: not link-local, same network, RoCE v2, not loopback, and the addresses that TCP uses.
+    /// Ranks a pair of GIDs. In descending order of importance, a pair ranks higher if its GIDs are not link-local, are
+    /// in the same network, are of type RoCE v2, are not loopback addresses, and are addresses that the TCP connection
+    /// uses.
     pub(super) fn rank(&self, other: &Self, near: Near) -> Rank {
         let is_near =
             |gid: &Self, near: Option<IpAddr>| u8::from(near.is_some_and(|near| near.to_canonical() == gid.address()));
         let both = is_near(self, near.client) + is_near(other, near.server);
         let is_global = !self.is_link_local() && !other.is_link_local();
         let is_local = self.address().is_loopback() && other.address().is_loopback();
-        // An address that TCP uses on both sides ranks above one on one side.
+        // A pair whose addresses TCP uses on both sides ranks above a pair for which it does so on one side.
         let preference = both * 2 + u8::from(self.address().is_ipv4());
         (
             is_global,

@@ -1,4 +1,4 @@
-//! Selects the path between both sides: a GID of each, and the path MTU.
+//! Selects the path between both sides: a GID on each side, and the path MTU.
 
 mod gid;
 
@@ -8,21 +8,21 @@ use self::gid::Gid;
 use crate::endpoint::{Intake, Path, PeerInfo, PortInfo};
 use crate::plan::{Contradiction, Plan};
 
-/// The addresses of the control connection, if it is TCP.
+/// The IP addresses of the control connection, if it is a TCP connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Near {
-    /// The client's.
+    /// The client's address.
     pub client: Option<IpAddr>,
-    /// The server's.
+    /// The server's address.
     pub server: Option<IpAddr>,
 }
 
-/// Selects the paths between the ports of two sides, pairing them in order. `asked` has the requested GID indexes of
-/// client and server, per port.
+/// Selects the paths between the ports of both sides, where the first port of the client belongs to the first port of
+/// the server, and so on. `asked` contains the GID indexes that the users of client and server requested, per port.
 ///
 /// # Errors
 ///
-/// An error for the user, if no path fits.
+/// Returns an error for the user if no path fits.
 pub fn choose_all(
     client: &PortInfo,
     server: &PortInfo,
@@ -42,7 +42,7 @@ pub fn choose_all(
 ///
 /// # Errors
 ///
-/// An error for the user, if no path fits.
+/// Returns an error for the user if no path fits.
 pub fn choose(
     client: &PortInfo,
     server: &PortInfo,
@@ -62,10 +62,10 @@ pub fn choose(
     check_partitions(client, server)?;
     let mtu = packet(client, server, plan.attributes.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
-        // Traffic class and flow label are fields of the GRH, so they require a GID.
+        // Traffic class and flow label are fields of the GRH, which only packets with a GID have.
         by_identifier(client, server, asked, plan.attributes.traffic_class != 0 || plan.attributes.flow_label != 0)?
     } else if client.is_iwarp() {
-        // The queue pairs use the addresses of TCP.
+        // The queue pairs of an iWARP device use the IP addresses of the TCP connection, and need no GIDs.
         None
     } else {
         Some(by_gid(client, server, asked, near)?)
@@ -74,7 +74,8 @@ pub fn choose(
     Ok(Path { client_gid, server_gid, mtu, others: Vec::new() })
 }
 
-/// Checks softrnic devices, which connect only processes of the same user in the same network namespace of one host.
+/// Checks that two softrnic devices can reach each other: they connect only processes of the same user in the same
+/// network namespace of one host.
 fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     let name = |facts: &PortInfo| format!("{} of {}", facts.device, facts.host);
     match (client.is_soft(), server.is_soft()) {
@@ -105,7 +106,7 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
     }
 }
 
-/// If a side requested another P_Key than the first, checks that both ports are in one partition.
+/// Checks that both ports are in one partition, if either side requested a P_Key other than the first.
 fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     match (client.partition, server.partition) {
         (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(
@@ -116,11 +117,11 @@ fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradi
     }
 }
 
-/// Checks the client's path against this side's ports.
+/// Checks that the path from the client fits the ports of this side.
 ///
 /// # Errors
 ///
-/// The protocol violation of the client.
+/// Returns how the client has violated the protocol.
 pub(super) fn check(path: &Path, own: &PortInfo) -> Result<(), String> {
     let (ways, ports) = (path.all().count(), own.all().count());
     if ways != ports {
@@ -144,11 +145,11 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the peer's queue pairs against the plan.
+/// Checks that the description of the peer's queue pairs fits the plan.
 ///
 /// # Errors
 ///
-/// The protocol violation of the peer.
+/// Returns how the peer has violated the protocol.
 pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (ports, ways) = (ends.all().count(), path.all().count());
     if ports != ways {
@@ -157,7 +158,7 @@ pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<()
     ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
 }
 
-/// Checks the queue pairs of one port.
+/// Checks the description of the peer's queue pairs for one port.
 fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (found, due) = (ends.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
     if found != due as usize {
@@ -179,7 +180,7 @@ fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
     Err(Contradiction(sentence))
 }
 
-/// Returns the path MTU: the requested one, or the largest that both ports support.
+/// Returns the path MTU, which is the requested one, or else the largest that both ports support.
 fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u32, Contradiction> {
     let most = client.mtu.min(server.mtu);
     let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
@@ -190,8 +191,8 @@ fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u3
     ))
 }
 
-/// Selects GIDs for InfiniBand. LIDs suffice unless a port has none, the sides are in different subnets, or GIDs are
-/// requested or `needed`.
+/// Selects GIDs for InfiniBand. None are selected if LIDs suffice. LIDs do not suffice if a port has none, if the sides
+/// are in different subnets, or if GIDs are requested or `needed`.
 fn by_identifier(
     client: &PortInfo,
     server: &PortInfo,
@@ -217,7 +218,7 @@ fn by_identifier(
     Ok(Some([ours, theirs]))
 }
 
-/// Selects GIDs for Ethernet: the best pair of both tables.
+/// Selects GIDs for Ethernet: the best pair of entries from both tables.
 fn by_gid(
     client: &PortInfo,
     server: &PortInfo,
@@ -228,7 +229,8 @@ fn by_gid(
     let theirs = asked_of("server", "--remote-gid-index", server, asked[1])?;
     let is_one_host = client.host == server.host || near.server.is_none_or(|address| address.is_loopback());
     let pairs = ours.iter().flat_map(|ours| theirs.iter().map(move |theirs| (ours, theirs)));
-    // A pair requested on both sides is used if it can work at all; otherwise the pair must be reachable.
+    // The GIDs of a pair must have the same type and address family. Unless the users requested both of them, their
+    // addresses must also be able to reach each other.
     let fits = |(ours, theirs): &(&Gid, &Gid)| {
         ours.is_like(theirs) && (asked.iter().all(Option::is_some) || ours.reaches(theirs, is_one_host))
     };
@@ -247,7 +249,7 @@ fn by_gid(
     })
 }
 
-/// The GIDs of a side, or the requested one.
+/// Returns all GIDs of a port, or only the requested one.
 fn asked_of(owner: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
     let mut gids = Gid::all(facts);
     if let Some(index) = asked {

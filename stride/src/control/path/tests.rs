@@ -3,7 +3,7 @@ use crate::endpoint::fake::Fake;
 use crate::endpoint::{EndpointFactory, GidInfo, QpAddress, Role};
 use crate::plan::{Plan, QpAttributes, Queues, SideConfig, Transport};
 
-/// A side with these GIDs: address and type.
+/// Returns a port with these GIDs, each given as address and type.
 fn side(host: &str, gids: &[(&str, &str)]) -> PortInfo {
     let fake = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap();
     let gid = |(index, (address, kind)): (usize, &(&str, &str))| {
@@ -55,7 +55,7 @@ fn common_subnet_outranks_table_order() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("10.0.1.1/24", "RoCE v2")]);
     let theirs = side("b", &[("10.0.1.2/24", "RoCE v2"), ("10.0.2.2/24", "RoCE v2")]);
     assert_eq!(pair(&ours, &theirs, NONE, near("192.168.0.1", "192.168.0.2")), Ok([1, 0]));
-    // TCP is routed between these two, and so is RoCE v2.
+    // TCP is routed between these two hosts, so RoCE v2 is too.
     assert_eq!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.2.2")), Ok([0, 1]));
     let theirs = side("b", &[("10.0.9.2/24", "RoCE v2")]);
     assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([0, 0]));
@@ -175,7 +175,7 @@ fn ports_are_paired_in_order() {
     let path = choose(&[]).unwrap();
     let ways: Vec<_> = path.all().map(|way| (way.client_gid, way.server_gid, way.mtu)).collect();
     assert_eq!(ways, [(Some(0), Some(0), 4096), (Some(1), Some(1), 1024)]);
-    // A message must fit all paths.
+    // A message must fit the paths of all ports.
     let limits = path.limits(&[&client, &server]);
     assert_eq!((limits.mtu, limits.longest), (1024, Some(8928)));
     let asked = choose(&[NONE, [Some(0), None]]).unwrap();
@@ -258,9 +258,9 @@ fn softrnic_connects_on_one_machine_only() {
     let error = |client: &PortInfo, server: &PortInfo, near| pair(client, server, NONE, near).err().unwrap_or_default();
     let far = near("10.0.0.1", "10.0.0.2");
     assert_eq!(error(&soft("a"), &soft("a"), far), "");
-    // Containers have their own host names, and may share the namespace that softrnic uses.
+    // Containers have host names of their own, but may share the network namespace that softrnic uses.
     assert_eq!(error(&PortInfo { host: "container".to_owned(), ..soft("a") }, &soft("a"), far), "");
-    // A relayed connection has a loopback address too.
+    // If a proxy relays the connection, its address is a loopback address too.
     assert_ne!(error(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
     assert_eq!(error(&soft(""), &soft("b"), far), "");
     let two = error(&soft("a"), &soft("b"), far);

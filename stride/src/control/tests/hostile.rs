@@ -1,4 +1,4 @@
-//! Peers that violate the protocol.
+//! Tests with peers that violate the protocol.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::endpoint::{EndpointFactory, Role};
 use crate::plan::{Direction, PortSelector, SideConfig};
 use crate::stats::{Interval, Seen};
 
-/// A peer that sends prepared data, then nothing.
+/// A peer that sends prepared data and then stays silent.
 struct Script(Cursor<Vec<u8>>);
 
 impl Read for Script {
@@ -60,7 +60,7 @@ fn message(message: &Message) -> Vec<u8> {
     bytes(message.kind(), &message.pack().unwrap())
 }
 
-/// The addresses of `count` queue pairs.
+/// Returns an encoded message with the addresses of `count` queue pairs.
 fn ends(count: usize) -> Vec<u8> {
     let end = crate::endpoint::QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
     message(&Message::PeerInfo(crate::endpoint::PeerInfo {
@@ -74,7 +74,7 @@ fn ends(count: usize) -> Vec<u8> {
     }))
 }
 
-/// The addresses for two ports.
+/// Returns an encoded message with the addresses of queue pairs on two ports.
 fn ends_of(counts: [usize; 2]) -> Vec<u8> {
     let end = crate::endpoint::QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
     let of = |count, others| crate::endpoint::PeerInfo {
@@ -89,13 +89,13 @@ fn ends_of(counts: [usize; 2]) -> Vec<u8> {
     message(&Message::PeerInfo(of(counts[0], vec![of(counts[1], Vec::new())])))
 }
 
-/// A test over two ports.
+/// Changes a plan to use two ports.
 fn wide(plan: &mut Plan) {
     (plan.queues.queue_pairs, plan.queues.threads) = (2, 2);
     (plan.placement.client, plan.placement.server) = (SideConfig::default().spread(2), SideConfig::default().spread(2));
 }
 
-/// A path with these GID indexes of the server's ports.
+/// Returns an encoded path with these GID indexes for the server's ports.
 fn ways(indices: [u32; 2]) -> Vec<u8> {
     let [first, second] = indices.map(|index| crate::endpoint::Path {
         client_gid: Some(3),
@@ -106,13 +106,13 @@ fn ways(indices: [u32; 2]) -> Vec<u8> {
     message(&Message::Path(crate::endpoint::Path { others: vec![second], ..first }))
 }
 
-/// The result of a server whose client sends this.
+/// Returns the result of a server whose client sends this data.
 fn server(script: Vec<u8>) -> Result<(), Failure> {
     let (connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Server, LONG)?;
     serve_one(connection, &Fake::default(), &Host::default(), &mut |_| ())
 }
 
-/// The result of a client whose server sends this.
+/// Returns the result of a client whose server sends this data.
 fn client(script: Vec<u8>) -> Result<(), Failure> {
     let (connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Client, LONG)?;
     measure(connection, Near::default(), &Fake::default(), &request(|_| ()), &mut ()).map(drop)
@@ -195,7 +195,7 @@ fn server_survives_malicious_clients() {
     );
     let send = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        // The server may have closed the connection after an earlier byte.
+        // Ignores the error, because the server may have closed the connection after an earlier byte.
         let _ = stream.write_all(bytes);
         stream
     };
@@ -215,7 +215,7 @@ fn server_survives_malicious_clients() {
     let long = send(&[&hello()[..], &MAGIC, &[0, 1, 0, 2, 255, 255, 255, 255]].concat());
     assert!(server.failure().contains("above the limit"));
     drop(long);
-    // In the middle of a step: first silent, then disconnected.
+    // In the middle of a step, the peer becomes silent in the first round and disconnects in the second.
     for is_silent in [true, false] {
         let mut stream = send(&hello());
         let mut wire = stream.try_clone().unwrap();
@@ -257,7 +257,7 @@ fn client_detects_a_server_that_exits() {
         let (stream, _) = listener.accept().unwrap();
         let (connection, _) = Connection::handshake(stream, Role::Server, LONG).unwrap();
         let leaves = |event| {
-            // As if the process was killed: the socket closes.
+            // Closes the socket, as the system does when a process is killed.
             if matches!(event, Event::Met(..)) {
                 std::panic::resume_unwind(Box::new("gone"));
             }
@@ -291,12 +291,12 @@ fn client_detects_a_server_that_hangs() {
         assert_eq!(exchange(Message::PeerInfo(ends)), Message::Connected);
         assert!(matches!(exchange(Message::Connected), Message::Size(_)));
         assert_eq!(exchange(Message::Ready), Message::Go);
-        // From here on, the peer sends nothing, and receives everything.
+        // From here on, the peer receives everything but sends nothing.
         while connection.receive().is_ok() {}
     });
     let (connection, _) = Connection::handshake(ours, Role::Client, LONG).unwrap();
     let connection = connection.with_timeout(Duration::from_secs(1));
-    // The client only receives, and no message arrives, so its run ends when it is stopped.
+    // The client only receives, and no message arrives, so its run ends only when it is stopped.
     let waits = Fake { waits: Some(Role::Client), ..Fake::default() };
     let mut watch = StopSoon(Instant::now());
     let failure = measure(connection, Near::default(), &waits, &request(|_| ()), &mut watch).unwrap_err();
@@ -321,7 +321,7 @@ fn server_with_wrong_port_count_is_rejected() {
     assert_eq!(offered(2, wide), "the server sent queue pairs of 1 ports, expected 2");
 }
 
-/// The messages of a server that sends alone, up to its step, followed by `messages`.
+/// Returns the messages of a server that sends alone, up to the start of its step, followed by `messages`.
 fn scripted(messages: &[Message]) -> Vec<u8> {
     let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Server).unwrap();
     let offer =
@@ -342,7 +342,7 @@ fn invalid_intervals_are_rejected() {
             self.0 += 1;
         }
     }
-    // During the client's run, and after its end.
+    // The message arrives during the client's run in the first round, and after the end of that run in the second.
     for waits in [Some(Role::Client), None] {
         let factory = Fake { waits, ..Fake::default() };
         let client = |messages: &[Message]| {
@@ -375,11 +375,11 @@ fn interval_flood_does_not_delay_other_messages() {
     let (mut connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
     let received = Keepalive::new().beat(&mut connection, 0.0).unwrap();
     assert_eq!((received.len(), received.last()), (501, Some(&Message::Figures(None))));
-    // Messages after the figures are received later.
+    // The client receives the messages that follow the figures later.
     assert_eq!(connection.receive().unwrap(), Message::Counted(None));
 }
 
-/// Any message that a client can send, some of them invalid on the server.
+/// Generates any message that a client can send. Some of them are invalid if a server receives them.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let part = crate::endpoint::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024, others: Vec::new() };
     prop_oneof![

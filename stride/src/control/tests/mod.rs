@@ -1,4 +1,4 @@
-//! Tests both sides with fake endpoints, in memory and over sockets, and each side with malicious peers.
+//! Tests both sides with fake endpoints, in memory and over sockets, and tests each side against malicious peers.
 
 mod hostile;
 mod sockets;
@@ -14,7 +14,7 @@ use super::*;
 use crate::endpoint::fake::Fake;
 use crate::plan::{Given, Plan};
 
-/// Long enough for a busy machine.
+/// A time-out that is long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 fn request(change: impl FnOnce(&mut Plan)) -> Request {
@@ -23,7 +23,7 @@ fn request(change: impl FnOnce(&mut Plan)) -> Request {
     Request { plan, given: Given::default() }
 }
 
-/// A server on a thread, stopped on drop.
+/// A server that runs on a thread, and is stopped on drop.
 struct Running {
     address: SocketAddr,
     events: Receiver<Event>,
@@ -53,12 +53,12 @@ impl Running {
     }
 
     fn measure(&self, request: &Request, watch: &mut dyn Watch) -> Result<Outcome, Failure> {
-        // The server may still be busy with a rejected client of another test.
+        // Waits, because the server may still be busy with a rejected client of another test.
         let met = connect("127.0.0.1", &self.contact(), Some(LONG))?;
         measure(met.connection, met.near, &Fake::default(), request, watch)
     }
 
-    /// The text of the next failure.
+    /// Waits for the next failure that the server reports, and returns its text.
     fn failure(&self) -> String {
         loop {
             if let Event::Failed(text) = self.events.recv_timeout(LONG).unwrap() {

@@ -1,4 +1,4 @@
-//! A server over real sockets.
+//! Tests of a server over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ fn clients_are_served_one_after_another() {
 #[test]
 fn one_off_server_ends_after_one_test() {
     let server = Running::start(Fake::default(), Host::default(), LONG, true);
-    // A client that connects but requests no test does not use up the server's one test.
+    // A one-off server keeps running if a client connects but requests no test.
     drop(TcpStream::connect(server.address).unwrap());
     assert!(server.failure().contains("closed the connection"));
     server.measure(&request(|_| ()), &mut ()).unwrap();
@@ -71,10 +71,10 @@ fn client_that_waits_for_a_silent_connection_is_not_served_after_the_stop() {
     let mut client = TcpStream::connect(server.address).unwrap();
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut client, &hello, LONG).unwrap();
-    // Usually the client is accepted by then; the test also holds if it is not.
+    // By now, the server has usually accepted the client. The test also succeeds if it has not.
     thread::sleep(Duration::from_millis(200));
     server.stop.stop();
-    // End of file, or a reset.
+    // The read returns end of file or a reset.
     let mut answer = Vec::new();
     let _ = client.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{}", answer.escape_ascii());
@@ -112,7 +112,8 @@ fn server_that_closes_before_its_hello_is_tried_again_while_the_client_waits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
     let server = thread::spawn(move || {
-        // The second connection is closed after its hello is read: an end of file instead of a reset.
+        // The second connection is closed after its hello has been read, so the client receives an end of file instead
+        // of a reset.
         drop(listener.accept().unwrap());
         let (mut stream, _) = listener.accept().unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -135,7 +136,7 @@ fn refused_client_reads_the_report_however_late_its_hello_is() {
     let server = Running::usual();
     let _first = connect("127.0.0.1", &server.contact(), None).unwrap();
     let mut late = TcpStream::connect(server.address).unwrap();
-    // The server has accepted this client after the first one.
+    // The server accepts connections in order, so it has accepted `late` when it rejects this client.
     let Err(Failure::Busy(_)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut late, &hello, LONG).unwrap();
@@ -250,7 +251,7 @@ fn server_with_ports_serves_tests_with_as_many_or_one() {
     let (refused, _) = of(&["a", "b"], open(3));
     let text = "the server: it was started with --device a,b, and the test uses 3 ports; start it with 3, ";
     assert!(refused.clone().unwrap_err().starts_with(text), "{refused:?}");
-    // The client's count applies.
+    // The client's list of devices applies, including its length.
     let (there, notes) = of(&["a", "b"], devices(&["c", "d", "c"]));
     assert_eq!(there.as_deref(), Ok("c,d,c"));
     assert_eq!(notes.len(), 1, "{notes:?}");

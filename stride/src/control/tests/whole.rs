@@ -1,4 +1,4 @@
-//! Complete tests in memory.
+//! Tests of complete measurements in memory.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ fn observer_receives_intervals() {
     let sizes: Vec<_> = observed.0.iter().map(|(size, _)| *size).collect();
     assert_eq!(sizes, [2, 125_000]);
     assert_eq!(observed.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
-    // If only the server sends, the client cannot measure, so the server reports intervals.
+    // If only the server sends, the client cannot measure, so the server reports the intervals.
     (request.plan.workload.direction, request.plan.workload.sizes) = (Direction::Reversed, vec![2, 3]);
     let mut observed = Observed::default();
     loopback(&Fake::default(), &request, LONG, &mut observed).unwrap();
@@ -167,7 +167,7 @@ fn each_step_has_counters_of_both_sides() {
     );
 }
 
-/// Ends the test at the fourth progress report; counts the reports.
+/// Counts progress reports, and ends the test at the fourth one.
 struct Soon(u32);
 
 impl Watch for Soon {
@@ -227,7 +227,7 @@ fn datagram_sweep_ends_at_the_path_mtu() {
     let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
     assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
     assert_eq!(remarks.0, 1);
-    // A given size is not changed.
+    // A size that the user gave is not changed.
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("the largest message has 4096; give --max-msg-size 1024 or less"), "{failure}");
@@ -253,7 +253,7 @@ fn sweep_ends_at_the_longest_supported_message() {
     request.given = ["--msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("has 4096; give --msg-size 1024 or less"), "{failure}");
-    // Other transports have no such limit.
+    // Over other transports than SRD, messages may be longer.
     request.plan.attributes.transport = Transport::Rc;
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
 }
@@ -317,7 +317,7 @@ fn sending_server_completes_its_messages() {
     }
 }
 
-/// Opens endpoints that log their calls, and that wait for late messages for longer than the shortest time-out.
+/// Opens endpoints that log their calls. They wait for late messages for longer than the shortest time-out.
 #[derive(Default)]
 struct Waiting {
     fake: Fake,
@@ -394,7 +394,7 @@ fn late_messages_are_awaited_after_both_sides_have_sent() {
             assert!(step[2..].iter().all(|(_, what)| *what == "waits"), "{late:?}: {log:?}");
         }
     }
-    // The peer does not treat the waiting side as hung.
+    // The peer must not treat the side that waits as hung.
     let short = LEAST_TIMEOUT;
     for change in [
         |plan: &mut Plan| plan.workload.direction = Direction::Both,
