@@ -1,4 +1,4 @@
-//! The parts of `stride-perf`, the RDMA benchmark built on sideway.
+//! The modules of `stride-perf`, the RDMA benchmark that is built on sideway.
 //!
 //! ```text
 //! cli       the command line, made into a plan

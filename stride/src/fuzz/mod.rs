@@ -1,7 +1,7 @@
 //! Functions that process untrusted input, for the fuzz targets (`fuzz/` of the repository) and for the test that
 //! replays the inputs in `fuzz/corpus`.
 //!
-//! Each returns whether the input was accepted to its end. None of them panics.
+//! Each function returns whether it accepted the whole input. No input makes a function panic.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::report::plot::{self, Format};
 use crate::report::table::{Columns, Table};
 use crate::report::{Series, Style, histogram, series};
 
-/// A command line, one word per line.
+/// Parses a command line, given as one word per line.
 pub fn command_line(text: &[u8]) -> bool {
     let words = text.split(|&byte| byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
     match crate::cli::parse(std::iter::once(OsString::from("stride-perf")).chain(words)) {
@@ -34,7 +34,7 @@ pub fn command_line(text: &[u8]) -> bool {
     }
 }
 
-/// Returns prepared data, then nothing. Written data is discarded.
+/// A stream that returns prepared data and then stays silent. Data that is written to it is discarded.
 struct Script(Cursor<Vec<u8>>);
 
 impl Read for Script {
@@ -59,12 +59,13 @@ impl Wire for Script {
     }
 
     fn has_input(&mut self) -> io::Result<bool> {
-        // The end of the input is reported as silence, because the number of polls of a step depends on its duration.
+        // Reports the end of the input as silence instead of an end of file. Otherwise the result would depend on how
+        // often a step polls, and that depends on its duration.
         Ok(self.0.position() < self.0.get_ref().len() as u64)
     }
 }
 
-/// Messages of a peer: to a server if the first byte is even, otherwise to a client.
+/// Processes messages of a peer. A server receives them if the first byte is even, otherwise a client.
 pub fn control(input: &[u8]) -> bool {
     let Some((choice, script)) = input.split_first() else { return false };
     let role = if choice.is_multiple_of(2) { Role::Server } else { Role::Client };
@@ -72,7 +73,7 @@ pub fn control(input: &[u8]) -> bool {
 }
 
 fn exchange(role: Role, script: Vec<u8>) -> Result<(), Failure> {
-    // The script ends long before this time-out.
+    // The prepared data ends long before this time-out.
     let timeout = Duration::from_secs(60);
     let (connection, _) = Connection::handshake(Script(Cursor::new(script)), role, timeout)?;
     match role {
@@ -84,8 +85,8 @@ fn exchange(role: Role, script: Vec<u8>) -> Result<(), Failure> {
     }
 }
 
-/// A file that `--compare` and `plot` read. Returns whether it has rows, which are compared with themselves, plotted
-/// and written.
+/// Reads a file as `--compare` and `plot` do. Returns whether it has rows. If so, the rows are compared with
+/// themselves, plotted and written.
 pub fn results(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let Ok(all) = series(&text, "a file") else { return false };
@@ -95,12 +96,12 @@ pub fn results(text: &[u8]) -> bool {
     if let Ok(document) = Document::read(&text) {
         rewrite(&document);
     }
-    // An error if there is nothing to plot.
+    // Drawing fails if there is nothing to plot, which is not an error here.
     let _ = plot::draw(&all, Format::Svg);
     all.iter().any(|series| !series.rows.is_empty())
 }
 
-/// Compares and prints a series.
+/// Compares a series with itself and prints it.
 fn write(series: &Series) {
     let mut out = Vec::new();
     let comparison = Comparison::of(series, series, 5.0).expect("both are alike");
@@ -115,7 +116,7 @@ fn write(series: &Series) {
     }
 }
 
-/// Writes and rereads a document; the result is equal.
+/// Writes a document, reads it again, and checks that the result is equal.
 fn rewrite(document: &Document) {
     let mut out = Vec::new();
     let csv = Csv::new(&document.environment);
@@ -128,6 +129,6 @@ fn rewrite(document: &Document) {
     document.write(&mut out).expect("memory");
     let text = String::from_utf8(out).expect("JSON");
     let again = Document::read(&text).expect("the written document is readable");
-    // Compared as text, because NaN is not equal to itself.
+    // The documents are compared as text, because NaN is not equal to itself.
     assert_eq!(format!("{again:?}"), format!("{document:?}"));
 }

@@ -1,13 +1,13 @@
-//! Processor lists as in the kernel: numbers and ranges, separated by commas.
+//! Lists of processors, in the format that the kernel uses: numbers and ranges, separated by commas.
 
-/// More processors than any machine has.
+/// The limit of a processor number, which no machine reaches.
 const MOST: u32 = 65536;
 
 /// Parses a list such as `0,2-5`.
 ///
 /// # Errors
 ///
-/// The reason why the text is invalid.
+/// Returns the reason why the text is invalid.
 pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if number < MOST => Ok(number),
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus)
 }
 
-/// Formats processors, which are in order, as [`parse`] reads them.
+/// Formats a sorted list of processors so that [`parse`] can read it.
 pub fn show(cpus: &[u32]) -> String {
     let ranges = cpus.chunk_by(|one, next| one.checked_add(1) == Some(*next));
     let ranges = ranges.filter_map(|range| Some((*range.first()?, *range.last()?)));

@@ -1,4 +1,4 @@
-//! Names of GPUs.
+//! Names by which users choose GPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,28 +16,28 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// A GPU as given by the user.
+/// The name of a GPU, as the user gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuName {
-    /// Index in the order of the CUDA driver.
+    /// The index of the GPU in the order of the CUDA driver.
     Index(u32),
-    /// PCI address.
+    /// The PCI address of the GPU.
     Address(PciAddress),
 }
 
-/// How to register GPU memory.
+/// How to register GPU memory with an RDMA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuRegistration {
-    /// As a DMA buffer.
+    /// GPU memory is registered as a DMA buffer.
     #[value(name = "dmabuf")]
     DmaBuf,
-    /// By address (module nvidia_peermem).
+    /// GPU memory is registered by its virtual address, which requires the kernel module nvidia_peermem.
     Address,
 }
 
 impl fmt::Display for GpuRegistration {
-    /// The value of the option.
+    /// Writes the value as the option `--gpu-registration` expects it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::DmaBuf => "dmabuf",
@@ -46,7 +46,7 @@ impl fmt::Display for GpuRegistration {
     }
 }
 
-/// The text is not the name of a GPU.
+/// The error for a text that is not the name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a GPU's index, such as 0, nor its PCI address, such as 0000:3b:00.0")]
 pub struct NoGpuName;
@@ -54,8 +54,8 @@ pub struct NoGpuName;
 impl FromStr for PciAddress {
     type Err = NoGpuName;
 
-    /// `[domain:]bus:device[.function]`, in hexadecimal digits of either case, as sysfs, `lspci`, `nvidia-smi` and CUDA
-    /// print it.
+    /// Parses `[domain:]bus:device[.function]`, in hexadecimal digits of either case. sysfs, `lspci`, `nvidia-smi` and
+    /// CUDA print addresses in this form.
     fn from_str(text: &str) -> Result<Self, NoGpuName> {
         let number = |part: &str, most: usize| {
             let is_one = !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -77,7 +77,7 @@ impl FromStr for PciAddress {
 }
 
 impl fmt::Display for PciAddress {
-    /// In sysfs notation.
+    /// Writes the address as in sysfs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, bus, device, function } = self;
         write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")

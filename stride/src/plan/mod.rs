@@ -1,6 +1,6 @@
-//! The plan of a test: the checked command line, the same on both sides.
+//! The plan of a test, which is made from the checked command line and is the same on both sides.
 //!
-//! The client sends its plan to the server, which adds its own options.
+//! The client sends its plan to the server, which adds the options that its own user gave.
 
 mod check;
 pub mod cpus;
@@ -28,15 +28,15 @@ pub use self::settings::{Given, Setting};
 pub use self::side_config::{Memory, Placement, PortSelector, SideConfig};
 pub use self::workload::{Direction, Sampling, Workload};
 
-/// The option that names sizes.
+/// The option that lists sizes.
 pub const NAMED: &str = "--msg-size";
 
 /// The option that names the largest size of a sweep.
 pub const SWEPT: &str = "--max-msg-size";
 
-/// The word for every counter of a port.
+/// The word that selects all counters of a port.
 pub const ALL_COUNTERS: &str = "all";
-/// By default, each message above this size requests a completion.
+/// The largest size whose messages do not each request a completion by default.
 pub const LARGE: u64 = 8192;
 
 /// Default number of messages of a latency test.
@@ -45,10 +45,10 @@ pub const LATENCY_MESSAGES: u64 = 1000;
 /// Default number of messages of a bandwidth test per queue pair.
 pub const BANDWIDTH_MESSAGES: u64 = 5000;
 
-/// A test: one operation with one size after another.
+/// A plan: one operation, which is measured with one message size after another.
 ///
-/// Each option is a field of a part. If the options of a part do not depend on others, clap reads the part directly. In
-/// JSON, all fields are at one level.
+/// Each option is a field of one of these parts. If the options of a part do not depend on other options, clap fills in
+/// the part directly. In JSON, the fields of all parts are at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is sent, how much, in which direction, and how fast.
@@ -69,13 +69,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the number of ports per side. Queue pairs and threads are distributed equally, those of the first port
-    /// first.
+    /// Returns the number of ports per side. Queue pairs and threads are distributed equally among the ports; the first
+    /// ones belong to the first port.
     pub fn ports(&self) -> u32 {
         u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of requests of a size for which one completion is requested.
+    /// Returns how many requests of this size are posted for each completion.
     pub fn moderation(&self, size: u64) -> u32 {
         if self.queues.is_each_large_signaled && size > LARGE { 1 } else { self.queues.cq_moderation }
     }

@@ -23,12 +23,12 @@ pub enum Operation {
     FetchAdd,
     /// 8-byte compare-and-swap.
     CompareSwap,
-    /// Message of trespass.
+    /// Message of the trespass library.
     Message,
 }
 
 impl Operation {
-    /// The operation without immediate data.
+    /// Returns the same operation without immediate data.
     pub fn without_immediate(self) -> Self {
         match self {
             Self::WriteWithImmediate => Self::Write,
@@ -74,19 +74,19 @@ impl fmt::Display for Operation {
 pub enum Measure {
     /// Bandwidth and message rate.
     Bandwidth,
-    /// Latency of a message.
+    /// Latency of a message, measured between these points in time.
     Latency(Semantics),
 }
 
-/// The start and end of a latency.
+/// The points in time between which a latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Semantics {
-    /// Half of a round trip.
+    /// Half of the time from the post to the arrival of the peer's response.
     Oneway,
-    /// From post to completion.
+    /// The time from the post to the completion of the request.
     Ack,
-    /// A round trip.
+    /// The whole time from the post to the arrival of the peer's response.
     Rtt,
 }
 
@@ -119,7 +119,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transport that only devices with this kernel driver support.
+    /// Returns the transport that, among all kernel drivers, only devices with this one support.
     pub fn of_driver(name: &str) -> Option<Self> {
         match name {
             "mlx5_core" => Some(Self::Dc),
@@ -128,7 +128,7 @@ impl Transport {
         }
     }
 
-    /// Whether messages are acknowledged.
+    /// Whether the peer acknowledges messages, so that none is lost silently.
     pub fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc | Self::Srd)
     }
@@ -138,8 +138,9 @@ impl Transport {
         self != Self::Srd
     }
 
-    /// Whether the transport supports the operation: RC, UC, UD and XRC as in the InfiniBand specification (volume 1,
-    /// table 42), DC as RC, SRD everything but atomics.
+    /// Whether the transport supports the operation. RC, UC, UD and XRC support what the InfiniBand specification
+    /// (volume 1, table 42) requires, DC supports the same as RC, and SRD supports everything but atomics. Only RC
+    /// supports messages of trespass.
     pub fn has(self, operation: Operation) -> bool {
         match self {
             _ if operation == Operation::Message => self == Self::Rc,

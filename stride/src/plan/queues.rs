@@ -1,4 +1,4 @@
-//! Queue pairs and their attributes, their queues, and the threads that drive them.
+//! The queue pairs of a test, their attributes and queues, and the threads that drive them.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Transport, values};
 
-/// Queue pairs, their queues, and the threads that drive them.
+/// The number of queue pairs, the depths of their queues, and the threads that drive them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Queues")]
 pub struct Queues {
-    /// Queue pairs, in total over all threads.
+    /// Number of queue pairs, in total over all threads.
     #[arg(skip = 1_u32)]
     pub queue_pairs: u32,
-    /// Threads per side, each with a completion queue.
+    /// Number of threads per side, each of which has a completion queue.
     #[arg(skip = 1_u32)]
     pub threads: u32,
-    /// Sends in flight per queue pair.
+    /// Number of sends in flight per queue pair.
     #[arg(skip = 128_u32)]
     pub tx_depth: u32,
     /// Receives posted per queue pair.
@@ -30,11 +30,11 @@ pub struct Queues {
     #[serde(default)]
     #[arg(long = "recv-post-list", value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub receive_list: Option<u32>,
-    /// Requests per completion.
+    /// Number of requests that are posted for each completion.
     #[arg(skip = 1_u32)]
     pub cq_moderation: u32,
-    /// Also request a completion for each message above [`LARGE`](super::LARGE). Moderation then depends on the message
-    /// size alone.
+    /// Whether each message above [`LARGE`](super::LARGE) also requests a completion. In that case, how often
+    /// completions are requested depends on the message size alone.
     #[serde(default)]
     #[arg(skip)]
     pub is_each_large_signaled: bool,
@@ -46,9 +46,10 @@ pub struct Queues {
     pub inline: Option<u32>,
     /// Sleep until a completion event instead of polling.
     ///
-    /// Each latency includes the wake-up; the column CPU shows how much time sleeping saves. A plain write raises no
-    /// event at its destination, so its one-way and round-trip latency cannot be measured this way.
-    // The alias is the name in documents of earlier versions.
+    /// Each latency includes the wake-up of the thread. The column CPU shows how much processor time sleeping saves. A
+    /// plain write raises no event at its destination, so its one-way and round-trip latency cannot be measured with
+    /// this option.
+    // The alias is the name of this member in files of earlier versions.
     #[serde(alias = "has_events")]
     #[arg(short = 'e', long = "events", hide_short_help = true)]
     pub sleeps_on_events: bool,
@@ -112,19 +113,21 @@ pub struct QpAttributes {
     /// Connect queue pairs through the connection manager (librdmacm).
     ///
     /// The server listens on the address by which the client reached it, at a port chosen by the system; the client
-    /// opens one connection per queue pair. That address selects the device and must belong to an RDMA device's network
-    /// interface; a --device that does not match it is rejected. With XRC, both directions use one connection. UC, XRC,
-    /// --mtu, --sl, --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or
-    /// --dlid. iWARP devices require -R, and support only RC.
-    // The alias is the name in documents of earlier versions.
+    /// opens one connection per queue pair. That address selects the device, so it must belong to the network interface
+    /// of an RDMA device. If --device names a device that does not have this address, it is rejected. With XRC, both
+    /// directions use one connection. UC, XRC, --mtu, --sl, --tclass, --flow-label and --qp-timeout work as they do
+    /// without -R. Several ports, --pkey-index and --dlid are not supported. iWARP devices require -R, and support only
+    /// RC.
+    // The alias is the name of this member in files of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
     pub uses_rdma_cm: bool,
-    /// The server's address for librdmacm, as the client reached it over TCP. `None` if both sides are in one process.
+    /// The address of the server by which the client reached it over TCP, for use with librdmacm. It is `None` if both
+    /// sides are in one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(skip)]
     pub address: Option<IpAddr>,
-    /// Whether the client's device is iWARP, so that the server also uses an iWARP device.
+    /// Whether the client's device is an iWARP device. If so, the server also uses an iWARP device.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[arg(skip)]
     pub is_iwarp: bool,

@@ -1,4 +1,4 @@
-//! Run length: how much to measure per size.
+//! The length of a run: how much is measured per size.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use serde::{Deserialize, Serialize};
 
 use super::BANDWIDTH_MESSAGES;
 
-/// How much to measure per size.
+/// How much is measured per size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunLength {
-    /// A number of messages per queue pair, after a warm-up.
+    /// A number of messages per queue pair, which follow a warm-up.
     Messages {
-        /// Messages that count.
+        /// Number of messages that are measured.
         count: u64,
-        /// Warm-up messages.
+        /// Number of warm-up messages.
         warm_up: u64,
     },
-    /// A time, after a warm-up.
+    /// A time, which follows a warm-up.
     Time {
-        /// The time that counts.
+        /// The time that is measured.
         #[serde(with = "seconds", rename = "time_seconds")]
         time: Duration,
-        /// The warm-up.
+        /// The time of the warm-up.
         #[serde(with = "seconds", rename = "warm_up_seconds")]
         warm_up: Duration,
     },
 }
 
 impl Default for RunLength {
-    /// The default of bandwidth tests.
+    /// Returns the default of bandwidth tests.
     fn default() -> Self {
         Self::Messages { count: BANDWIDTH_MESSAGES, warm_up: 128 }
     }
 }
 
-/// Default time-out.
+/// Returns the default time-out.
 pub(super) fn half_a_minute() -> Duration {
     Duration::from_secs(30)
 }

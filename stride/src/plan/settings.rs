@@ -1,4 +1,4 @@
-//! The values of a plan by option name, and which of them the user gave.
+//! The values of a plan by the names of their options, and the options that the user gave.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use super::{Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Sampling, Workload, size, time};
 
-/// Options that the user gave, by their long names, such as `--iters`.
+/// The options that the user gave, by their long names, such as `--iters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given(BTreeSet<String>);
 
 impl Given {
-    /// Whether any of these options was given.
+    /// Whether the user gave any of these options.
     pub fn has(&self, options: &[&str]) -> bool {
         options.iter().any(|option| self.0.contains(*option))
     }
 
-    /// The first of these options that was given.
+    /// Returns the first of these options that the user gave.
     fn first<'a>(&self, options: &'a [String]) -> Option<&'a str> {
         options.iter().map(String::as_str).find(|option| self.0.contains(*option))
     }
@@ -31,16 +31,17 @@ impl FromIterator<String> for Given {
     }
 }
 
-/// A value of a plan.
+/// A value of a plan, together with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The options that set the value, the main one first.
+    /// The options that can set the value. The main one comes first.
     pub options: Vec<String>,
     /// The formatted value.
     pub value: String,
 }
 
-/// The clap options in the parts of a plan. Each has the name of its JSON member.
+/// Returns the options that the parts of a plan declare for clap. The id of each option is the name of its member in
+/// JSON.
 pub(crate) fn declared() -> Command {
     let parts = [
         Workload::augment_args,
@@ -57,7 +58,7 @@ impl Setting {
         Self { options: options.iter().map(|option| (*option).to_owned()).collect(), value }
     }
 
-    /// Formats the value of an option, or, if the option has no value, the default that its help names.
+    /// Formats the value of an option. If the option has no value, formats the default that its help names.
     fn of(option: &Arg, plan: &Value) -> Self {
         let member = option.get_id().as_str();
         let is_negated = matches!(option.get_action(), ArgAction::SetFalse);
@@ -86,7 +87,7 @@ fn yes(is: bool) -> String {
 }
 
 impl Plan {
-    /// The name of a test: the operation and the kind of measurement.
+    /// Returns the name of the test, which consists of the operation and the kind of measurement.
     pub fn title(&self) -> String {
         let measure = match self.workload.measure {
             Measure::Bandwidth => "bw".to_owned(),
@@ -95,7 +96,8 @@ impl Plan {
         format!("{} {measure}", self.workload.operation)
     }
 
-    /// All values except the configuration of a side: first those that several options set, then each declared option.
+    /// Returns all values of the plan except the configuration of each side. Values that several options set come
+    /// first, and the declared options follow.
     pub fn settings(&self) -> Vec<Setting> {
         let Self { workload, queues, .. } = self;
         let (amount, warm_up) = match workload.amount {
@@ -119,14 +121,14 @@ impl Plan {
             Setting::new(&["--reversed"], yes(workload.direction.is_reversed())),
         ];
         let plan = serde_json::to_value(self).unwrap_or_default();
-        // Counters do not affect the figures.
+        // Counters are left out, because they do not affect the figures.
         let options = declared();
         let options = options.get_arguments().filter(|option| option.get_id() != "counters");
         settings.extend(options.map(|option| Setting::of(option, &plan)));
         settings
     }
 
-    /// Lists the options that the server was given with a value that differs from the client's. The client's values
+    /// Lists the options for which the server's user gave a value that differs from the client's. The client's values
     /// apply.
     pub fn differences(&self, given: &Given, server: &Self, server_given: &Given) -> Vec<String> {
         let mut sentences = Vec::new();
@@ -153,7 +155,7 @@ impl Plan {
     }
 }
 
-/// Lists a few sizes, or the first and last of many.
+/// Formats a list of sizes: all of them if they are few, otherwise the first and the last.
 fn sizes(all: &[u64]) -> String {
     match all {
         [] => "none".to_owned(),

@@ -1,11 +1,11 @@
-//! Configuration of a side.
+//! The configuration of one side.
 
 use clap::{ArgAction, Args};
 use serde::{Deserialize, Serialize};
 
 use super::GpuRegistration;
 
-/// Device, memory and processors of a side. The side chooses a value for each `None`.
+/// The device, memory and processors of one side. If a value is `None`, the side chooses it itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideConfig {
     /// Device name.
@@ -17,25 +17,25 @@ pub struct SideConfig {
     /// Index in the P_Key table.
     #[serde(default)]
     pub pkey_index: Option<u16>,
-    /// Destination LID; by default the one that the peer reports.
+    /// LID to which packets are sent. If absent, the LID that the peer reports is used.
     #[serde(default)]
     pub dlid: Option<u16>,
-    /// Memory of the messages.
+    /// Kind of memory that contains the messages.
     pub memory: Option<Memory>,
-    /// Processors, assigned to threads in turn.
+    /// Processors to which threads are bound. They are assigned to the threads in turn.
     pub cpus: Option<Vec<u32>>,
     /// How GPU memory is registered.
     #[serde(default)]
     pub gpu_registration: Option<GpuRegistration>,
-    /// Bind threads without assigned processors to the device's NUMA node; default yes.
+    /// Whether threads without assigned processors are bound to the device's NUMA node. If absent, they are.
     #[serde(default)]
     pub is_bound: Option<bool>,
-    /// Further ports of the test, of the same device or of others.
+    /// Further ports of the test, which may belong to the same device or to others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<PortSelector>,
 }
 
-/// A port of a side. The side chooses a value for each `None`.
+/// A port of one side. If a value is `None`, the side chooses it itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortSelector {
     /// Device name.
@@ -46,7 +46,7 @@ pub struct PortSelector {
     pub gid_index: Option<u32>,
 }
 
-/// Memory of messages.
+/// The kind of memory that contains messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
@@ -54,23 +54,23 @@ pub enum Memory {
     Host,
     /// Host memory in huge pages.
     HugePages,
-    /// GPU memory: index or PCI address of the GPU.
+    /// GPU memory. The text is the index or the PCI address of the GPU.
     Cuda(String),
 }
 
 impl SideConfig {
-    /// Number of ports.
+    /// Returns the number of ports.
     pub fn count(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// All ports.
+    /// Returns all ports.
     pub fn spots(&self) -> Vec<PortSelector> {
         let first = PortSelector { device: self.device.clone(), port: self.port, gid_index: self.gid_index };
         std::iter::once(first).chain(self.others.iter().cloned()).collect()
     }
 
-    /// Replaces the ports, unless `spots` is empty.
+    /// Replaces the ports by `spots`, unless that list is empty.
     #[must_use]
     pub fn at(mut self, spots: Vec<PortSelector>) -> Self {
         let mut spots = spots.into_iter();
@@ -81,12 +81,12 @@ impl SideConfig {
         self
     }
 
-    /// One configuration per port.
+    /// Splits the configuration into one per port.
     pub fn each_port(&self) -> Vec<Self> {
         self.spots().into_iter().map(|spot| self.clone().at(vec![spot])).collect()
     }
 
-    /// Repeats the only port `count` times; several ports stay as they are.
+    /// If there is only one port, repeats it until there are `count` ports. Otherwise leaves the ports as they are.
     #[must_use]
     pub fn spread(self, count: usize) -> Self {
         let spots = self.spots();
@@ -96,14 +96,15 @@ impl SideConfig {
         }
     }
 
-    /// Keeps the first port only.
+    /// Removes all ports but the first.
     #[must_use]
     pub fn first(mut self) -> Self {
         self.others.clear();
         self
     }
 
-    /// Fills in missing values from `other`. A value for one port applies to all ports of `self`.
+    /// Fills in missing values from `other`. If `other` has a value for one port only, it applies to all ports of
+    /// `self`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         let theirs = other.clone().spread(self.count()).spots();
@@ -116,7 +117,7 @@ impl SideConfig {
             }
         });
         let spots = spots.collect();
-        // The registration is taken only together with the memory.
+        // How GPU memory is registered is only taken from `other` if the messages can be in GPU memory.
         let is_gpu = self.memory.as_ref().is_none_or(|memory| memory.cuda().is_some());
         let registration = other.gpu_registration.filter(|_| is_gpu);
         Self {
@@ -131,19 +132,19 @@ impl SideConfig {
         .at(spots)
     }
 
-    /// Lists the values that the client overrides in the server's own configuration. The client's values apply.
+    /// Lists the values of the server's own configuration that the client overrides, as texts for the user.
     pub fn differences(&self, own: &Self) -> Vec<String> {
         let both = self.each().into_iter().zip(own.each());
         let others = both.filter_map(|(asked, own)| asked.zip(own).filter(|(asked, own)| asked != own));
         others.map(|(asked, own)| format!("the server was started with {own}; the client's {asked} applies")).collect()
     }
 
-    /// The options that have one value per port.
+    /// Returns the options that have one value per port, with their values.
     pub fn port_options(&self) -> String {
         self.each().into_iter().take(3).flatten().collect::<Vec<_>>().join(" ")
     }
 
-    /// All options, as on a command line.
+    /// Returns all options with their values, as on a command line.
     pub fn options(&self) -> Vec<String> {
         self.each().into_iter().flatten().collect()
     }
@@ -169,7 +170,8 @@ impl SideConfig {
     }
 }
 
-/// Formats an option with one value per port, or once if all are equal. `None` without values.
+/// Formats an option that has one value per port. If all values are equal, writes the value once. Returns `None` if
+/// there are no values.
 fn listed<T: ToString>(option: &str, values: impl Iterator<Item = Option<T>>) -> Option<String> {
     let mut texts: Vec<_> = values.flatten().map(|value| value.to_string()).collect();
     if texts.windows(2).all(|pair| pair[0] == pair[1]) {
@@ -179,7 +181,7 @@ fn listed<T: ToString>(option: &str, values: impl Iterator<Item = Option<T>>) ->
 }
 
 impl Memory {
-    /// The GPU, if messages are in GPU memory.
+    /// Returns the name of the GPU if the messages are in GPU memory.
     pub fn cuda(&self) -> Option<&str> {
         match self {
             Self::Cuda(gpu) => Some(gpu),
@@ -205,16 +207,16 @@ pub struct Placement {
     pub is_on_demand: bool,
     /// Give each queue pair its own memory regions and keys.
     ///
-    /// By default, the queue pairs of a thread share two regions: one for remote access, one for the data that they
-    /// send. With this option, the device's caches for translations and keys need as many entries as for an application
-    /// with many buffers.
+    /// By default, the queue pairs of a thread share two regions: one for remote access, and one for the data that they
+    /// send. With this option, the device's caches for translations and keys need as many entries as they do for an
+    /// application that has many buffers.
     #[serde(default)]
     #[arg(long = "mr-per-qp", hide_short_help = true)]
     pub has_own_regions: bool,
     /// The client's configuration.
     #[arg(skip)]
     pub client: SideConfig,
-    /// The server's configuration, as far as the client chooses it.
+    /// The server's configuration, as far as the client determines it.
     #[arg(skip)]
     pub server: SideConfig,
 }

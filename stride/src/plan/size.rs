@@ -1,16 +1,17 @@
 //! Message sizes: parsing, formatting and sweeps.
 
-/// The largest message of all transports: 2 GiB.
+/// The size of the largest message that any transport supports: 2 GiB.
 pub const LARGEST: u64 = 1 << 31;
 
-/// Maximum number of sizes of a plan.
+/// Maximum number of sizes in a plan.
 pub const MOST_SIZES: usize = 4096;
 
-/// Parses a number with an optional suffix. `k` or `K`, `M` and `G` are powers of 1024, as are `KiB`, `MiB` and `GiB`.
+/// Parses a number with an optional suffix. `k` or `K`, `M` and `G` are powers of 1024, and so are `KiB`, `MiB` and
+/// `GiB`.
 ///
 /// # Errors
 ///
-/// The reason why the text is invalid.
+/// Returns the reason why the text is invalid.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -25,7 +26,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-/// Formats a size as [`parse`] reads it, with the largest suffix that leaves an integer.
+/// Formats a size so that [`parse`] can read it. Uses the largest suffix that leaves an integer.
 pub fn show(bytes: u64) -> String {
     for (shift, suffix) in [(30, "G"), (20, "M"), (10, "K")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -35,8 +36,8 @@ pub fn show(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// Sizes from `from` to `to`. Each is the previous one times `factor`, rounded down, but at least one byte larger.
-/// Stops after [`MOST_SIZES`] plus one.
+/// Returns the sizes from `from` to `to`. Each size is the previous one times `factor`, rounded down, but at least one
+/// byte larger than the previous one. The list has at most [`MOST_SIZES`] plus one sizes.
 pub fn sweep(from: u64, to: u64, factor: f64) -> Vec<u64> {
     let next = |size: &u64| size.checked_add(1).map(|above| ((*size as f64 * factor) as u64).max(above));
     std::iter::successors(Some(from), next).take_while(|size| *size <= to).take(MOST_SIZES + 1).collect()

@@ -1,12 +1,12 @@
-//! Times: parsing and formatting.
+//! Parses and formats times.
 
 use std::time::Duration;
 
-/// Parses seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
+/// Parses a number of seconds, or a number with the unit `us`, `ms`, `s`, `m` or `h`.
 ///
 /// # Errors
 ///
-/// The reason why the text is invalid.
+/// Returns the reason why the text is invalid.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -22,7 +22,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
 }
 
-/// Formats a time as [`parse`] reads it: whole hours or minutes, otherwise seconds, or a smaller unit below one second.
+/// Formats a time so that [`parse`] can read it. The unit is hours or minutes if that gives a whole number. Otherwise
+/// it is seconds, or a smaller unit if the time is below one second.
 pub fn show(time: Duration) -> String {
     let seconds = time.as_secs();
     match time {

@@ -1,20 +1,20 @@
-//! Value parsers of options.
+//! Functions that parse the values of options.
 
 use std::time::Duration;
 
 use super::{GpuName, Memory, NoGpuName, cpus, size, time};
 
-/// A number of bytes or messages, with an optional suffix `k`, `K`, `M` or `G`.
+/// Parses a number of bytes or messages, with an optional suffix `k`, `K`, `M` or `G`.
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     size::parse(text)
 }
 
-/// A 32-bit number with an optional suffix `k`, `K`, `M` or `G`.
+/// Parses a 32-bit number with an optional suffix `k`, `K`, `M` or `G`.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
 }
 
-/// A 32-bit number, decimal or hexadecimal with `0x`.
+/// Parses a 32-bit number, which is decimal, or hexadecimal with `0x`.
 pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -23,13 +23,13 @@ pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| "not a 32-bit number, such as 99 or 0x63".to_owned())
 }
 
-/// A LID, decimal or hexadecimal with `0x`.
+/// Parses a LID, which is decimal, or hexadecimal with `0x`.
 pub(crate) fn lid(text: &str) -> Result<u16, String> {
     let number = hexadecimal(text).ok().and_then(|number| u16::try_from(number).ok());
     number.ok_or_else(|| "not a 16-bit number, such as 19 or 0x13".to_owned())
 }
 
-/// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
+/// Parses a time: a number of seconds, or a number with the unit `us`, `ms`, `s`, `m` or `h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     time::parse(text)
 }
@@ -38,11 +38,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Time(Duration),
-    /// Until the user ends the test.
+    /// The test runs until the user ends it.
     Forever,
 }
 
-/// A time, or `forever`.
+/// Parses a time, or the word `forever`.
 pub(crate) fn length(text: &str) -> Result<Length, String> {
     match text {
         "forever" => Ok(Length::Forever),
@@ -50,13 +50,13 @@ pub(crate) fn length(text: &str) -> Result<Length, String> {
     }
 }
 
-/// A time per message: microseconds, or a number with a unit.
+/// Parses the time between messages: a number of microseconds, or a number with a unit.
 pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     if bare { duration(&format!("{text}us")) } else { duration(text) }
 }
 
-/// A number above zero.
+/// Parses a number above zero.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
@@ -64,7 +64,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The ratio of a size to the previous one.
+/// Parses the ratio of each size to the previous one.
 pub(crate) fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 1.0 => Ok(factor),
@@ -72,16 +72,16 @@ pub(crate) fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Processors: numbers and ranges, separated by commas.
+/// A list of processors: numbers and ranges, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
-/// Processors such as `0,2-5`.
+/// Parses a list of processors such as `0,2-5`.
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     cpus::parse(text).map(Cpus)
 }
 
-/// A GPU: index, or PCI address such as `0000:3b:00.0`.
+/// Parses the name of a GPU, which is an index, or a PCI address such as `0000:3b:00.0`.
 pub(crate) fn gpu(text: &str) -> Result<Memory, NoGpuName> {
     text.parse::<GpuName>().map(|_| Memory::Cuda(text.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! The workload of a test: what is sent, how much, in which direction and how fast; and what is sampled.
+//! The workload of a test: what is sent, how much, in which direction and how fast. Also what is sampled meanwhile.
 
 use std::time::Duration;
 
@@ -18,29 +18,30 @@ pub struct Workload {
     /// The kind of measurement.
     #[arg(skip = Measure::Bandwidth)]
     pub measure: Measure,
-    /// Message sizes in bytes, one step each.
+    /// Message sizes in bytes. Each size is measured in a step of its own.
     #[serde(rename = "sizes_bytes")]
     #[arg(skip)]
     pub sizes: Vec<u64>,
-    /// Run length per size.
+    /// How much is measured per size.
     #[arg(skip)]
     pub amount: RunLength,
-    /// Whether the test runs until the user ends it, and then reports all results. The run length is an upper limit.
+    /// Whether the test runs until the user ends it, and then reports all results. The run length is then an upper
+    /// limit.
     #[serde(default)]
     #[arg(skip)]
     pub is_endless: bool,
-    /// The sending side.
+    /// Which side sends.
     #[serde(flatten)]
     #[arg(skip)]
     pub direction: Direction,
     /// Compare the received data with the sent data.
     ///
     /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each
-    /// slot of the buffer: up to 64 slots per queue pair, one for receives and for messages above 2 KiB. Fetch-and-add
-    /// (which requires --iters) checks the sum. Compare-and-swap checks the final value of each slot and the value that
-    /// the last swap returned; each swap expects the value that the previous swap stored, so one lost or wrong swap
-    /// breaks the chain. If requests of a thread are still in flight a second after Ctrl-C, that thread's data is not
-    /// checked.
+    /// slot of the buffer. There are up to 64 slots per queue pair, but only one for receives and for messages above 2
+    /// KiB. For fetch-and-add, which requires --iters, the sum is checked. For compare-and-swap, the final value of
+    /// each slot and the value that the last swap returned are checked; each swap expects the value that the previous
+    /// swap stored, so one lost or wrong swap breaks the chain. If requests of a thread are still in flight a second
+    /// after Ctrl-C, that thread's data is not checked.
     #[arg(long = "validate")]
     pub is_validated: bool,
     /// Limit each side's senders to this rate, in Gb/s.
@@ -55,27 +56,27 @@ pub struct Workload {
     pub burst_size: Option<u32>,
     /// Pause between messages of a latency test, in us or with a unit.
     ///
-    /// No latency includes the pause. The side that measures continues to poll, or sleeps with --events. With this
-    /// option, the test shows how the network and its devices behave after an idle period.
+    /// The pause is not part of any latency. During the pause, the side that measures continues to poll, or sleeps with
+    /// --events. With this option, the test shows how the network and its devices behave after an idle period.
     #[serde(rename = "gap_seconds", with = "maybe_seconds", default)]
     #[arg(id = "gap_seconds", long = "gap", value_name = "TIME", value_parser = values::microseconds, alias = "latency-gap", hide_short_help = true)]
     pub gap: Option<Duration>,
 }
 
-/// The side that sends, or accesses the peer's memory.
+/// Which side sends messages, or accesses the memory of its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Flags", into = "Flags")]
 pub enum Direction {
-    /// The client.
+    /// The client sends.
     #[default]
     Forward,
-    /// The server; the client is passive.
+    /// The server sends, and the client is passive.
     Reversed,
-    /// Both sides.
+    /// Both sides send.
     Both,
 }
 
-/// A direction in JSON.
+/// The members by which JSON represents a direction.
 #[derive(Serialize, Deserialize)]
 struct Flags {
     is_bidirectional: bool,
@@ -115,7 +116,7 @@ impl Direction {
 }
 
 impl Default for Workload {
-    /// Writes of 64 KiB, 5000 of them.
+    /// Returns the default workload: 5000 writes of 64 KiB.
     fn default() -> Self {
         Self {
             operation: Operation::Write,
@@ -132,29 +133,30 @@ impl Default for Workload {
     }
 }
 
-/// The observations to make while messages are sent.
+/// What is observed while messages are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Sampling {
-    /// How long a latency test waits for a message that may have been lost.
+    /// How long a latency test waits for a message, which may have been lost.
     #[serde(rename = "timeout_seconds", with = "seconds", default = "half_a_minute")]
     #[arg(skip = half_a_minute())]
     pub timeout: Duration,
     /// Length of the reported intervals [default: from the run's length].
     ///
     /// Slowest, Median and Fastest are computed from intervals of this length. By default, a run has fewer than twenty
-    /// intervals, or each lasts one to two seconds; on average, an interval has at least 16 completions. Above 100,000
-    /// intervals, the length doubles. On a terminal, with --json-stream and with -D forever, running figures are
-    /// printed for each interval (by default 1 s, at least 100 ms); with lat, that is all this option does.
+    /// intervals, or each interval lasts one to two seconds; on average, an interval has at least 16 completions. If a
+    /// run would have more than 100,000 intervals, their length doubles. On a terminal, with --json-stream and with -D
+    /// forever, running figures are printed for each interval (by default 1 s, at least 100 ms). In a latency test,
+    /// this is the only effect of the option.
     #[serde(rename = "interval_seconds", with = "maybe_seconds")]
     #[arg(id = "interval_seconds", long = "interval", value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub interval: Option<Duration>,
     /// Show changes of these port counters, or all, on both sides.
     ///
-    /// Names of files in /sys/class/infiniband/DEVICE/ports/PORT/counters and hw_counters, with or without the folder's
-    /// name; `all` shows those that changed. The change of a counter is measured from before the warm-up to after the
-    /// last message, and includes the traffic of other programs. Units are the kernel's: port_xmit_data and
-    /// port_rcv_data count units of four bytes. softrnic has no counters.
+    /// Counters are named like files in /sys/class/infiniband/DEVICE/ports/PORT/counters and hw_counters, with or
+    /// without the name of the folder; `all` shows the counters that changed. The change of a counter is measured from
+    /// before the warm-up to after the last message, and includes the traffic of other programs. Units are the
+    /// kernel's: port_xmit_data and port_rcv_data count units of four bytes. softrnic has no counters.
     #[serde(default)]
     #[arg(
         short = 'W',

@@ -1,7 +1,7 @@
-//! Replays each stored input.
+//! Replays each stored input of the fuzz targets.
 
-// softrnic and this crate share this code. The file is in softrnic, which is published, so its tests must build without
-// this crate.
+// softrnic and this crate share this code. The file is part of softrnic, because softrnic is published, so its tests
+// must build without this crate.
 #[path = "../../../../softrnic/src/fuzz/tests/corpus.rs"]
 mod corpus;
 mod seeds;

@@ -1,4 +1,4 @@
-//! Initial inputs: valid ones, and nearly valid ones.
+//! Initial inputs for the fuzz targets: valid inputs, and nearly valid ones.
 
 use std::time::UNIX_EPOCH;
 
@@ -21,7 +21,7 @@ fn path() -> Path {
     Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096, others: Vec::new() }
 }
 
-/// The messages that a side receives, encoded.
+/// Returns the messages that a side receives, in encoded form.
 fn received(role: u8, messages: &[Message]) -> Vec<u8> {
     let mut bytes = vec![role];
     for message in messages {
@@ -62,7 +62,7 @@ fn document() -> Vec<u8> {
     text
 }
 
-/// A truncated stream.
+/// Returns a stream that ends in the middle of a message.
 fn stream() -> Vec<u8> {
     let mut text = Vec::new();
     Event::start(environment()).write(&mut text).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Contradiction, refuse};
 use crate::plan::{Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport, time};
 
-/// The longest pause between two messages of a latency test.
+/// The longest pause that a user can request between two messages of a latency test.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 impl Plan {
@@ -50,7 +50,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks that `--validate` can verify the result from memory.
+    /// Checks that `--validate` can verify the result by what is in memory after the test.
     pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
         let Self { workload, .. } = self;
         match (workload.operation, workload.amount) {
@@ -122,7 +122,8 @@ impl Plan {
                  give --imm, or --latency ack"
             ));
         }
-        // The server may use a GPU that its client does not name.
+        // The server's user may have chosen a GPU that the client does not name, so only memory that is known to be
+        // host memory is an error.
         let is_host = |place: &SideConfig| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
         if placement.client.gpu_registration.is_some() && !ours
             || placement.server.gpu_registration.is_some() && is_host(&placement.server)

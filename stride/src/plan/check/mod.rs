@@ -1,4 +1,5 @@
-//! Checks plans. The client checks before it sends the plan; the server checks because peers are not trusted.
+//! Checks plans. The client checks its plan before it sends it. The server checks the plan again, because it does not
+//! trust its peers.
 
 mod combined;
 mod ports;
@@ -17,12 +18,12 @@ use super::{
 #[error("{0}")]
 pub struct Contradiction(pub String);
 
-/// Limits of the path between two sides.
+/// Limits that the path between both sides imposes on messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLimits {
     /// Path MTU in bytes.
     pub mtu: u32,
-    /// Longest message in bytes, if the devices have their own limit.
+    /// Length of the longest message in bytes, if the devices have a limit of their own.
     pub longest: Option<u32>,
 }
 
@@ -30,23 +31,23 @@ pub struct PathLimits {
 pub const MOST_QUEUE_PAIRS: u32 = 16384;
 /// Maximum number of threads per side.
 pub const MOST_THREADS: u32 = 1024;
-/// Maximum depth of a queue; a device may support less.
+/// Maximum depth of a queue. A device may support less than this.
 pub const MOST_DEPTH: u32 = 65536;
-/// Maximum number of messages of a latency test, whose samples are kept in memory.
+/// Maximum number of messages of a latency test. A latency test keeps one sample per message in memory.
 pub const MOST_SAMPLES: u64 = 100_000_000;
 /// Maximum number of messages of a bandwidth test.
 const MOST_MESSAGES: u64 = 1 << 48;
 /// Maximum number of intervals of a timed test.
 const MOST_INTERVALS: f64 = 100_000.0;
-/// A flow label has 20 bits.
+/// The largest flow label, which has 20 bits.
 const MOST_FLOW_LABEL: u64 = (1 << 20) - 1;
-/// Unicast LIDs; those above are multicast.
+/// The LIDs of single ports. LIDs above this range are for multicast.
 const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
 /// Maximum number of ports per side.
 const MOST_PORTS: usize = 64;
 /// Maximum number of counter names.
 const MOST_COUNTERS: usize = 256;
-/// The longest test.
+/// The longest time that a test may run.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn refuse<T>(sentence: impl Into<String>) -> Result<T, Contradiction> {
@@ -61,20 +62,20 @@ fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Res
 }
 
 impl Plan {
-    /// Checks that the options are compatible, as far as possible without a device.
+    /// Checks that the options are compatible with each other, as far as this can be checked without a device.
     ///
     /// # Errors
     ///
-    /// The first conflict.
+    /// Returns the first conflict.
     pub fn check(&self) -> Result<(), Contradiction> {
         self.check_named(if self.workload.sizes.len() > 1 { SWEPT } else { NAMED })
     }
 
-    /// Checks like [`check`](Self::check); `option` is the option that set the largest size.
+    /// Like [`check`](Self::check), with the name of the option that set the largest size.
     ///
     /// # Errors
     ///
-    /// The first conflict.
+    /// Returns the first conflict.
     pub fn check_named(&self, option: &str) -> Result<(), Contradiction> {
         let Self { workload, placement, .. } = self;
         self.check_operation()?;
@@ -100,7 +101,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// An error that names the largest possible size.
+    /// Returns an error that names the largest possible size.
     pub fn check_limits(&self, limits: PathLimits, option: &str) -> Result<(), Contradiction> {
         let Self { workload, attributes, .. } = self;
         let Some(largest) = workload.sizes.iter().max().filter(|largest| !self.fits(**largest, limits)) else {
@@ -126,7 +127,8 @@ impl Plan {
         self.limit(limits).is_none_or(|most| size <= u64::from(most))
     }
 
-    /// Returns the longest message on the path in bytes, if this is below the limit of all transports.
+    /// Returns the length in bytes of the longest message that fits the path. Returns `None` if the path does not limit
+    /// messages further than every transport does.
     pub fn limit(&self, PathLimits { mtu, longest }: PathLimits) -> Option<u32> {
         match self.attributes.transport {
             Transport::Ud => Some(mtu),
@@ -136,13 +138,14 @@ impl Plan {
         }
     }
 
-    /// Whether receivers poll memory, because plain writes raise no completion at their destination.
+    /// Whether receivers poll memory. A latency test of plain writes requires this, because plain writes raise no
+    /// completion at their destination.
     pub fn polls_memory(&self) -> bool {
         self.workload.operation == Operation::Write
             && matches!(self.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
-    /// Whether arrivals are counted, because messages may be lost.
+    /// Whether the receiver counts the messages that arrive, because messages may be lost.
     pub fn counts_arrivals(&self) -> bool {
         let Self { workload, attributes, .. } = self;
         workload.measure == Measure::Bandwidth
@@ -150,7 +153,8 @@ impl Plan {
             && workload.operation.takes_receive()
     }
 
-    /// Whether the receiver checks memory for any arrival, because plain writes may be lost and raise no completion.
+    /// Whether the receiver checks memory for any message that has arrived. Plain writes over an unreliable transport
+    /// require this, because they may be lost and raise no completion at their destination.
     pub fn looks_for_arrivals(&self) -> bool {
         let Self { workload, attributes, .. } = self;
         workload.measure == Measure::Bandwidth
@@ -171,12 +175,13 @@ impl Plan {
             || matches!(workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
-    /// Returns the length of intervals of which all are kept until the end. In endless tests, intervals grow instead.
+    /// Returns the given length of the intervals if all intervals are kept until the end. In an endless test, short
+    /// intervals are merged into longer ones instead.
     pub fn interval_kept(&self) -> Option<Duration> {
         self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
 
-    /// Number of receives posted per queue pair; 0 if the operation consumes none.
+    /// Returns how many receives are posted per queue pair. This is 0 if the operation consumes none.
     pub fn receives(&self) -> u32 {
         if self.workload.operation.takes_receive() { self.queues.rx_depth } else { 0 }
     }
@@ -236,7 +241,7 @@ impl Plan {
 
     fn check_queues(&self) -> Result<(), Contradiction> {
         let Self { workload, queues, attributes, sampling, .. } = self;
-        // Checks threads first, because the default number of queue pairs is the number of threads.
+        // Checks the number of threads first, because it is the default for the number of queue pairs.
         within("--threads", queues.threads.into(), 1..=MOST_THREADS.into())?;
         within("--qp-count", queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
         within("--tx-depth", queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
@@ -329,7 +334,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks that the send queue cannot be full without a signaled request, because post lists are posted as a whole.
+    /// Checks that the send queue cannot fill up with requests none of which is signaled. This could happen because
+    /// each post list is posted as a whole.
     fn check_completions(&self) -> Result<(), Contradiction> {
         let Self { queues, .. } = self;
         let (list, every, depth) = (queues.post_list, queues.cq_moderation, queues.tx_depth);
@@ -337,7 +343,8 @@ impl Plan {
         while rest != 0 {
             (common, rest) = (rest, common % rest);
         }
-        // The number of unsignaled requests is a multiple of the common divisor, so at most `every - common`.
+        // The number of unsignaled requests is always a multiple of the common divisor, so it is at most `every -
+        // common`.
         let least = list + (every - common);
         if least > depth {
             return refuse(format!(

@@ -1,4 +1,4 @@
-//! Checks tests over several ports.
+//! Checks tests that run over several ports.
 
 use super::{Contradiction, MOST_PORTS, refuse};
 use crate::plan::{Measure, Plan, SideConfig};

@@ -66,7 +66,7 @@ fn queue_depths_must_be_consistent() {
             (plan.queues.post_list, plan.queues.cq_moderation, plan.queues.tx_depth) = (list, every, depth)
         })
     };
-    // After 64 unsignaled requests, the queue has no space for another list.
+    // When 64 unsignaled requests are in the queue, it has no space for another list.
     assert!(queues(64, 100, 100).contains("give --tx-depth 160 or more, or --cq-mod 64"));
     for (list, every, depth) in [(64, 100, 160), (64, 64, 64), (64, 32, 64), (32, 64, 64), (1, 100, 100)] {
         assert_eq!(queues(list, every, depth), "");
