@@ -108,6 +108,53 @@ impl<T: prost::Message + Default> Decode<'_, T> for Protobuf {
     }
 }
 
+/// `rkyv`. Decoding checks the bytes, then copies them into values. In 2026, several defects in these checks were found,
+/// so use this codec with trusted peers only.
+#[cfg(feature = "rkyv")]
+#[derive(Clone, Copy, Debug)]
+pub struct Rkyv;
+
+#[cfg(feature = "rkyv")]
+impl Codec for Rkyv {
+    const ID: u8 = 3;
+}
+
+#[cfg(feature = "rkyv")]
+mod archive {
+    use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
+    use rkyv::bytecheck::CheckBytes;
+    use rkyv::rancor::Error;
+    use rkyv::ser::allocator::ArenaHandle;
+    use rkyv::util::AlignedVec;
+    use rkyv::{Archive, Deserialize, Serialize};
+
+    use super::{CodecError, Decode, Encode, Rkyv};
+
+    impl<T> Encode<T> for Rkyv
+    where
+        T: for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, Error>>,
+    {
+        fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+            let bytes = rkyv::to_bytes::<Error>(value).map_err(|error| CodecError(error.to_string()))?;
+            out.extend_from_slice(&bytes);
+            Ok(())
+        }
+    }
+
+    impl<T> Decode<'_, T> for Rkyv
+    where
+        T: Archive,
+        T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>> + Deserialize<T, HighDeserializer<Error>>,
+    {
+        fn decode(bytes: &[u8]) -> Result<T, CodecError> {
+            // Archived values need aligned bytes.
+            let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
+            aligned.extend_from_slice(bytes);
+            rkyv::from_bytes::<T, Error>(&aligned).map_err(|error| CodecError(error.to_string()))
+        }
+    }
+}
+
 /// Passes bytes unchanged, for methods with one argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;

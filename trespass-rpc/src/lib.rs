@@ -43,6 +43,8 @@ pub use channel::Channel;
 pub use client::{Answers, CallOptions, Items};
 #[cfg(feature = "prost")]
 pub use codec::Protobuf;
+#[cfg(feature = "rkyv")]
+pub use codec::Rkyv;
 pub use codec::{Codec, CodecError, Decode, Encode, Postcard, Raw};
 #[cfg(feature = "tls")]
 pub use endpoint::Tls;

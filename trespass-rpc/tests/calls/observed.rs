@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 
 use crate::common::{Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
-use trespass_rpc::{Channel, Endpoint, Observed, Protobuf, Server, Status};
+use trespass_rpc::{Channel, CodecError, Decode, Encode, Endpoint, Observed, Protobuf, Rkyv, Server, Status};
 
 /// A recorder that counts how often each counter and histogram was used, by name and labels.
 #[derive(Clone, Debug, Default)]
@@ -171,4 +171,52 @@ fn messages_of_protocol_buffers_survive_the_round_trip() {
         assert_eq!(client.upper("text".to_owned()).await, Ok("TEXT".to_owned()));
         assert_eq!(client.upper(String::new()).await, Err(trespass_rpc::Error::Application(7)));
     });
+}
+
+#[derive(Clone, Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+struct Shelf {
+    books: Vec<(u64, String)>,
+}
+
+/// Arguments, results and errors as archives of rkyv.
+#[trespass_rpc::service(name = "test.Shelves", codec = Rkyv)]
+trait Shelves {
+    async fn add(&self, shelf: Shelf, title: String) -> Result<Shelf, u8>;
+}
+
+struct Library;
+
+impl Shelves for Library {
+    async fn add(&self, mut shelf: Shelf, title: String) -> Result<Shelf, u8> {
+        if title.is_empty() {
+            return Err(9);
+        }
+        shelf.books.push((shelf.books.len() as u64, title));
+        Ok(shelf)
+    }
+}
+
+#[test]
+fn archives_of_rkyv_survive_the_round_trip() {
+    on_both(|options| async move {
+        let server = Server::new(ShelvesServer::new(Library));
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::spawn(&options).unwrap();
+        let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
+        let client = ShelvesClient::over(channel).unwrap();
+        let empty = Shelf { books: Vec::new() };
+        let one = client.add(empty.clone(), "Walden".to_owned()).await.unwrap();
+        assert_eq!(one.books, [(0, "Walden".to_owned())]);
+        assert_eq!(client.add(one, String::new()).await, Err(trespass_rpc::Error::Application(9)));
+    });
+}
+
+#[test]
+fn damaged_archive_is_an_error() {
+    let shelf = Shelf { books: vec![(1, "a title that is not stored inline".to_owned()); 3] };
+    let mut bytes = Vec::new();
+    Rkyv::encode(&shelf, &mut bytes).unwrap();
+    assert_eq!(Rkyv::decode(&bytes), Ok(shelf));
+    let cut: Result<Shelf, CodecError> = Rkyv::decode(&bytes[..bytes.len() - 1]);
+    assert!(cut.is_err());
 }

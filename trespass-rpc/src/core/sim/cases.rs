@@ -90,7 +90,7 @@ fn calls_after_a_cancelled_one_are_sent() {
     let small = call(10, None, &mut client);
     assert_eq!(carry(&mut client, &mut server, 1).0, [running]);
     client.forget(given_up, 1).unwrap();
-    assert_eq!(carry(&mut client, &mut server, 1).0, []);
+    assert_eq!(carry(&mut client, &mut server, 1).0, [0_u32; 0]);
     client.on_time(1_000, |_, error| assert_eq!(error.status, Status::DEADLINE), &mut Vec::new()).unwrap();
     assert_eq!(carry(&mut client, &mut server, 1_000).0, [small]);
     // Cancelled calls do not count as waiting calls.
