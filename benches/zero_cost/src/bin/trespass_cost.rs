@@ -28,6 +28,9 @@ struct Arguments {
     rounds: Option<u64>,
 }
 
+/// Length of a message that the receiver reads from the sender's memory.
+const LONG: usize = 64 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Task {
     /// One message, copied into the program's memory by `try_read`
@@ -36,6 +39,8 @@ enum Task {
     Recv,
     /// 16 messages, sent in one turn
     Batch,
+    /// One message of 64 KiB, which the receiver reads from the sender's memory
+    Long,
     /// A turn without work
     Idle,
 }
@@ -52,6 +57,7 @@ impl Task {
             Self::Read => 785.0,
             Self::Recv => 960.0,
             Self::Batch => 610.0,
+            Self::Long => 6200.0,
             Self::Idle => 95.0,
         }
     }
@@ -75,7 +81,11 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
         let mut ends = Ends::new()?;
         // The first rounds allocate memory.
         ends.run(task, 300)?;
-        allocations::none_in(|| ends.run(task, rounds))?;
+        match task {
+            // softrnic allocates for each bound window.
+            Task::Long => ends.run(task, rounds)?,
+            _ => allocations::none_in(|| ends.run(task, rounds))?,
+        }
         return Ok(true);
     }
     let mut out = io::stdout();
@@ -89,7 +99,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
 
 fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
     let mut is_within = true;
-    writeln!(out, "a message of 64 B    trespass  softrnic  limit  system calls")?;
+    writeln!(out, "a message            trespass  softrnic  limit  system calls")?;
     for task in Task::value_variants() {
         let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let [few, many] = [profile(&name, 1000, folder)?, profile(&name, 3000, folder)?];
@@ -149,6 +159,11 @@ impl Ends {
             self.workers[sender].poll();
             return Ok(());
         }
+        if task == Task::Long {
+            let buffer = self.workers[sender].alloc(source, LONG);
+            self.workers[sender].try_send_buf(source, buffer).map_err(|(error, _)| error)?;
+            return self.receive_long(receiver, sink);
+        }
         for _ in 0..task.messages() {
             self.workers[sender].try_send(source, &[7; 64])?;
         }
@@ -174,6 +189,17 @@ impl Ends {
             ensure!(bytes[63] == 7, "wrong bytes");
         }
         Ok(())
+    }
+
+    fn receive_long(&mut self, receiver: usize, sink: ConnectionId) -> Result<()> {
+        loop {
+            self.workers.iter_mut().for_each(|worker| _ = worker.poll());
+            match self.workers[receiver].try_recv(sink) {
+                Ok(message) => break Ok(ensure!(message.len() == LONG, "a part arrived")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => break Err(error.into()),
+            }
+        }
     }
 }
 
