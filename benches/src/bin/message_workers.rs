@@ -47,7 +47,7 @@ const WORKERS: usize = 2;
 const MESSAGE: [u8; 64] = [7; 64];
 const LIMIT: Duration = Duration::from_secs(60);
 /// Number of turns without events after which the server sleeps.
-const SPIN: u32 = 1000;
+const SPIN: u32 = 200;
 
 fn main() -> ExitCode {
     sideway_benches::ended(run(&Arguments::parse()))

@@ -58,7 +58,7 @@ impl Task {
             Self::Recv => 960.0,
             Self::Batch => 610.0,
             Self::Long => 6200.0,
-            Self::Idle => 95.0,
+            Self::Idle => 98.0,
         }
     }
 }
@@ -195,9 +195,12 @@ impl Ends {
         loop {
             self.workers.iter_mut().for_each(|worker| _ = worker.poll());
             match self.workers[receiver].try_recv(sink) {
-                Ok(message) => break Ok(ensure!(message.len() == LONG, "a part arrived")),
+                Ok(message) => {
+                    ensure!(message.len() == LONG, "a part arrived");
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => break Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
     }
