@@ -1,7 +1,7 @@
 //! rsockets of librdmacm, for devices of the system only.
 //!
 //! rsockets access private fields of the identifier, so they require librdmacm's identifiers. If softrnic serves
-//! connections, a new rsocket fails. Programs that can fall back to sockets then do so, for example those run with
+//! connections, a new rsocket fails. Some programs then use ordinary sockets, for example those run with
 //! `librspreload`.
 
 use std::ffi::{c_int, c_void};

@@ -69,7 +69,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
         );
     }
     let mut head = Vec::new();
-    // An executable file may be unreadable. The loader then decides.
+    // If an executable file cannot be read, the program is started without this check.
     if let Ok(opened) = File::open(file) {
         opened.take(HEAD).read_to_end(&mut head).ok();
     }

@@ -90,8 +90,8 @@ pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data
 }
 
 impl World {
-    /// Listens on the TCP port of an identifier. If that fails, and the identifier has a RoCE device, only clients on
-    /// this host can connect.
+    /// Listens on the TCP port of an identifier. If TCP fails to listen, and a RoCE device exists, only clients on this
+    /// host can connect.
     pub(in crate::cm) fn listen_on_tcp(&mut self, id: usize, backlog: i32) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let Some(source) = identifier.source else { return Ok(()) };

@@ -120,7 +120,7 @@ impl Acknowledgements {
         }
     }
 
-    /// Waits until `taken` events are acknowledged. An incorrect program may acknowledge more.
+    /// Waits until at least `taken` events are acknowledged; an incorrect program may acknowledge more than it took.
     ///
     /// # Safety
     ///
