@@ -1,15 +1,16 @@
-//! Checks compare-and-swaps (`--validate`). Each swap expects the value that the previous swap at the same slot has
-//! stored. A swap that is lost or finds another value breaks the chain of its slot.
+//! Checks compare-and-swaps for `--validate`. Each swap expects the value that the previous swap at the same slot has
+//! stored. If a swap is lost or finds another value, the later swaps at its slot fail.
 
 use std::cell::Cell;
 use std::fmt;
 
-/// Because this factor is odd, each number of swaps has a different value; the inverse of the factor recovers the
-/// number.
+/// The factor by which the number of swaps is multiplied. Because it is odd, each number of swaps results in a
+/// different value, and multiplying by its inverse recovers the number.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = inverse(FACTOR);
 
-/// The inverse modulo 2^64, by Newton's iteration. Each step doubles the number of correct bits, which starts at three.
+/// Returns the inverse modulo 2^64 by Newton's iteration. Three bits are correct at first, and each step doubles their
+/// number.
 const fn inverse(odd: u64) -> u64 {
     let (mut found, mut steps) = (odd, 0);
     while steps < 5 {
@@ -19,33 +20,34 @@ const fn inverse(odd: u64) -> u64 {
     found
 }
 
-/// Makes values differ between slots.
+/// Returns a number that makes the values of different slots differ.
 fn salt(qp: usize, place: usize) -> u64 {
     ((qp as u64 + 1) << 32 | (place as u64 + 1)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// The value of a slot after `swaps` swaps.
+/// Returns the value that a slot contains after `swaps` swaps.
 pub(crate) fn value(qp: usize, place: usize, swaps: u64) -> u64 {
     swaps.wrapping_add(1).wrapping_mul(FACTOR) ^ salt(qp, place)
 }
 
-/// The number of swaps after which a slot holds `value`.
+/// Returns the number of swaps after which a slot contains `value`.
 fn swaps(qp: usize, place: usize, value: u64) -> u64 {
     (value ^ salt(qp, place)).wrapping_mul(INVERSE).wrapping_sub(1)
 }
 
-/// Initial contents of the buffer for returned values; differs from all early values of the slot.
+/// Returns the initial contents of the buffer for returned values. They differ from all values that the slot can have
+/// in a test of realistic length.
 pub(crate) fn blank(qp: usize, place: usize) -> u64 {
     value(qp, place, u64::MAX / 2)
 }
 
-/// Generates the swaps of one queue pair, which visit its slots in turn.
+/// Generates the swaps of one queue pair. The swaps use the slots of the queue pair in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct CasCheck {
     qp: usize,
     places: usize,
     next: Cell<usize>,
-    /// Swaps that the next slot has had.
+    /// Number of swaps that the next slot has had.
     swaps: Cell<u64>,
 }
 
@@ -65,7 +67,7 @@ impl CasCheck {
     }
 }
 
-/// The number of swaps per slot: `each`, and one more for the first `rest` slots.
+/// The number of swaps that each slot has had. This is `each`, and one more for the first `more` slots.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     each: u64,
@@ -78,8 +80,8 @@ impl Turns {
         Self { each: total / places, more: total % places }
     }
 
-    /// If the total is unknown, derives the number of swaps from the majority of the slots. All slots have had the same
-    /// number of swaps, or the first slots one more.
+    /// Derives the number of swaps from the values of most slots, for use if the total is unknown. All slots have had
+    /// the same number of swaps, or some of the first slots have had one more.
     fn found(words: &[u64], qp: usize) -> Self {
         let mut all: Vec<u64> = words.iter().enumerate().map(|(place, &word)| swaps(qp, place, word)).collect();
         all.sort_unstable();
@@ -98,12 +100,12 @@ impl Turns {
     }
 }
 
-/// Checks the slots of a queue pair after `total` swaps. If `total` is unknown, the slots must be consistent with each
-/// other and with at least `least` swaps.
+/// Checks the values of the slots of a queue pair after `total` swaps. If `total` is unknown, the values must be
+/// consistent with each other. If they show no swap at all, at least `least` swaps are expected.
 ///
 /// # Errors
 ///
-/// Reports the first slot with a wrong value.
+/// Returns the first slot that has a wrong value.
 pub(crate) fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usize) -> Result<(), Wrong> {
     let turns = match total {
         Some(total) => Turns::of(total, words.len()),
@@ -120,11 +122,11 @@ pub(crate) fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usiz
     Ok(())
 }
 
-/// Checks the value that the last swap at each slot returned, after `total` swaps at the slots in turn.
+/// Checks the value that the last swap at each slot returned, after `total` swaps that used the slots in turn.
 ///
 /// # Errors
 ///
-/// Reports the first slot whose returned value differs from its previous value.
+/// Returns the first slot whose last swap did not return the value that the slot had before.
 pub(crate) fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(), Wrong> {
     let turns = Turns::of(total, words.len());
     for (place, &found) in words.iter().enumerate() {
@@ -136,12 +138,12 @@ pub(crate) fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(),
     Ok(())
 }
 
-/// A value that the swaps cannot have produced.
+/// A value that the swaps cannot have produced. `Display` describes it for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     qp: usize,
     place: usize,
-    /// Number of swaps at the slot.
+    /// Number of swaps that the slot has had.
     swaps: u64,
     found: u64,
     is_returned: bool,
@@ -187,7 +189,8 @@ impl fmt::Display for Wrong {
 mod tests {
     use super::*;
 
-    /// Slots after `total` swaps, computed as a device would, and the last value returned for each.
+    /// Returns the contents of the slots after `total` swaps, computed as a device would, and the value that the last
+    /// swap at each slot returned.
     fn swapped(total: usize, places: usize, qp: usize) -> (Vec<u64>, Vec<u64>) {
         let mut left: Vec<u64> = (0..places).map(|place| value(qp, place, 0)).collect();
         let mut returned: Vec<u64> = (0..places).map(|place| blank(qp, place)).collect();
@@ -226,14 +229,14 @@ mod tests {
 
     #[test]
     fn lost_swap_is_reported_with_its_number() {
-        // For any slot, whether or not the number of swaps is known.
+        // A lost swap is found at any slot, no matter whether the number of swaps is known.
         for (total, place) in [(64 * 9 + 5, 0), (64 * 9 + 5, 4), (64 * 9 + 5, 5), (64 * 9, 63), (64 * 9 + 63, 1)] {
             let (mut left, mut returned) = swapped(total, 64, 0);
             (left[place], returned[place]) = (value(0, place, 2), value(0, place, 2));
             for known in [Some(total as u64), None] {
                 let wrong = check_left(&left, known, 1, 0).unwrap_err();
                 assert_eq!(wrong.place, place);
-                // If the number of swaps is unknown, the last slot that had its turn determines it.
+                // If the number of swaps is unknown, the number at the last slot that was used determines it.
                 let made = (total / 64 + usize::from(place < total % 64)) as u64;
                 assert!(wrong.swaps == made || known.is_none() && place + 1 == total % 64, "{wrong:?}");
                 let text = wrong.to_string();
@@ -271,7 +274,7 @@ mod tests {
         );
         let text = check_left(&[value(1, 0, 0), left[1]], Some(4), 1, 1).unwrap_err().to_string();
         assert!(text.ends_with("the slot is unchanged: nothing was written"), "{text}");
-        // For an unrelated value, no cause is added.
+        // If the value is unrelated to any swap, the error names no cause.
         let text = check_left(&[7], Some(4), 1, 1).unwrap_err().to_string();
         assert!(
             text.contains("after 4 compare-and-swaps, expected") && text.ends_with("(the first wrong value)"),

@@ -1,4 +1,4 @@
-//! Describes failed completions with their usual cause.
+//! Describes a failed completion together with the usual cause of its status.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 
 use super::qp_driver::qp_index;
 
-/// A request that failed. `Display` prints a sentence for the user.
+/// A request that failed. `Display` writes a sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     status: Status,
     vendor: u32,
-    /// The queue pair number.
+    /// The number of the queue pair.
     number: u32,
-    /// Index of the queue pair within its thread.
+    /// The index of the queue pair among those of its thread.
     pub(crate) qp: usize,
     /// Whether the request was a receive.
     pub(crate) is_receive: bool,
-    /// The remote queue pair and its address.
+    /// The number of the remote queue pair, and the address of its port.
     peer: Option<String>,
 }
 
 impl Failed {
-    /// Takes the queue pair's number and the request's `wr_id`.
+    /// Creates the description of a failed request. `number` is the number of its queue pair.
     #[cold]
     pub(crate) fn new(status: Status, vendor: u32, number: u32, wr_id: u64) -> Self {
         Self { status, vendor, number, qp: qp_index(wr_id), is_receive: false, peer: None }
@@ -48,13 +48,13 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Marks an error as one of a receive.
+/// Marks an error as the failure of a receive.
 #[cold]
 pub(crate) fn of_receive(error: Error) -> Error {
     change(error, |failed| failed.is_receive = true)
 }
 
-/// Adds the remote queue pair to an error of a request.
+/// If an error describes a failed request, adds the remote queue pair to it.
 #[cold]
 pub(crate) fn with_peer(error: Error, peer: impl FnOnce(&Failed) -> Option<String>) -> Error {
     change(error, |failed| failed.peer = peer(failed))
@@ -70,7 +70,7 @@ fn change(error: Error, change: impl FnOnce(&mut Failed)) -> Error {
     }
 }
 
-/// The usual cause of a status, with a remedy.
+/// Returns the usual cause of a status, with a remedy.
 fn likely(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::RetryCounterExceededError => {

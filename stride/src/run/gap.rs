@@ -17,12 +17,12 @@ use super::wait::LONGEST;
 pub(crate) struct Gap {
     /// Length of the pause.
     pub(crate) length: Duration,
-    /// Sleep during the pause instead of polling.
+    /// Whether the thread sleeps during the pause instead of polling.
     pub(crate) sleeps: bool,
 }
 
 impl Gap {
-    /// Waits for the length of the pause. The next sample starts afterwards.
+    /// Waits for the length of the pause. The next sample starts after the pause.
     #[cold]
     #[inline(never)]
     pub(super) fn pass<S, R, C>(
@@ -39,7 +39,8 @@ impl Gap {
     {
         let (begin, mut idle) = (Instant::now(), Idle::default());
         loop {
-            // Polling drives software devices, and returns the error of a queue pair that failed.
+            // The loop polls for two reasons: this runs the code of software devices, and it returns the error of a
+            // queue pair that has failed.
             queue.poll(|done| {
                 qp.finish(done.wr_id);
             })?;

@@ -1,4 +1,4 @@
-//! Intervals of a running step, computed from what its threads have put into the [`Signal`].
+//! The intervals of a running step. They are computed from the data that the threads have put into the [`Signal`].
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +7,26 @@ use super::tsc::{Scale, Tsc};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 
-/// Interval length if `--interval` is absent.
+/// Length of the intervals if `--interval` is absent.
 const USUAL: Duration = Duration::from_secs(1);
-/// The shortest interval that is reported while the step runs. Reading progress more often would disturb the
-/// measurement.
+/// Length of the shortest interval that is reported while the step runs. If progress were read more often, that would
+/// disturb the measurement.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Length of the intervals that are reported while the plan runs.
+/// Returns the length of the intervals that are reported while the plan runs.
 pub(crate) fn length(plan: &Plan) -> Duration {
     plan.sampling.interval.unwrap_or(USUAL).max(SHORTEST)
 }
 
-/// The intervals of a step, in order.
+/// Computes the intervals of a step, in order.
 #[derive(Debug)]
 pub(crate) struct Intervals {
     length: Duration,
     semantics: Option<Semantics>,
-    /// Start of the first interval; `first` is its counterpart for latencies.
+    /// Start of the first interval of a bandwidth test. `first` is the start for a latency test.
     begin: Option<Instant>,
     first: Option<(Tsc, Scale)>,
-    /// End of the last interval, and when the next one is due.
+    /// End of the last interval, and the time at which the next one is due.
     last: Option<(Moment, Instant)>,
     is_over: bool,
 }
@@ -40,8 +40,8 @@ impl Intervals {
         Self { length: length(plan), semantics, begin: None, first: None, last: None, is_over: false }
     }
 
-    /// Returns the intervals that ended since the last look. At the end, the remainder is an interval if it has at
-    /// least half the length.
+    /// Returns the intervals that have ended since the last call. When the step has ended, the rest is also an interval
+    /// if it has at least half of the length.
     pub(crate) fn look(&mut self, signal: &Signal, now: Instant) -> Vec<Interval> {
         match self.semantics {
             Some(semantics) => signal.take_samples().iter().map(|window| self.times(window, semantics)).collect(),
@@ -69,7 +69,8 @@ impl Intervals {
         if end.at < due && (closed.is_none() || since < self.length / 2) {
             return None;
         }
-        // After a late look, the interval is longer; later intervals keep their schedule.
+        // If this call is late, the interval is longer than planned. The later intervals are still due at the planned
+        // times.
         let late = end.at.saturating_duration_since(due).as_nanos() / self.length.as_nanos().max(1);
         let next = due + self.length * u32::try_from(late + 1).unwrap_or(u32::MAX);
         self.last = Some((end, next));
@@ -79,7 +80,7 @@ impl Intervals {
     }
 
     fn times(&mut self, window: &SampleWindow, semantics: Semantics) -> Interval {
-        // All intervals use one scale, so each starts exactly at the end of the previous one.
+        // All intervals use the same scale, so that each interval starts exactly at the end of the previous one.
         let (first, scale) = *self.first.get_or_insert_with(|| (window.start, Scale::now()));
         let from = |at: Tsc| scale.seconds(at.since(first));
         let (part, samples) = (share(semantics) * scale.tick(), window.samples);
@@ -123,13 +124,13 @@ mod tests {
         assert_eq!(intervals.due(), Some(at(1400)));
         signal.add(20);
         assert_eq!(seen(&mut intervals, 1390), []);
-        // The thread did not run for a while.
+        // The thread was not scheduled for a while.
         assert_eq!(seen(&mut intervals, 1830), [(210.0, 830.0, messages(20))]);
         signal.add(5);
         assert_eq!(seen(&mut intervals, 2010), [(830.0, 1010.0, messages(5))]);
         signal.add(7);
         signal.close(at(2110));
-        // Messages that complete while the queues drain do not count.
+        // Messages that complete while the loop waits for the last requests do not count.
         signal.add(128);
         assert_eq!(seen(&mut intervals, 2500), [(1010.0, 1110.0, messages(7))]);
         assert_eq!(seen(&mut intervals, 9999), []);

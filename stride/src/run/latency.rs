@@ -1,4 +1,4 @@
-//! Latency loops: one message in flight at a time.
+//! The latency loops, which have one message in flight at a time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::wait::LONGEST;
 use crate::plan::{Transport, time};
 use crate::stats::Tally;
 
-/// When the loop ends: after a number of messages, or at a time.
+/// When a loop ends: after a number of messages, or at a point in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Count(u64),
@@ -34,35 +34,35 @@ impl Until {
     }
 }
 
-/// How the two sides take turns.
+/// How both sides send in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
     /// Whether this side sends first.
     pub(crate) begins: bool,
     pub(crate) until: Until,
-    /// Limit for a missing message, if the transport may lose messages.
+    /// How long to wait for a missing message, if the transport may lose messages.
     pub(crate) loss_timeout: Option<LossTimeout>,
-    /// Pause before each message but the first, on the side that sends first.
+    /// The pause before each message except the first. Only the side that sends first pauses.
     pub(crate) gap: Option<Gap>,
 }
 
-/// How long to wait for a message that may have been lost.
+/// The time limit of a wait for a message that may have been lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LossTimeout {
     pub(crate) most: Duration,
     pub(crate) service: Transport,
 }
 
-/// A wait for the peer's message.
+/// The state of a wait for the peer's message.
 struct Wait {
     turns: Turns,
-    /// Round trips completed so far.
+    /// Number of round trips that have completed.
     count: u64,
     looks: u32,
     since: Option<Instant>,
 }
 
-/// Polls between two reads of the clock.
+/// Number of polls between two reads of the clock.
 const SELDOM: u32 = 1024;
 
 impl Wait {
@@ -70,7 +70,7 @@ impl Wait {
         Self { turns, count, looks: 0, since: None }
     }
 
-    /// Called when a poll found nothing. Fails once the time limit has passed.
+    /// Called when a poll has found nothing. Fails when the time limit has passed.
     #[inline]
     fn look(&mut self, has_slept: bool) -> Result<()> {
         self.looks = self.looks.wrapping_add(1);
@@ -100,37 +100,37 @@ impl Wait {
     }
 }
 
-/// The samples of a test: the ticks from one time stamp to the next.
+/// The samples of a test. Each sample is the number of ticks from one time stamp to the next.
 #[derive(Debug)]
 pub(crate) struct Samples {
-    /// Samples in memory, up to its capacity; each is below `u32::MAX`.
+    /// Samples in memory. Each is below `u32::MAX`, and their number never exceeds the initial capacity.
     times: Vec<u32>,
-    /// Samples that did not fit, and samples that are longer.
+    /// Samples that were moved out of memory because it was full, and samples that are too long for it.
     older: Option<Tally>,
     last: Option<Tsc>,
-    /// Number of initial samples to discard; samples that start before `begin` are discarded too.
+    /// Number of samples at the start to discard. Samples that start before `begin` are also discarded.
     skip: u64,
     begin: Option<Tsc>,
     reporting: Reporting,
 }
 
-/// Interval reports while the loop runs. A report is computed from the stored samples when it is due, so each message
-/// costs one comparison.
+/// The reports of intervals while the loop runs. A report is computed from the stored samples when it is due. Until
+/// then, each message costs only one comparison.
 #[derive(Debug)]
 struct Reporting {
     length: Duration,
-    /// When the next report is due; immediately, if no sample exists yet.
+    /// When the next report is due. If no sample exists yet, it is due at once.
     due: Tsc,
     has_begun: bool,
-    /// Samples since the last report, except `times[from..]`.
+    /// Summary of the samples since the last report, except for those in `times[from..]`.
     window: SampleWindow,
     from: usize,
 }
 
 impl Samples {
-    /// Creates memory for `capacity` samples. The first `skip` samples are discarded.
+    /// Creates memory for `capacity` samples. The first `skip` samples will be discarded.
     pub(crate) fn new(capacity: usize, skip: u64) -> Self {
-        // Written once, so that no page fault occurs during the measurement.
+        // The memory is written once, so that no page fault occurs during the measurement.
         let mut times = vec![1; capacity];
         times.clear();
         let window = SampleWindow::new(Tsc::default());
@@ -139,7 +139,7 @@ impl Samples {
         Self { times, older: None, last: None, skip, begin: None, reporting }
     }
 
-    /// Creates a store that keeps no samples, for the side whose samples are not used.
+    /// Creates an object that keeps no samples, for a side whose samples are not used.
     pub(crate) fn none() -> Self {
         Self::new(0, u64::MAX)
     }
@@ -149,7 +149,7 @@ impl Samples {
         Self { begin: Some(begin), ..self }
     }
 
-    /// Reports an interval each `length`.
+    /// Sets the length of the intervals that are reported.
     pub(crate) fn with_interval(mut self, length: Duration) -> Self {
         self.reporting.length = length;
         self
@@ -178,7 +178,7 @@ impl Samples {
         now
     }
 
-    /// Reports the samples since the last report. No sample includes the time that this takes.
+    /// Reports the samples since the last report as an interval. No sample includes the time that this takes.
     #[cold]
     #[inline(never)]
     fn report(&mut self, last: Tsc, now: Tsc, signal: &Signal) {
@@ -187,7 +187,7 @@ impl Samples {
             signal.add_samples(self.reporting.window.until(now));
             self.reporting.window = SampleWindow::new(now);
         } else {
-            // Samples that `fold` has added belong to the first interval too.
+            // Samples that `fold` has added before belong to the first interval too.
             self.reporting.window.start = last;
             self.reporting.has_begun = true;
         }
@@ -195,7 +195,7 @@ impl Samples {
         self.last = Some(Tsc::now());
     }
 
-    /// Adds the stored samples to the interval.
+    /// Adds the stored samples to the summary of the current interval.
     fn gather(&mut self) {
         let Reporting { window, from, .. } = &mut self.reporting;
         let more = self.times.get(*from..).unwrap_or_default();
@@ -203,7 +203,7 @@ impl Samples {
         *from = self.times.len();
     }
 
-    /// Reports the remainder if it has at least half the length of an interval.
+    /// Reports the samples since the last report, if they span at least half of the length of an interval.
     pub(crate) fn end(&mut self, signal: &Signal) {
         let Some(last) = self.last.filter(|_| self.reporting.has_begun) else { return };
         self.gather();
@@ -213,7 +213,8 @@ impl Samples {
         }
     }
 
-    /// Adds a sample that is too long or does not fit. No sample includes the time that this takes.
+    /// Adds a sample that is too long for the memory, or for which the memory has no space. No sample includes the time
+    /// that this takes.
     #[cold]
     #[inline(never)]
     fn fold(&mut self, time: u64) {
@@ -229,24 +230,24 @@ impl Samples {
         self.last = Some(Tsc::now());
     }
 
-    /// Starts the next sample now, regardless of the time since the last stamp.
+    /// Starts the next sample now. The time since the last stamp is part of no sample.
     pub(super) fn begin_anew(&mut self) {
         self.last = Some(Tsc::now());
     }
 
-    /// Sets the first stamp.
+    /// Sets the first time stamp.
     #[cfg(test)]
     pub(crate) fn since(self, first: Tsc) -> Self {
         Self { last: Some(first), ..self }
     }
 
-    /// Number of samples that fit in memory.
+    /// Returns the number of samples that fit in memory.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.times.capacity()
     }
 
-    /// Combines all samples.
+    /// Returns a tally of all samples.
     pub(crate) fn tally(self) -> Tally {
         let mut all = self.older.unwrap_or_else(Tally::new);
         all.add(self.times.iter().map(|&time| time.into()));
@@ -254,7 +255,7 @@ impl Samples {
     }
 }
 
-/// Measures the time from posting each message to its local completion. One side sends, the other is passive.
+/// Measures the time from posting each message to its local completion. One side sends, and the other is passive.
 pub(crate) fn acknowledged<S, R, C>(
     qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,
@@ -280,7 +281,8 @@ where
     Ok(())
 }
 
-/// Both sides send in turn. Each detects the peer's message by its last byte, a counter.
+/// Measures latencies while both sides send in turn. Each side detects the peer's message by its last byte, which is a
+/// counter.
 ///
 /// # Safety
 ///
@@ -329,7 +331,7 @@ where
     }
 }
 
-/// Waits for the byte. Returns `false` if the loop is stopped.
+/// Waits until the byte has the expected value. Returns `false` if the loop is stopped before.
 #[inline]
 fn wait_for_byte<S, R, C>(
     (byte, turn): (&AtomicU8, u8),
@@ -346,10 +348,11 @@ where
     let (mut looks, mut idle) = (0_u32, Idle::default());
     while byte.load(Ordering::Acquire) != turn {
         idle.look(LOOKS);
-        // No pause instruction: it would be part of the measured time.
+        // The loop has no pause instruction, because the measured time would include it.
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(128) {
-            // Polling drives software devices, and returns the error of a queue pair that failed.
+            // The loop also polls the queue, for two reasons: this runs the code of software devices, and it returns
+            // the error of a queue pair that has failed.
             queue.poll(|done| {
                 qp.finish(done.wr_id);
             })?;
@@ -362,7 +365,8 @@ where
     Ok(true)
 }
 
-/// Both sides send in turn. Each detects the peer's message by the completion of a receive.
+/// Measures latencies while both sides send in turn. Each side detects the peer's message by the completion of a
+/// receive.
 pub(crate) fn by_receives<S, R, C>(
     qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,
@@ -414,7 +418,7 @@ where
     }
 }
 
-/// Waits until the posted requests have completed.
+/// Waits until all posted requests have completed.
 #[inline]
 fn wait_for_completion<S, R, C>(qp: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
 where

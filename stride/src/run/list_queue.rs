@@ -1,4 +1,4 @@
-//! Lists of requests that are built once and posted many times.
+//! Lists of requests. A list is built once and posted many times.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -11,16 +11,18 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 
 use super::request::{Memory, Request, Slot};
 
-/// A send queue that may keep a list.
+/// A send queue that may be able to keep a list of requests.
 pub(crate) trait ListQueue: SendQueue {
-    /// A list whose requests borrow for `'r`.
+    /// A list of requests that may borrow data for the lifetime `'r`.
     type List<'r>: Debug;
 
-    /// Builds a list with a request for each slot and this number for all, or returns `None` if the queue has no lists.
+    /// Builds a list with one request per slot, all of which have the same `wr_id`. Returns `None` if the queue does
+    /// not support lists.
     ///
     /// # Safety
     ///
-    /// As for [`Request::build`], from each post of the list until its requests complete. Inline data is copied here.
+    /// The requirements of [`Request::build`] apply from each post of the list until its requests complete. Inline data
+    /// is copied during this call.
     unsafe fn keep<'r, R>(
         &self,
         request: &'r R,
@@ -31,60 +33,62 @@ pub(crate) trait ListQueue: SendQueue {
     where
         R: Request<Service = Self::Service>;
 
-    /// Moves each request to another slot.
+    /// Changes the slot that each request uses.
     ///
     /// # Safety
     ///
-    /// As for [`keep`](Self::keep), which built the list for the operation `R`.
+    /// The requirements of [`keep`](Self::keep) apply. `keep` must have built the list for the operation `R`.
     unsafe fn move_list<R: Request>(list: &mut Self::List<'_>, next: impl FnMut() -> Slot) -> Result<()>;
 
-    /// If only the last request of the list is signaled, posts the list as often as it fits into `room`. Returns the
-    /// number of requests posted.
+    /// Posts the list as often as `room` has space for it, but only if the last request of the list is the only
+    /// signaled one. Returns the number of requests posted.
     ///
     /// # Safety
     ///
-    /// As for [`keep`](Self::keep).
+    /// The requirements of [`keep`](Self::keep) apply.
     unsafe fn post_lists(&mut self, list: &mut Self::List<'_>, signals: Signals, room: u64) -> Result<u64>;
 
-    /// Posts a list, with these signaled requests. Returns the number that the next signaled request has in the next
-    /// list.
+    /// Posts a list whose signaled requests are those in `signals`. Returns the number that the next signaled request
+    /// has in the next list.
     ///
     /// # Safety
     ///
-    /// As for [`keep`](Self::keep).
+    /// The requirements of [`keep`](Self::keep) apply.
     unsafe fn post_list(&mut self, list: &mut Self::List<'_>, signals: Signals) -> Result<u32>;
 }
 
-/// The signaled requests of a list.
+/// Which requests of a list are signaled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals {
-    /// Number of the first one in the list, from 1; above its length, none is signaled.
+    /// Number of the first signaled request in the list, counted from 1. If it is larger than the length of the list,
+    /// no request is signaled.
     pub(crate) first: u32,
-    /// Number of requests from one signaled request to the next.
+    /// Number of requests from each signaled request to the next one.
     pub(crate) every: u32,
-    /// `wr_id` of the request before the list. Only signaled requests are numbered: no loop reads the number of others.
+    /// The `wr_id` of the request before the list. Only signaled requests get a `wr_id` of their own, because no loop
+    /// reads the `wr_id` of other requests.
     pub(crate) before: u64,
 }
 
 impl Signals {
-    /// The `wr_id` of the request with this number in the list; the upper half is the queue pair's.
+    /// Returns the `wr_id` of the request with this number in the list. Its upper half is the number of the queue pair.
     #[inline]
     fn wr_id(self, number: u32) -> u64 {
         self.before & !u64::from(u32::MAX) | u64::from((self.before as u32).wrapping_add(number))
     }
 }
 
-/// A list of a basic send queue.
+/// A list of a send queue with the basic interface.
 #[derive(Debug)]
 pub(crate) struct Kept<'r, T> {
     list: PreparedSends<'r, T>,
     length: u32,
-    /// The first request that is signaled now.
+    /// Number of the first request that is currently signaled.
     first: u32,
 }
 
 impl<T: Service> Kept<'_, T> {
-    /// Sets the `wr_id` of a request.
+    /// Sets the `wr_id` of the request with this number.
     #[inline]
     fn number(&mut self, number: u32, signals: Signals) {
         if let Some(mut request) = self.list.request(number as usize - 1) {
@@ -92,7 +96,7 @@ impl<T: Service> Kept<'_, T> {
         }
     }
 
-    /// Signals the first request and every further one.
+    /// Signals the request with the number `first` and every further request with the distance `every`.
     #[cold]
     fn signal(&mut self, Signals { first, every, .. }: Signals) {
         self.first = first;
@@ -132,7 +136,7 @@ impl<T: Service> ListQueue for BasicSendQueue<T> {
     unsafe fn move_list<R: Request>(kept: &mut Kept<'_, T>, mut next: impl FnMut() -> Slot) -> Result<()> {
         for mut request in kept.list.requests() {
             let slot = next();
-            // SAFETY: `keep` built the request with an entry, and the caller guarantees the memory.
+            // SAFETY: `keep` built the request with a scatter/gather entry, and the caller guarantees the memory.
             unsafe { request.set_local_addr(slot.local) };
             if R::HAS_REMOTE_ADDRESS {
                 request.set_remote_addr(slot.remote)?;
@@ -176,7 +180,7 @@ impl<T: Service> ListQueue for BasicSendQueue<T> {
     }
 }
 
-/// Queues without lists.
+/// Implements the trait for queues that do not support lists.
 macro_rules! no_lists {
     ($($Queue:ident),*) => {$(
         impl<T: Service> ListQueue for $Queue<T> {

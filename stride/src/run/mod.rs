@@ -1,4 +1,4 @@
-//! The measuring loops and their parts: prepared requests, memory slots, polling.
+//! The measuring loops and the parts that they share: prepared requests, memory slots, polling.
 //!
 //! ```text
 //! request    an operation as a type, so that a loop has no choice to make

@@ -1,8 +1,8 @@
-//! Contents of messages, if they are validated.
+//! The contents of messages in tests with `--validate`.
 
 use std::fmt;
 
-/// The byte at `index` of a message, which also depends on the size and the queue pair.
+/// Returns the byte at `index` of a message. It also depends on the size of the message and on the queue pair.
 pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ size.wrapping_mul(31)
@@ -10,29 +10,30 @@ pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     (mixed >> 32) as u8 ^ mixed as u8
 }
 
-/// Initial contents of a receive buffer: differs from the message in every byte.
+/// Returns the byte at `index` of an unused receive buffer. It differs from the same byte of the message.
 pub(crate) fn blank(size: u64, qp: usize, index: usize) -> u8 {
     !byte(size, qp, index)
 }
 
-/// Checks the message slots, which were used in turn: the first `least`, and any later slot that was used.
+/// Checks the messages in the slots, which were used in turn. The first `least` slots must contain messages. Later
+/// slots are checked if they were used.
 ///
 /// # Errors
 ///
-/// Reports the first wrong byte, including a missing message if a later one arrived.
+/// Returns the first wrong byte. If a message is missing although a later one has arrived, its slot counts as wrong.
 pub(crate) fn check_all(places: &[Vec<u8>], least: u64, qp: usize, spare: usize) -> Result<(), Wrong> {
     let least = usize::try_from(least).unwrap_or(usize::MAX);
     let used = places.iter().rposition(|message| !is_blank(message, qp)).map_or(0, |last| last + 1);
     places.iter().take(used.max(least)).try_for_each(|message| check(message, qp, spare))
 }
 
-/// Whether the slot is unchanged.
+/// Whether the slot still has its initial contents.
 fn is_blank(message: &[u8], qp: usize) -> bool {
     let size = message.len() as u64;
     message.iter().enumerate().all(|(index, &found)| found == blank(size, qp, index))
 }
 
-/// A byte that differs from what was sent.
+/// A byte of a message that differs from the byte that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     size: u64,
@@ -57,11 +58,11 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Checks a message that arrived, except its last `spare` bytes.
+/// Checks the contents of a message, except for its last `spare` bytes.
 ///
 /// # Errors
 ///
-/// Reports the first wrong byte.
+/// Returns the first wrong byte.
 pub(crate) fn check(message: &[u8], qp: usize, spare: usize) -> Result<(), Wrong> {
     let size = message.len() as u64;
     let bytes = message.iter().take(message.len().saturating_sub(spare)).enumerate();

@@ -1,4 +1,4 @@
-//! Polls completion queues of either kind.
+//! Polls completion queues with the basic or the extended interface.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use sideway::ibverbs::completion::{
 use super::cause::Failed;
 use super::signal::{EMPTY_POLLS, Idle};
 
-/// The part of a completion that a loop reads.
+/// The part of a completion that the loops read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     /// The `wr_id` of the request.
     pub(crate) wr_id: u64,
 }
 
-/// A completion queue as the loops use it.
+/// A completion queue, as the loops use it.
 pub(crate) trait Poll: Send {
-    /// Takes the available completions and returns their number. A failed request is an error.
+    /// Passes each available completion to `each`, and returns their number. Returns an error if a request has failed.
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32>;
 
-    /// Called when the last poll found nothing, here and on `other` if the loop waits for both. Yields the processor,
-    /// or sleeps until an event arrives, at most for `most`. Returns whether this call has slept.
+    /// Called when the last poll has found nothing. If the loop also waits for another queue, that is `other`. Yields
+    /// the processor, or sleeps until an event arrives, at most for the time `most`. Returns whether this call has
+    /// slept.
     fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool>;
 }
 
@@ -61,7 +62,8 @@ macro_rules! poll {
 
 poll!(BasicCompletionQueue, ExtendedCompletionQueue);
 
-/// Selects the kind once per poll: a copy of all loops for each kind would take seconds to compile.
+/// Selects the interface once per poll. If each loop were compiled once per interface instead, compilation would take
+/// seconds longer.
 impl Poll for GenericCompletionQueue {
     #[inline(always)]
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32> {

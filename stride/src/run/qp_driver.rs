@@ -1,4 +1,4 @@
-//! A queue pair with its memory slots: posts requests and counts completions.
+//! Drives a queue pair and its memory slots: posts requests and counts their completions.
 
 use anyhow::Result;
 use sideway::ibverbs::queue_pair::PostSendGuard;
@@ -7,13 +7,13 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 use super::list_queue::{ListQueue, Signals};
 use super::request::{Memory, Request, Slot};
 
-/// Small messages rotate through this many bytes; a larger message always uses the same slot. perftest does the same,
-/// so figures compare.
+/// Small messages use slots within this number of bytes in turn. A larger message always uses the same slot. perftest
+/// does the same, so the figures of both programs can be compared.
 const ROTATION: u64 = 4096;
 /// Alignment of messages.
 const ALIGNMENT: u64 = 64;
 
-/// The slots of a queue pair's messages, used in rotation.
+/// The slots for the messages of a queue pair, which are used in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     slots: Box<[Slot]>,
@@ -21,25 +21,26 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Slots for messages of `size` bytes, from these addresses on.
+    /// Creates slots for messages of `size` bytes. `local` and `remote` are the addresses of the first slot.
     pub(crate) fn new(size: u64, local: u64, remote: u64) -> Self {
         let slots = Self::offsets(size, false).map(|at| Slot { local: local + at, remote: remote + at }).collect();
         Self { slots, next: 0 }
     }
 
-    /// Offsets of the slots.
+    /// Returns the offsets of the slots from the first one. With `is_one`, there is only one slot.
     pub(crate) fn offsets(size: u64, is_one: bool) -> impl Iterator<Item = u64> {
         let step = size.max(ALIGNMENT).next_multiple_of(ALIGNMENT);
         let count = if size <= ROTATION / 2 && !is_one { ROTATION / step } else { 1 };
         (0..count).map(move |at| at * step)
     }
 
-    /// A single slot.
+    /// Creates a single slot.
     pub(crate) fn one(local: u64, remote: u64) -> Self {
         Self { slots: Box::new([Slot { local, remote }]), next: 0 }
     }
 
-    /// Whether lists of `length` requests use all slots equally often without a move.
+    /// Whether all slots are used equally often if a list of `length` requests is posted many times and its requests
+    /// always use the same slots.
     fn divide(&self, length: u32) -> bool {
         (length as usize).is_multiple_of(self.slots.len())
     }
@@ -56,41 +57,42 @@ impl Places {
     }
 }
 
-/// How a queue pair posts.
+/// How a queue pair posts its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posting {
-    /// Every `moderation`-th request is signaled.
+    /// One of this number of requests is signaled.
     pub(crate) moderation: u32,
-    /// Requests of a list that is built once, if the queue has lists; 0 builds each request when it is posted.
+    /// Number of requests in the list that is built once, if the queue supports lists. With 0, each request is built
+    /// when it is posted.
     pub(crate) list: u32,
-    /// Whether messages visit all slots in turn. Otherwise each request of a list of two or more stays in its slot, as
-    /// with perftest.
+    /// Whether the messages use all slots in turn. Otherwise, if a list has two or more requests, each of them always
+    /// uses the same slot, as in perftest.
     pub(crate) visits_all: bool,
 }
 
-/// A queue pair that sends.
+/// A queue pair that sends, together with its requests and memory slots.
 #[derive(Debug)]
 pub(crate) struct QpDriver<'q, S: ListQueue, R> {
     send: &'q mut S,
     request: &'q R,
     list: Option<S::List<'q>>,
-    /// Requests of the list.
+    /// Number of requests in the list.
     length: u32,
-    /// Whether the list moves to other slots before each post.
+    /// Whether the requests of the list change to other slots before each post.
     moves: bool,
     memory: Memory,
     places: Places,
-    /// The upper half of its `wr_id`s.
+    /// The number of the queue pair, in the upper half of a `wr_id`.
     number: u64,
-    /// Every `moderation`-th request is signaled.
+    /// One of this number of requests is signaled.
     moderation: u32,
     until_signal: u32,
-    /// Requests posted, and requests known to have completed.
+    /// Number of requests that were posted, and number of requests that are known to have completed.
     pub(crate) posted: u64,
     pub(crate) done: u64,
 }
 
-/// The signaled requests of the next list.
+/// Returns which requests of the next list are signaled.
 macro_rules! signals {
     ($qp:expr) => {
         Signals { first: $qp.until_signal, every: $qp.moderation, before: $qp.number | $qp.posted & 0xffff_ffff }
@@ -112,8 +114,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     ) -> Result<Self> {
         let (number, moderation) = (u64::from(number) << 32, moderation.max(1));
         let moves = !places.divide(length) && (length == 1 || visits_all);
-        // A prepared list copies inline data when it is built, so it could neither change addresses nor send contents
-        // that are written later.
+        // A prepared list copies inline data when it is built. Its requests could therefore not use other addresses
+        // later, nor send contents that are written later.
         let list = if length == 0 || memory.is_inline {
             None
         } else {
@@ -126,14 +128,14 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         Ok(Self { send, request, list, length, moves, memory, places, number, moderation, until_signal, posted, done })
     }
 
-    /// Requests in flight, as far as known.
+    /// Returns the number of requests that are in flight, as far as is known.
     #[inline]
     pub(crate) fn in_flight(&self) -> u64 {
         self.posted.saturating_sub(self.done)
     }
 
-    /// Posts the list as often as `room` has space for it. Does nothing if the list moves, or if other requests than
-    /// its last are signaled. Returns the number of requests posted.
+    /// Posts the list as often as `room` has space for it. Returns the number of requests posted. Does nothing if the
+    /// requests of the list change their slots, or if any request except the last is signaled.
     #[inline(always)]
     pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
         match &mut self.list {
@@ -147,11 +149,11 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         }
     }
 
-    /// Posts `count` requests together. If `is_end`, the last one is signaled.
+    /// Posts `count` requests together. With `is_end`, the last one of them is signaled in any case.
     #[inline(always)]
     pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
         match &mut self.list {
-            // In a list, only moderation decides whether the last request is signaled.
+            // A prepared list cannot signal its last request in addition, so such a request is built below.
             Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
                 if self.moves {
                     // SAFETY: the list has this operation, and the caller of `new` guarantees the memory.
@@ -187,11 +189,11 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         Ok(batch.post()?)
     }
 
-    /// Counts the request with this `wr_id` as completed, and also all earlier ones if requests complete in order.
-    /// Returns their number: 0 if no request has this `wr_id`.
+    /// Counts the request with this `wr_id` as completed. If requests complete in order, also counts all earlier
+    /// requests. Returns how many requests were counted, which is 0 if no request has this `wr_id`.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
-        // Without order, a completion covers its own request only.
+        // If requests complete in any order, a completion covers only its own request.
         let more =
             if R::IS_ORDERED { newly_done(wr_id, self.done, self.posted) } else { one_done(self.done, self.posted) };
         self.done += more;
@@ -204,21 +206,21 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     }
 }
 
-/// How many more requests have completed, now that the one with this `wr_id` has.
+/// Returns how many more requests have completed now that the request with this `wr_id` has completed.
 #[inline]
 fn newly_done(wr_id: u64, done: u64, posted: u64) -> u64 {
-    // Compares the lower half of the count; posts are never 2^32 ahead.
+    // Compares the lower halves of the counts. Fewer than 2^32 requests are in flight, so this is not ambiguous.
     let more = u64::from((wr_id as u32).wrapping_sub(done as u32));
     if more > posted.saturating_sub(done) { 0 } else { more }
 }
 
-/// Counts one more completed request, but never more than were posted.
+/// Returns 1 for one more completed request, or 0 if all posted requests have already completed.
 #[inline]
 fn one_done(done: u64, posted: u64) -> u64 {
     u64::from(done < posted)
 }
 
-/// Index of the queue pair in its thread.
+/// Returns the index of the queue pair among those of its thread.
 #[inline]
 pub(crate) fn qp_index(wr_id: u64) -> usize {
     (wr_id >> 32) as usize
@@ -232,7 +234,7 @@ mod tests {
     fn unknown_wr_id_counts_nothing() {
         assert_eq!(newly_done(7, 4, 9), 3);
         assert_eq!(newly_done(5 << 32 | 9, 4, 9), 5);
-        // The count continues when the number in the `wr_id` wraps.
+        // The count continues when the number in the `wr_id` overflows.
         assert_eq!(newly_done(1, 0xffff_fffe, 0x1_0000_0005), 3);
         for wr_id in [3, 10, u64::MAX] {
             assert_eq!(newly_done(wr_id, 4, 9), 0, "{wr_id}");
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn unordered_completion_counts_one() {
-        // If the third of four completes first, the first two are still in flight.
+        // If the third of four requests completes first, the first two are still in flight.
         assert_eq!([0, 1, 2, 3].map(|done| one_done(done, 4)), [1; 4]);
         assert_eq!(one_done(4, 4), 0);
     }

@@ -1,4 +1,4 @@
-//! The receiver of sends and of writes with immediate data. Reposts used receives in batches.
+//! The receiver of sends and of writes with immediate data. It posts used receives again in batches.
 
 use std::time::{Duration, Instant};
 
@@ -16,39 +16,39 @@ use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::RunLength;
 
-/// The receives of a thread's queue pairs, which complete on one queue.
+/// The receives of all queue pairs of a thread. They complete on one completion queue.
 #[derive(Debug)]
 pub(crate) struct Receives<'q, C> {
     queue: &'q mut C,
     qps: Vec<Refill<'q>>,
-    /// Messages received.
+    /// Number of messages that have been received.
     pub(crate) taken: u64,
 }
 
-/// The queue to which receives are posted.
+/// The queue to which receives are posted: a receive queue or a shared receive queue.
 #[derive(Debug)]
 pub(crate) enum Intake<'q> {
-    /// The receive queue of the queue pair.
+    /// The receive queue of the queue pair itself.
     Own(&'q mut ReceiveQueue),
-    /// The shared receive queue that the peer's messages name.
+    /// A shared receive queue, whose number the peer's messages contain.
     Named(&'q mut SharedReceiveQueue),
 }
 
-/// The receives of one queue pair. All use the same buffer, because its contents are not read.
+/// Posts the receives of one queue pair. All receives use the same buffer, because no code reads the contents.
 #[derive(Debug)]
 pub(crate) struct Refill<'q> {
     intake: Intake<'q>,
     lkey: LocalKey,
     address: u64,
     length: u32,
-    /// Receives to post again.
+    /// Number of used receives that have to be posted again.
     used: u32,
     /// Number of receives posted together.
     batch: u32,
 }
 
 impl<'q> Refill<'q> {
-    /// Receives of `length` bytes at `address`; `batch` of them are posted together.
+    /// Creates receives for messages of up to `length` bytes at `address`. `batch` receives are posted together.
     ///
     /// # Safety
     ///
@@ -57,9 +57,9 @@ impl<'q> Refill<'q> {
         Self { intake, lkey, address, length, used: 0, batch: batch.max(1) }
     }
 
-    /// Posts `count` receives, with the index of the queue pair in their `wr_id`.
+    /// Posts `count` receives. Their `wr_id` contains the index of the queue pair.
     pub(super) fn post(&mut self, number: usize, count: u32) -> Result<()> {
-        /// Posts to either kind of queue.
+        /// Posts the receives to a queue of either type.
         macro_rules! post {
             ($queue:expr) => {{
                 let mut batch = $queue.start_post_recv();
@@ -83,18 +83,18 @@ impl<'q, C: Poll> Receives<'q, C> {
         Self { queue, qps, taken: 0 }
     }
 
-    /// The completion queue of the receives.
+    /// Returns the completion queue of the receives.
     pub(crate) fn queue(&self) -> &C {
         self.queue
     }
 
-    /// Called when a poll found nothing.
+    /// Called when a poll has found nothing. Yields the processor or sleeps.
     #[inline(always)]
     pub(crate) fn rest(&mut self, idle: &mut Idle) -> Result<bool> {
         self.queue.rest(None, || LONGEST, idle)
     }
 
-    /// Posts `counts` more receives on each queue pair.
+    /// Posts more receives on each queue pair. `counts` contains the number for each queue pair.
     pub(crate) fn add(&mut self, counts: &mut [u32]) -> Result<()> {
         for ((number, qp), count) in self.qps.iter_mut().enumerate().zip(counts) {
             qp.post(number, std::mem::take(count))?;
@@ -102,7 +102,8 @@ impl<'q, C: Poll> Receives<'q, C> {
         Ok(())
     }
 
-    /// Takes messages that arrived after an earlier step. Returns the used receives per queue pair.
+    /// Receives messages that have arrived since an earlier step ended. Returns how many receives they used on each
+    /// queue pair.
     pub(crate) fn clear(&mut self) -> Result<Vec<u32>> {
         while self.take_only()? > 0 {}
         Ok(self.qps.iter_mut().map(|qp| std::mem::take(&mut qp.used)).collect())
@@ -111,7 +112,7 @@ impl<'q, C: Poll> Receives<'q, C> {
     fn take_only(&mut self) -> Result<u32> {
         let Self { queue, qps, .. } = self;
         let taken = queue.poll(|done| {
-            // A driver may return a `wr_id` that belongs to no queue pair.
+            // Ignores completions whose `wr_id` belongs to no queue pair, because a driver may return such a `wr_id`.
             if let Some(qp) = qps.get_mut(qp_index(done.wr_id)) {
                 qp.used += 1;
             }
@@ -119,7 +120,8 @@ impl<'q, C: Poll> Receives<'q, C> {
         taken.map_err(of_receive)
     }
 
-    /// Takes the messages that have arrived and posts as many receives again. Returns the number of messages.
+    /// Receives the messages that have arrived. When a batch of receives is used, posts as many again. Returns the
+    /// number of messages.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<u32> {
         let count = self.take_only()?;
@@ -136,7 +138,8 @@ impl<'q, C: Poll> Receives<'q, C> {
     }
 }
 
-/// When the receiver's window starts: after the sender's warm-up, by messages or by time.
+/// The condition under which the receiver's window starts: after the sender's warm-up, which is a number of messages or
+/// a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     after: u64,
@@ -144,7 +147,7 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Creates the opening of a loop that starts now with `qps` queue pairs.
+    /// Creates the condition for a loop that starts now and has `qps` queue pairs.
     pub(crate) fn new(amount: RunLength, qps: u64) -> Self {
         let now = Instant::now();
         match amount {
@@ -153,14 +156,14 @@ impl Opening {
         }
     }
 
-    /// The current time, if the window starts now that `taken` messages have arrived.
+    /// Returns the current time if the window starts now, after `taken` messages have arrived.
     fn now(&self, taken: u64) -> Option<Instant> {
         (taken >= self.after).then(Instant::now).filter(|now| *now >= self.at)
     }
 }
 
-/// Receives until `messages` have arrived, nothing has arrived for `quiet`, or the loop is stopped. With `opening`,
-/// also opens the window of the signal, because this side reports nothing but its receives.
+/// Receives until `messages` messages have arrived, until nothing has arrived for the time `quiet`, or until the loop
+/// is stopped. With `opening`, also opens the window of the signal, which is needed if this side only receives.
 pub(crate) fn receive<C: Poll>(
     receives: &mut Receives<'_, C>,
     messages: u64,
@@ -173,7 +176,7 @@ pub(crate) fn receive<C: Poll>(
     while receives.taken < messages && !signal.has_stopped() {
         if receives.take()? == 0 {
             if receives.rest(&mut idle)? {
-                // A thread that slept reads the clock after each wake-up.
+                // A thread that has slept reads the clock after each wake-up.
                 rounds |= 1023;
             }
         } else if let Some(now) = opening.and_then(|opening| opening.now(receives.taken)) {
@@ -196,15 +199,16 @@ pub(crate) fn receive<C: Poll>(
     Ok(())
 }
 
-/// After the sender has ended, a silence of this length ends the step.
+/// After the sender has ended, the step ends when nothing has arrived for this time.
 const LINGER: Duration = Duration::from_millis(20);
-/// Messages that arrive later than this belong to another sender.
+/// When this time has passed after the sender has ended, arriving messages are those of another sender.
 const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
-/// Counts the arrivals of an unreliable transport: in the whole step, and in the window.
+/// Counts the messages that arrive over an unreliable transport, both in the whole step and in the window.
 ///
-/// The window starts after the sender's warm-up, by messages or by time, and ends with the last message, because the
-/// time of a missing message is unknown. A thread that started too late has a window of zero length.
+/// The window starts after the sender's warm-up, which is a number of messages or a time. It ends with the last message
+/// that arrives, because it is not known when a lost message would have arrived. A thread that started too late has a
+/// window of zero length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
     amount: RunLength,
@@ -218,17 +222,19 @@ pub(crate) fn take_count<C: Poll>(
         RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
-    // Messages when the window started; messages in it at the last look, and the time of that look.
+    // The number of messages when the window started. Then the number of messages when the last update found new ones,
+    // and the time of that update.
     let (mut before, mut counted, mut last) = (0, 0, begun);
     let (mut reported, mut quiet, mut stopped) = (0, None, None);
-    // The time of the last look, even if it found no new messages (unlike `last`).
+    // The time of the last update. Unlike `last`, it also changes if there were no new messages.
     let mut looked = begun;
     while receives.taken < all {
         if receives.take()? == 0 && receives.rest(&mut idle)? {
             watch.is_due_next();
         }
         let taken = receives.taken;
-        // A window by count starts with a message, without waiting for the next look.
+        // If the run length is a number of messages, the window starts with a message, without waiting for the next
+        // update.
         if clock.is_none() && end.is_none() && taken > 0 && taken >= warm_up {
             let new = Clock::begin(interval, taken, std::mem::take(&mut buffer));
             (before, counted, last) = (taken, taken, new.started);
@@ -252,7 +258,7 @@ pub(crate) fn take_count<C: Poll>(
                     clock.look(now, taken);
                     (counted, last) = (taken, now);
                 }
-                // A window by count either has started above, or has not started yet.
+                // If the run length is a number of messages, the window does not start here but above.
                 None if end.is_some() && is_within && now >= begin => {
                     let new = Clock::begin(interval, taken, std::mem::take(&mut buffer));
                     (before, counted, last) = (taken, taken, new.started);
@@ -294,7 +300,7 @@ mod tests {
     use super::super::poll::Done;
     use super::*;
 
-    /// Returns one message per poll, until the window is open and `more` messages have arrived.
+    /// A completion queue that returns one message per poll until the window is open and `more` messages have arrived.
     struct Steady<'s> {
         signal: &'s Signal,
         more: u64,

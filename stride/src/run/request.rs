@@ -1,4 +1,4 @@
-//! Operations as types: each builds its requests.
+//! The operations as types. Each type builds the requests of its operation.
 
 use std::sync::Arc;
 
@@ -11,53 +11,54 @@ use sideway::mlx5::DynamicallyConnected;
 
 use super::cas_check::CasCheck;
 
-/// The immediate data of all requests.
+/// The immediate data that all requests send.
 const IMMEDIATE: u32 = 0x5354_5244;
 
-/// A message slot in the memory of both sides.
+/// The memory of one message on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The local address.
+    /// The address in local memory.
     pub(crate) local: u64,
-    /// The remote address.
+    /// The address in remote memory.
     pub(crate) remote: u64,
 }
 
-/// The memory of all messages of a queue pair.
+/// The memory that contains all messages of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) lkey: LocalKey,
     pub(crate) rkey: RemoteKey,
-    /// Bytes per message.
+    /// Length of each message in bytes.
     pub(crate) length: u32,
-    /// Whether to send inline: the data is then copied into the request.
+    /// Whether messages are sent inline, which copies their data into the request.
     pub(crate) is_inline: bool,
 }
 
-/// An operation, without the slot of the message.
+/// An operation that builds requests. The slot of the message is given with each request.
 pub(crate) trait Request: Send {
-    /// The service of the queue pairs that support the operation.
+    /// The type of queue pairs that support the operation.
     type Service: Service;
 
-    /// Whether requests complete in the order of their posting, so that a signaled request covers the earlier ones.
+    /// Whether requests complete in the order in which they were posted. If so, a signaled request also covers the
+    /// earlier ones.
     const IS_ORDERED: bool = true;
 
-    /// Whether requests name a slot of the remote memory.
+    /// Whether requests contain an address in remote memory.
     const HAS_REMOTE_ADDRESS: bool = true;
 
     /// Adds one request to a batch.
     ///
     /// # Safety
     ///
-    /// As for `setup_sge`: until the request completes, the memory of the slot is registered with the key and has the
-    /// length that `memory` states. Until then, no other code accesses it, except code that tolerates any contents.
-    /// Inline memory must be readable during this call.
+    /// The requirements of `setup_sge` apply. Until the request completes, the memory of the slot must be registered
+    /// with the key and have the length that `memory` contains. Until then, no other code may access this memory,
+    /// except for code that tolerates any contents. Inline memory only has to be readable during this call.
     unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)
     where
         G: PostSendGuard<Service = Self::Service> + HoldsFor<'g>;
 }
 
-/// Adds the data to a request.
+/// Adds the data of the message to a request.
 macro_rules! data {
     (gathered: $request:expr, $memory:expr, $slot:expr) => {{
         let (request, memory, slot) = ($request, $memory, $slot);
@@ -78,7 +79,7 @@ macro_rules! data {
     }};
 }
 
-/// Declares an operation of connected queue pairs that has loops of its own.
+/// Declares an operation of connected queue pairs, for which separate loops are compiled.
 macro_rules! connected {
     ($($(#[$doc:meta])* $Name:ident, $data:ident, $has_remote_address:literal => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
         $(#[$doc])*
@@ -110,15 +111,15 @@ connected! {
     SendPlain, either, false => |handle, memory, slot| handle.setup_send();
 }
 
-/// An operation selected at run time, and its destination. All operations of a service share these loops, because each
-/// copy takes seconds to compile.
+/// An operation that is selected at run time, and the destination of its requests. All operations of a service share
+/// one copy of the loops, because each copy takes seconds to compile.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen<O, T> {
     pub(crate) operation: O,
     pub(crate) to: T,
 }
 
-/// An operation of all services except datagrams.
+/// An operation that every service except datagrams supports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     Write,
@@ -128,23 +129,23 @@ pub(crate) enum Message {
     SendImmediate,
 }
 
-/// An operation of connected services, including XRC and DC.
+/// An operation that connected services support, including XRC and DC.
 #[derive(Clone, Debug)]
 pub(crate) enum Any {
     Message(Message),
-    /// Adds one.
+    /// Adds one to the value.
     FetchAdd,
-    /// Compares with zero and stores zero.
+    /// Compares the value with zero and stores zero.
     CompareSwap,
-    /// Compares with the value that the previous swap has stored (`--validate`).
+    /// Compares the value with the one that the previous swap has stored, for `--validate`.
     ChainedSwap(CasCheck),
 }
 
-/// The peer's shared receive queue, which each XRC request names.
+/// The number of the peer's shared receive queue, which each XRC request contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerQueue(pub(crate) u32);
 
-/// The destination of a DC request.
+/// The destination of a request over DC.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) way: Arc<AddressHandle>,
@@ -152,7 +153,7 @@ pub(crate) struct Target {
     pub(crate) key: u64,
 }
 
-/// Builds a send or a write.
+/// Builds a request that sends or writes.
 macro_rules! message {
     ($message:expr, $handle:ident, $memory:ident, $slot:ident, |$request:ident| $addressed:expr) => {{
         macro_rules! end {
@@ -171,7 +172,7 @@ macro_rules! message {
     }};
 }
 
-/// Declares the destinations of requests of any operation, and how to set them.
+/// Declares the destinations of requests, and how each is set in a request.
 macro_rules! chosen {
     ($($Service:ident, $To:ty => |$request:ident, $to:ident| $addressed:expr;)*) => {$(
         impl Request for Chosen<Any, $To> {
@@ -225,7 +226,7 @@ impl Request for Chosen<Message, DatagramSend> {
     }
 }
 
-/// The destination of a datagram.
+/// A send over datagrams, with its destination.
 #[derive(Clone, Debug)]
 pub(crate) struct DatagramSend {
     pub(crate) way: Arc<AddressHandle>,
@@ -233,7 +234,7 @@ pub(crate) struct DatagramSend {
     pub(crate) qkey: u32,
 }
 
-/// The destination of a datagram with immediate data.
+/// A send with immediate data over datagrams, with its destination.
 #[derive(Clone, Debug)]
 pub(crate) struct DatagramSendImmediate(pub(crate) DatagramSend);
 

@@ -1,4 +1,4 @@
-//! State shared by the threads of a side and the thread that waits for them.
+//! The state that the measuring threads of a side share with the thread that waits for them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -6,29 +6,30 @@ use std::time::Instant;
 
 use super::tsc::Tsc;
 
-/// State shared by the threads of a side and the thread that waits for them.
+/// The state that the measuring threads of a side share with the thread that waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     stop: AtomicBool,
     done: AtomicU64,
-    /// Threads without work sleep here. Waking up each millisecond would show in the figures of a small machine.
+    /// The lock with which threads sleep that have no work. If they woke up each millisecond to check, the figures of a
+    /// small machine would show it.
     sleepers: Mutex<()>,
     stopped: Condvar,
-    /// The window: the first thread to start opens it, the first to end closes it.
+    /// The window of the step. The first thread that starts opens it, and the first thread that ends closes it.
     opened: OnceLock<Moment>,
     closed: OnceLock<Moment>,
-    /// Samples of latency intervals; a thread adds to them rarely.
+    /// The summaries of latency intervals. Threads add to this list rarely.
     intervals: Mutex<Vec<SampleWindow>>,
 }
 
-/// A point in time, and the messages completed by then.
+/// A point in time, and the number of messages that had completed by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
     pub(crate) done: u64,
 }
 
-/// Latency samples between two points in time, in ticks.
+/// Summary of the latency samples between two points in time, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SampleWindow {
     pub(crate) start: Tsc,
@@ -44,7 +45,7 @@ impl SampleWindow {
         Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
     }
 
-    /// Adds a sample.
+    /// Returns the summary with one more sample.
     pub(crate) fn with(self, time: u64) -> Self {
         let (min, max) = (self.min.min(time), self.max.max(time));
         Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
@@ -56,29 +57,30 @@ impl SampleWindow {
 }
 
 impl Signal {
-    /// Stops the loops.
+    /// Stops the loops of all threads.
     pub(crate) fn stop(&self) {
-        // Takes the lock, so that no thread can fall asleep between its check and this store.
+        // Holds the lock while it stores the value. Otherwise a thread could check the value before this store and fall
+        // asleep after it.
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Relaxed);
         drop(guard);
         self.stopped.notify_all();
     }
 
-    /// Whether the loops are to stop.
+    /// Whether the loops have to stop.
     #[inline]
     pub(crate) fn has_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the loops are to stop.
+    /// Sleeps until the loops have to stop.
     pub(crate) fn wait(&self) {
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        // The guard belongs to a mutex that protects nothing.
+        // The guard is not needed, because the mutex protects no data.
         drop(self.stopped.wait_while(guard, |()| !self.has_stopped()));
     }
 
-    /// Counts completed messages.
+    /// Adds to the number of completed messages.
     pub(crate) fn add(&self, messages: u64) {
         self.done.fetch_add(messages, Ordering::Relaxed);
     }
@@ -101,28 +103,29 @@ impl Signal {
         self.closed.get().copied()
     }
 
-    /// Adds the samples of an interval.
+    /// Adds the summary of an interval.
     pub(crate) fn add_samples(&self, samples: SampleWindow) {
         self.intervals.lock().unwrap_or_else(PoisonError::into_inner).push(samples);
     }
 
-    /// Takes the intervals added since the last call.
+    /// Takes the summaries that were added since the last call.
     pub(crate) fn take_samples(&self) -> Vec<SampleWindow> {
         std::mem::take(&mut *self.intervals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Messages completed on all threads.
+    /// Returns the number of messages that have completed on all threads.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }
 
-/// Counts polls that find nothing. Yields now and then, if there are fewer processors than polling threads.
+/// Counts polls that find nothing. Yields the processor now and then, in case there are fewer processors than polling
+/// threads.
 #[derive(Debug, Default)]
 pub(crate) struct Idle(u32);
 
 impl Idle {
-    /// Counts an empty poll. Yields after each `most` of them.
+    /// Counts a poll that has found nothing. After each `most` of them, yields the processor.
     #[inline]
     pub(crate) fn look(&mut self, most: u32) {
         self.0 = self.0.wrapping_add(1);
@@ -132,7 +135,7 @@ impl Idle {
     }
 }
 
-/// This number of empty polls of a completion queue takes some tens of microseconds.
+/// A thread yields after this number of empty polls of a completion queue, which take some tens of microseconds.
 pub(crate) const EMPTY_POLLS: u32 = 1024;
-/// This number of polls of a byte in memory takes about as long.
+/// A thread yields after this number of polls of a byte in memory, which take about as long.
 pub(crate) const LOOKS: u32 = 16_384;

@@ -1,4 +1,4 @@
-//! Tests the loops on two softrnic queue pairs, with completion queues that report late.
+//! Tests of the loops on two softrnic queue pairs, whose completion queues report completions late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use super::signal::Idle;
 use super::*;
 use crate::plan::{RunLength, Semantics, Transport};
 
-/// Requests in flight.
+/// Number of requests in flight.
 const DEPTH: u32 = 16;
 
-/// One side. The memory is dropped after the queue pair.
+/// One side of a test. The fields are dropped in order, so the memory is dropped after the queue pair.
 struct End {
     pair: BasicQueuePair,
     sends: BasicCompletionQueue,
@@ -30,7 +30,7 @@ struct End {
     memory: OwnedMemoryRegion,
 }
 
-/// Two connected sides.
+/// Creates two sides that are connected.
 fn two_ends(service: QueuePairType) -> [End; 2] {
     softrnic::register().unwrap();
     let context = DeviceList::new().unwrap().find("soft0").unwrap().open().unwrap();
@@ -73,7 +73,7 @@ fn connect(context: &Arc<DeviceContext>, pair: &BasicQueuePair, peer: u32) {
     pair.modify(&to).unwrap();
 }
 
-/// A queue pair driver of the near side, with messages of 64 bytes.
+/// Creates a driver for the queue pair of the near side, with messages of 64 bytes.
 macro_rules! qp {
     ($near:expr, $far:expr, $request:expr, $moderation:expr) => {
         qp!($near, $far, $request, $moderation, 1)
@@ -88,13 +88,13 @@ macro_rules! qp {
     }};
 }
 
-/// A completion queue that reports completions only now and then.
+/// A completion queue that reports its completions only from time to time.
 struct Late<'q> {
     queue: &'q mut BasicCompletionQueue,
     period: Duration,
     next: Instant,
     kept: Vec<Done>,
-    /// When a report was made, how many completions it had, and the time of the next poll.
+    /// For each report: its time, its number of completions, and the time of the next poll.
     reported: Vec<(Instant, usize, Option<Instant>)>,
 }
 
@@ -125,7 +125,7 @@ impl Poll for Late<'_> {
 fn timed_window_counts_completions_whenever_posted() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut qp = [qp!(near, far, Write, 4)];
-    // The time limit for a completion, a tenth of the test's duration, is far longer than this.
+    // The loop waits for a completion for up to a tenth of the test's duration, which is far longer than this.
     let period = Duration::from_millis(2);
     let mut late =
         Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), reported: Vec::new() };
@@ -139,13 +139,13 @@ fn timed_window_counts_completions_whenever_posted() {
     };
     let window = send(&mut qp, &mut late, None, &rules, &Signal::default()).unwrap();
     let Late { reported, .. } = late;
-    // Each completion covers four messages.
+    // With a moderation of four, each completion covers four messages.
     let within = |at: Instant| window.started < at && at < window.ended;
     let done: usize = reported.iter().filter(|reported| within(reported.0)).map(|reported| reported.1).sum();
     assert!(done > 0 && window.ended - window.started >= Duration::from_millis(200), "{window:?}");
     assert_eq!(window.messages, 4 * done as u64, "{window:?} {reported:?}");
     assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
-    // The window starts and ends with a completion, not between two.
+    // The window starts and ends when completions are reported, not between two reports.
     for edge in [window.started, window.ended] {
         let is_at = reported.iter().any(|reported| reported.0 <= edge && reported.2.is_none_or(|next| edge <= next));
         assert!(is_at, "{window:?} {reported:?}");
@@ -190,7 +190,7 @@ fn window_ends_without_further_completions() {
     assert!(window.messages == 0 && window.ended < next, "{window:?}");
 }
 
-/// A side whose first message gets no reply.
+/// Runs a side whose first message gets no reply, and returns the error.
 fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
     let [mut near, far] = two_ends(QueuePairType::UnreliableConnection);
     let loss_timeout = LossTimeout { most: Duration::from_millis(40), service: Transport::Uc };
@@ -223,7 +223,7 @@ fn lost_message_ends_the_wait_with_an_error() {
     }
 }
 
-/// The turns of a side that sends `count` messages.
+/// Returns turns in which only one side sends, namely `count` messages.
 fn alone_for(count: u64) -> Turns {
     Turns { begins: true, until: Until::Count(count), loss_timeout: None, gap: None }
 }
@@ -243,7 +243,7 @@ fn gap_is_excluded_from_samples() {
         let times = Duration::from_secs_f64(latency.mean * 11.0 * 0.999 / 1e9);
         assert!(passed >= length * 10 + times, "{passed:?} with {times:?} of messages");
     }
-    // A stop also ends a pause.
+    // Stopping the loop also ends a pause.
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut qp = qp!(near, far, Write, 1);
     let signal = Signal::default();
@@ -267,7 +267,8 @@ fn samples_beyond_capacity_are_kept_as_a_histogram() {
     let (mut samples, signal) = (Samples::new(16, 5).with_interval(Duration::ZERO), Signal::default());
     acknowledged(&mut qp, &mut near.sends, alone_for(105), &mut samples, &signal).unwrap();
     samples.end(&signal);
-    // Reported with each message after the first, each sample once, including those that did not fit.
+    // From the second message on, each one causes a report. Each sample is reported once, including the samples that
+    // did not fit in memory.
     let intervals = signal.take_samples();
     assert_eq!((intervals.len(), intervals.iter().map(|interval| interval.samples).sum::<u64>()), (99, 100));
     assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));
@@ -287,7 +288,7 @@ fn sample_beyond_u32_keeps_its_length() {
     assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
 }
 
-/// The window of the far side while the near side sends `messages` messages.
+/// Returns the window of the far side while the near side sends `messages` messages.
 fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
     let [near, far] = two_ends(QueuePairType::ReliableConnection);
     let (mut near, mut far) = (near, far);
@@ -320,7 +321,8 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
 fn messages_after_the_warm_up_count() {
     let window = counted(RunLength::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
     assert_eq!(window.arrived, Some(100));
-    // If the thread slept, several messages may have been there at the end of the warm-up, or too many for a window.
+    // If the thread was not scheduled for a while, several messages may have arrived when it saw the end of the
+    // warm-up, and they may be too many for a window.
     let length = window.ended - window.started;
     assert!(window.messages == 60 && length >= Duration::from_millis(5) || length.is_zero(), "{window:?}");
     assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
@@ -328,7 +330,7 @@ fn messages_after_the_warm_up_count() {
 
 #[test]
 fn late_receiver_counts_all_or_has_no_window() {
-    // The number of messages that have arrived before the receiver starts.
+    // Runs a receiver that starts when `early` messages have already arrived.
     let late = |count, warm_up, early| {
         let [mut near, mut far] = two_ends(QueuePairType::ReliableConnection);
         let mut qp = qp!(near, far, SendPlain, 1);
@@ -375,7 +377,7 @@ fn messages_within_the_time_count() {
         assert!(window.messages < 300 && length <= Duration::from_millis(21), "{window:?}");
         window
     });
-    // On a busy machine, the time may pass before the first poll.
+    // On a busy machine, the time may have passed before the first poll, so the test tries several times.
     let found = windows.find(|window| window.messages > 0);
     assert!(found.is_some_and(|window| window.ended > window.started));
 }

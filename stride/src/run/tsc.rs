@@ -1,4 +1,4 @@
-//! Timestamps as one number.
+//! Time stamps that consist of one number.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -6,31 +6,32 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Ticks of a monotonic clock: the processor's time-stamp counter if the kernel uses it as its clock source (perftest
-/// reads it as well), otherwise nanoseconds.
+/// A time stamp in ticks of a monotonic clock. This is the processor's time-stamp counter if the kernel uses it as its
+/// clock source; perftest reads the same counter. Otherwise the ticks are nanoseconds of the kernel's clock.
 ///
-/// Computing the difference of two `Instant`s takes dozens of instructions, as many as the rest of a latency loop, and
-/// reading one takes more than twice as long as reading the counter.
+/// A type of its own is faster than `Instant`. The difference of two `Instant`s takes dozens of instructions, as many
+/// as the rest of a latency loop, and reading an `Instant` takes more than twice as long as reading the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tsc(u64);
 
-/// The source of stamps: not determined yet, the counter, or the kernel.
+/// Where time stamps come from: not determined yet, from the counter, or from the kernel.
 static SOURCE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const COUNTER: u8 = 1;
 const KERNEL: u8 = 2;
 
-/// Whether stamps come from the counter, determined once for all threads.
+/// Whether time stamps come from the counter. This is determined once for all threads.
 static IS_COUNTER: OnceLock<bool> = OnceLock::new();
 
-/// The counter and the time at one moment, from which the length of a tick is computed.
+/// The counter and the kernel's time at the same moment. The length of a tick is computed from this moment on.
 static ANCHOR: Mutex<Option<(u64, Instant)>> = Mutex::new(None);
 
-/// After this time, the length of a tick is known to a few millionths: each end has an error of about 50 ns.
+/// When this time has passed, the length of a tick is known with an error of a few millionths, because the error at
+/// each end is about 50 ns.
 const ENOUGH: Duration = Duration::from_millis(20);
 
 impl Tsc {
-    /// The current time.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now() -> Self {
         if SOURCE.load(Ordering::Relaxed) == COUNTER { Self(counter()) } else { Self::of_kernel() }
@@ -44,51 +45,51 @@ impl Tsc {
             return Self::now();
         }
         let now = clock_gettime(ClockId::Monotonic);
-        // Time since boot: positive, and 2^64 nanoseconds are 584 years.
+        // The kernel returns the time since boot. It is positive, and 2^64 nanoseconds are 584 years.
         Self(now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned()))
     }
 
-    /// Adds a duration; saturates.
+    /// Returns the time stamp that is later by this duration. The result saturates.
     pub(crate) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(Scale::now().ticks(time)))
     }
 
-    /// Subtracts a duration.
+    /// Returns the time stamp that is earlier by this duration.
     #[cfg(test)]
     pub(crate) fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(Scale::now().ticks(time)))
     }
 
-    /// Ticks since an earlier stamp.
+    /// Returns the number of ticks since an earlier time stamp.
     #[inline]
     pub(super) fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Conversion between ticks and time.
+/// The conversion between ticks and times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
-    /// Nanoseconds per tick.
+    /// Number of nanoseconds per tick.
     tick: f64,
 }
 
 impl Default for Scale {
-    /// One nanosecond per tick.
+    /// Returns a scale with one nanosecond per tick.
     fn default() -> Self {
         Self { tick: 1.0 }
     }
 }
 
 impl Scale {
-    /// Starts the calibration. Earlier time, in which the machine may have been suspended, does not count.
+    /// Starts the calibration. Earlier time is not used for it, because the machine may have been suspended then.
     pub(crate) fn begin() {
         *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(both());
     }
 
-    /// Returns the scale according to the calibration so far; the calibration becomes more precise with time.
+    /// Returns the scale that the calibration has determined so far. It becomes more precise with time.
     pub(crate) fn now() -> Self {
-        // Determines the source.
+        // This call determines the source if it is still unknown.
         Tsc::now();
         if SOURCE.load(Ordering::Relaxed) != COUNTER {
             return Self::default();
@@ -100,7 +101,7 @@ impl Scale {
         Self { tick: passed / last.saturating_sub(first).max(1) as f64 }
     }
 
-    /// Nanoseconds per tick.
+    /// Returns the number of nanoseconds per tick.
     pub(crate) fn tick(self) -> f64 {
         self.tick
     }
@@ -116,7 +117,7 @@ impl Scale {
     }
 }
 
-/// The processor's counter, which is common to all cores if [`is_counter_good`].
+/// Reads the processor's counter. All cores have the same counter if [`is_counter_good`] returns true.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter() -> u64 {
@@ -129,8 +130,8 @@ fn counter() -> u64 {
     0
 }
 
-/// The counter and the kernel's time at one moment. Of several readings, takes the pair with the shortest distance,
-/// because the thread may be preempted between the two.
+/// Returns the counter and the kernel's time at the same moment. Because the thread may be preempted between the two
+/// readings, takes several pairs of readings and returns the one with the shortest time between them.
 fn both() -> (u64, Instant) {
     let look = || {
         let (before, now) = (counter(), Instant::now());
@@ -140,8 +141,8 @@ fn both() -> (u64, Instant) {
     best.map_or_else(|| (counter(), Instant::now()), |(_, counter, now)| (counter, now))
 }
 
-/// Whether the kernel uses the counter as its clock source: then it has a constant rate, even while a core sleeps, and
-/// is the same on all cores.
+/// Whether the kernel uses the counter as its clock source. If so, the counter has a constant rate, even while a core
+/// sleeps, and is the same on all cores.
 #[cold]
 fn is_counter_good() -> bool {
     const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -159,7 +160,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         let (last, most) = (Tsc::now(), begun.elapsed());
         let passed = Duration::from_secs_f64(scale.seconds(last.since(first)));
-        // The length of a tick is known to a thousandth at least.
+        // The error of the length of a tick is at most one thousandth.
         assert!(Duration::from_micros(1998) <= passed && passed <= most + most / 1000, "{passed:?} of {most:?}");
         assert_eq!(first.since(last), 0);
     }
@@ -170,7 +171,7 @@ mod tests {
         Scale::begin();
         let (first, now) = (begun(), Instant::now());
         Scale::begin();
-        // Other tests may start a calibration too.
+        // Other tests may start a calibration at the same time.
         assert!(first.is_some() && begun() > first && begun() > Some(now));
     }
 

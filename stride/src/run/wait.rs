@@ -1,4 +1,4 @@
-//! Sleeps until a completion event (`--events`).
+//! Lets a thread sleep until a completion event arrives (`--events`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,15 @@ use sideway::ibverbs::device_context::DeviceContext;
 use super::poll::{Done, Poll};
 use super::signal::Idle;
 
-/// The longest sleep, after which a loop checks whether it is stopped.
+/// The longest time that a loop sleeps before it checks whether it has to stop.
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 
-/// Completion events of a thread: the channel of its two completion queues.
+/// The completion events of a thread. The two completion queues of the thread share one event channel.
 #[derive(Debug)]
 pub(crate) struct CompletionEvents {
     channel: Arc<CompletionChannel>,
-    /// For each queue, whether an event is requested and has not arrived. Stays set from one step to the next.
+    /// Whether an event of each queue has been requested and has not arrived yet. The value is kept from one step to
+    /// the next.
     is_requested: [AtomicBool; 2],
 }
 
@@ -28,7 +29,7 @@ impl CompletionEvents {
         Ok(Self { channel, is_requested: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
-    /// The channel for creating the queues, which have the `cq_context`s 0 and 1.
+    /// Returns the event channel with which the queues are created. Their `cq_context` must be 0 and 1.
     pub(crate) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
@@ -51,10 +52,10 @@ impl CompletionEvents {
     }
 }
 
-/// A completion queue that is polled, or, with events, waited for when it is empty.
+/// A completion queue for the loops. When it is empty, it is either polled again, or the loop waits for an event.
 ///
-/// One type serves both ways, and checks for events only after an empty poll. Two types would double the code of all
-/// loops.
+/// One type serves both cases, and it checks for events only after a poll has found nothing. With two types, the code
+/// of all loops would be compiled twice.
 #[derive(Debug)]
 pub(crate) struct Waiting<'q, C> {
     queue: &'q mut C,
@@ -66,7 +67,7 @@ impl<'q, C: CompletionQueue> Waiting<'q, C> {
         Self { queue, events }
     }
 
-    /// Requests an event, unless one is outstanding. Returns whether this call requested an event.
+    /// Requests an event unless one has already been requested. Returns whether this call requested one.
     fn request(&self, events: &CompletionEvents) -> Result<bool> {
         let is_requested = events.is_requested(self.queue.cq_context());
         if is_requested.load(Ordering::Relaxed) {
@@ -84,8 +85,8 @@ impl<'q, C: CompletionQueue> Waiting<'q, C> {
         if let Some(other) = other {
             is_new |= other.request(events)?;
         }
-        // A completion that arrived before the request raises no event, so the loop polls once more. Each later
-        // completion raises an event.
+        // No event is raised for a completion that arrived before the request, so the loop has to poll once more. Each
+        // later completion raises an event.
         if !is_new {
             events.wait(most)?;
         }

@@ -1,4 +1,4 @@
-//! The bandwidth loop: keeps many messages in flight.
+//! The bandwidth loop, which keeps many messages in flight.
 
 mod pace;
 pub(super) mod watch;
@@ -21,31 +21,33 @@ use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::RunLength;
 
-/// How long requests may take to complete after the last post.
+/// How long requests may take to complete after the last one was posted.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// The limit for a step that was cut short: the peer may no longer receive, and no further step follows.
+/// The same time for a step that was cut short. It is shorter, because the peer may no longer receive and no further
+/// step follows.
 const CUT_SHORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A timed window starts and ends with a completion, unless no completion arrives within this fraction of the time.
+/// A timed window starts and ends with a completion. If none arrives within the run's time divided by this number, the
+/// window starts or ends without one.
 const SHARE: u32 = 10;
 
-/// Parameters of the loop.
+/// Parameters of the bandwidth loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send {
     pub(crate) amount: RunLength,
-    /// Requests in flight per queue pair.
+    /// Number of requests in flight per queue pair.
     pub(crate) depth: u64,
-    /// Requests posted together.
+    /// Number of requests that are posted together.
     pub(crate) list: u32,
-    /// Length of the intervals in which messages are counted. If absent, intervals start short and grow in a long run.
+    /// Length of the intervals in which messages are counted. If absent, the intervals are short at first, and become
+    /// longer in a long run.
     pub(crate) interval: Option<Duration>,
-    /// Limit in messages per second, over all queue pairs.
+    /// Maximum number of messages per second, over all queue pairs.
     pub(crate) rate: Option<f64>,
-    /// Number of messages that a burst may have under the rate limit.
+    /// Number of messages that may be sent in one burst under the rate limit.
     pub(crate) burst: u32,
 }
 
-/// Sends until the run length is reached or the loop is stopped. Incoming messages, if any, are received in the same
-/// loop.
+/// Sends until the run length is reached or the loop is stopped. If messages arrive too, the same loop receives them.
 pub(crate) fn send<'f, S, R, C>(
     qps: &'f mut [QpDriver<'_, S, R>],
     queue: &'f mut C,
@@ -75,13 +77,13 @@ where
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
-            // At the end of the window, the queues are as full as now. So the completions of requests that were posted
-            // before the window balance the requests that are in flight at its end.
+            // At the end of the window, the queues are as full as they are now. Messages that were posted before the
+            // window but complete in it therefore balance those that are still in flight at its end.
             let before = flow.done;
             let clock = Clock::begin(rules.interval, before, buffer);
             let end = clock.started + time;
             flow.begin(clock);
-            // If the loop was stopped before the window, nothing was measured.
+            // If the loop was stopped before the window started, nothing was measured.
             if !flow.is_cut {
                 flow.until(end)?;
                 flow.until_completion(time / SHARE)?;
@@ -93,7 +95,7 @@ where
     }
 }
 
-/// State of one thread's loop.
+/// The state of the loop of one thread.
 struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
     qps: &'f mut [QpDriver<'q, S, R>],
     queue: &'f mut C,
@@ -101,10 +103,10 @@ struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
     depth: u64,
     list: u32,
     signal: &'f Signal,
-    /// Queue pairs that may have free send queue entries, each once.
+    /// The queue pairs whose send queues may have free entries. Each queue pair is listed at most once.
     ready: Vec<usize>,
     is_ready: Vec<bool>,
-    /// Messages completed on all queue pairs.
+    /// Number of messages that have completed on all queue pairs.
     done: u64,
     reported: u64,
     watch: Watch,
@@ -148,20 +150,21 @@ where
         }
     }
 
-    /// The `posted` count of each queue pair after `count` more messages.
+    /// Returns the value that the `posted` count of each queue pair will have after `count` more messages.
     fn ends(&self, count: u64) -> Vec<u64> {
         self.qps.iter().map(|qp| qp.posted + count).collect()
     }
 
-    /// Runs the code that precedes the first message, without posting. Code takes longer when it runs for the first
-    /// time, which would distort the window.
+    /// Runs the code that precedes the first message, without posting a request. Code takes longer when it runs for the
+    /// first time, and inside the window this time would distort the figures.
     fn rehearse(&mut self) -> Result<()> {
         let ends = self.ends(0);
         self.burst(&ends)?;
         self.fill(Some(&ends))
     }
 
-    /// Sends until each queue pair has posted up to its entry of `ends`, and all posted messages have completed.
+    /// Sends until each queue pair has posted as many requests as its entry in `ends`, and until all of them have
+    /// completed.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
         let posted = |qp: &QpDriver<'_, S, R>| qp.posted;
         let goal = self.done + ends.iter().sum::<u64>() - self.qps.iter().map(posted).sum::<u64>();
@@ -196,7 +199,7 @@ where
         window
     }
 
-    /// Sends until `end`.
+    /// Sends until the time `end`.
     fn until(&mut self, end: Instant) -> Result<()> {
         loop {
             self.fill(None)?;
@@ -211,8 +214,8 @@ where
         }
     }
 
-    /// Sends until the next completion, but at most for `most`. So a completion that covers several messages counts
-    /// either completely or not at all.
+    /// Sends until the next completion, or until the time `most` has passed. A completion may cover several messages.
+    /// Because the window starts and ends at completions, it counts either all messages of a completion or none.
     #[cold]
     #[inline(never)]
     fn until_completion(&mut self, most: Duration) -> Result<()> {
@@ -228,7 +231,7 @@ where
         Ok(())
     }
 
-    /// Waits for all requests in flight, because the queue pairs are used again for the next size.
+    /// Waits until no request is in flight, because the queue pairs are used again for the next size.
     fn drain(&mut self) -> Result<()> {
         for qp in self.qps.iter_mut().filter(|qp| !qp.is_last_signaled()) {
             qp.post(1, true)?;
@@ -255,7 +258,7 @@ where
         self.is_ready.fill(true);
     }
 
-    /// Posts while send queues have free entries, up to `ends` if given.
+    /// Posts requests while send queues have free entries. With `ends`, each queue pair stops at its entry there.
     #[inline]
     fn fill(&mut self, ends: Option<&[u64]>) -> Result<()> {
         let mut allowed = match &mut self.pace {
@@ -270,7 +273,7 @@ where
             let mut left = ends.map_or(u64::MAX, |ends| ends[index].saturating_sub(qp.posted));
             let mut free = self.depth.saturating_sub(qp.in_flight());
             if self.pace.is_none() {
-                // The last list may need its own signaled request.
+                // Leaves at least one request for `post`, because the last one may have to be signaled in addition.
                 let count = qp.post_lists(free.min(left - left.min(1)))?;
                 left -= count;
                 free -= count;
@@ -279,7 +282,7 @@ where
                 let count = left.min(list);
                 left -= count;
                 free -= count;
-                // Lossless: `count` is at most `list`, which came from 32 bits.
+                // The conversion is lossless: `count` is at most `list`, which was a 32-bit number.
                 qp.post(count as u32, left == 0)?;
                 allowed = allowed.saturating_sub(count);
                 if let Some(pace) = &mut self.pace {
@@ -287,7 +290,7 @@ where
                 }
             }
             if allowed == 0 {
-                // This queue pair continues once the rate allows.
+                // This queue pair continues when the rate limit allows further messages.
                 self.ready[kept] = index;
                 kept += 1;
             } else {
@@ -296,7 +299,7 @@ where
         }
         self.ready.truncate(kept);
         if kept > 1 {
-            // The first queue pair has had its turn, and is the last in the next round.
+            // The first queue pair has sent in this round, so it comes last in the next round.
             self.ready.rotate_left(1);
         }
         Ok(())
@@ -307,7 +310,7 @@ where
         let Self { qps, ready, is_ready, done, .. } = self;
         let count = self.queue.poll(|completion| {
             let index = qp_index(completion.wr_id);
-            // A driver may return a `wr_id` that belongs to no queue pair.
+            // Ignores completions whose `wr_id` belongs to no queue pair, because a driver may return such a `wr_id`.
             let Some(qp) = qps.get_mut(index) else { return };
             *done += qp.finish(completion.wr_id);
             if !is_ready[index] {
@@ -325,20 +328,20 @@ where
         Ok(())
     }
 
-    /// Called when a poll found nothing.
+    /// Called when a poll has found nothing. Yields the processor or sleeps.
     #[inline(always)]
     fn rest(&mut self) -> Result<()> {
         let Self { queue, receives, ready, pace, idle, .. } = self;
-        // Queue pairs that are ready still wait until the rate allows another message.
+        // If queue pairs are ready, they wait until the rate limit allows another message.
         let most = || pace.as_ref().filter(|_| !ready.is_empty()).map_or(LONGEST, Pace::wait);
         if queue.rest(receives.as_deref().map(Receives::queue), most, idle)? {
-            // A thread that slept reads the clock after each wake-up.
+            // A thread that has slept reads the clock after each wake-up.
             self.watch.is_due_next();
         }
         Ok(())
     }
 
-    /// Returns the time in some calls, otherwise `None`, so that the clock is read rarely.
+    /// Returns the time in some calls and `None` in the others, so that the clock is read rarely.
     #[inline]
     fn look(&mut self) -> Option<Instant> {
         let now = self.watch.look()?;

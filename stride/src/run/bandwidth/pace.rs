@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::wait::LONGEST;
 
-/// Limits messages to a rate, in bursts of `burst`.
+/// Limits the messages that are sent to a rate. They are sent in bursts of `burst` messages.
 pub(super) struct Pace {
     per_second: f64,
     burst: u64,
@@ -17,28 +17,28 @@ impl Pace {
         Self { per_second, burst: u64::from(burst.max(1)), started: None, sent: 0 }
     }
 
-    /// Restarts as if the last burst had just been sent, so that even a short run does not exceed the rate.
+    /// Starts the limit again, as if a burst had just been sent, so that even a short run does not exceed the rate.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.started, self.sent) = (Some(now), self.burst);
     }
 
     /// Returns how many messages may be sent now.
     ///
-    /// Idle time does not accumulate credit: the result is at most `most`, or one burst if that is larger.
+    /// Idle time does not accumulate credit. The result is therefore at most `most`, or one burst if that is larger.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
         let passed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.due(passed, most)
     }
 
     fn due(&mut self, passed: Duration, most: u64) -> u64 {
-        // The cast saturates and is never negative.
+        // The conversion saturates, and the number is never negative.
         let bursts = (passed.as_secs_f64() * self.per_second / self.burst as f64) as u64;
         let due = bursts.saturating_add(1).saturating_mul(self.burst);
         self.sent = self.sent.max(due.saturating_sub(most.max(self.burst)));
         due.saturating_sub(self.sent)
     }
 
-    /// Time until the next message is allowed, at most [`LONGEST`].
+    /// Returns the time until the next message is allowed, but at most [`LONGEST`].
     pub(super) fn wait(&self) -> Duration {
         let next = (self.sent - self.sent % self.burst) as f64 / self.per_second;
         let passed = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
@@ -82,11 +82,11 @@ mod tests {
         pace.sent += 10;
         assert_eq!(pace.due(Duration::from_millis(9), 128), 0);
         assert_eq!(pace.due(Duration::from_millis(10), 128), 10);
-        // The rest of a burst is due at once.
+        // The rest of a burst that has begun may be sent at once.
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
         assert_eq!(pace.due(Duration::from_millis(20), 128), 16);
-        // The rest of a burst longer than the send queue is still sent, but missed bursts are not made up for.
+        // If a burst is longer than the send queue, its rest is still sent. Bursts that were missed are not sent later.
         let mut pace = Pace::new(1000.0, 1000);
         assert_eq!(pace.due(Duration::ZERO, 4), 1000);
         pace.sent += 4;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn wait_ends_when_the_next_burst_is_due() {
-        // One burst per hour.
+        // The rate allows one burst per hour.
         let mut pace = Pace::new(10.0 / 3600.0, 10);
         assert_eq!(pace.allowed(128), 10);
         pace.sent += 10;

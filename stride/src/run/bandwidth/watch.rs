@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// At first, the clock is read after every round. Then the number of rounds between reads adapts, so that the time
-/// between reads stays within these two limits. A fixed number would not do: empty rounds are short, busy rounds are
-/// long, and reading the clock may require a system call.
+/// At first, the clock is read after every round of the loop. Then the number of rounds between two reads adapts, so
+/// that the time between the reads stays within the two limits below. A fixed number of rounds would not work well: a
+/// round is short if it finds nothing and long if it does work, and reading the clock may require a system call.
 const ROUNDS: u32 = 1;
 const MAX_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
 
-/// Counts rounds of the loop between reads of the clock.
+/// Counts the rounds of a loop between two reads of the clock.
 pub(in crate::run) struct Watch {
-    /// Rounds until the next read.
+    /// Number of rounds until the next read.
     left: u32,
-    /// Rounds between two reads.
+    /// Number of rounds between two reads.
     rounds: u32,
     last: Instant,
     /// Whether the thread has slept since the last read.
@@ -26,12 +26,12 @@ impl Watch {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
-    /// Restarts at `now`, because the duration of a round is unknown.
+    /// Starts again at the time `now`, because it is not known how long a round takes now.
     pub(super) fn begin(&mut self, now: Instant) {
         *self = Self { last: now, ..Self::new() };
     }
 
-    /// Counts a round. Returns the time if a read is due.
+    /// Counts a round. If a read of the clock is due, returns the time.
     #[inline]
     pub(in crate::run) fn look(&mut self) -> Option<Instant> {
         self.left -= 1;
@@ -43,8 +43,8 @@ impl Watch {
         Some(now)
     }
 
-    /// Makes the next round read the clock. The time since the last read includes a sleep, so it is not used to
-    /// estimate rounds.
+    /// Causes the next round to read the clock. The time since the last read includes a sleep, so it is not used to
+    /// adapt the number of rounds.
     pub(in crate::run) fn is_due_next(&mut self) {
         self.left = 1;
         self.has_slept = true;
@@ -56,7 +56,7 @@ impl Watch {
             if passed < OFTEN {
                 self.rounds = (self.rounds * 2).min(MAX_ROUNDS);
             } else if passed > SELDOM {
-                // Divide by the whole factor at once, so that the next read is not late as well.
+                // Divides by the whole factor at once, because otherwise the next read would also be late.
                 let times = u32::try_from(passed.as_nanos() / SELDOM.as_nanos() + 1).unwrap_or(u32::MAX);
                 self.rounds = (self.rounds / times).max(1);
             }

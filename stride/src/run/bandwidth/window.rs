@@ -1,4 +1,4 @@
-//! The window in which messages count.
+//! The window of a run, in which completed messages count.
 
 use std::time::{Duration, Instant};
 
@@ -6,56 +6,58 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::stats::in_pairs;
 
-/// Initial interval length if `--interval` is absent. The length doubles when [`CAPACITY`] intervals are full.
+/// Length of the first intervals if `--interval` is absent. When [`CAPACITY`] intervals exist, their length doubles.
 const SHORTEST: Duration = Duration::from_millis(1);
 const CAPACITY: usize = 4096;
-/// Maximum number of intervals if `--interval` is given: as many as a timed test can have.
+/// Maximum number of intervals if `--interval` is given, which is the maximum for a timed test.
 const MAX_GIVEN: usize = 100_000;
 
-/// The counts of one thread's window.
+/// What one thread has counted in its window.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) started: Instant,
     pub(crate) ended: Instant,
-    /// Messages completed in the window.
+    /// Number of messages that completed in the window.
     pub(crate) messages: u64,
-    /// Messages of each whole interval.
+    /// Number of messages in each whole interval.
     pub(crate) intervals: Vec<u64>,
-    /// Length of an interval.
+    /// Length of each interval.
     pub(crate) interval: Duration,
-    /// Processor time of the thread.
+    /// Processor time that the thread used in the window.
     pub(crate) cpu: Duration,
-    /// Messages sent in the whole step, if messages may be lost; `arrived` is the receiver's count.
+    /// Number of messages sent in the whole step, if messages may be lost. `arrived` is the number that the receiver
+    /// counted.
     pub(crate) sent: Option<u64>,
     pub(crate) arrived: Option<u64>,
 }
 
-/// An open window.
+/// A window that has not ended yet.
 pub(in crate::run) struct Clock {
     pub(in crate::run) started: Instant,
     cpu: Duration,
     length: Duration,
-    /// Number of intervals at which their length doubles.
+    /// Number of intervals at which they are merged in pairs, so that their length doubles.
     most: usize,
     next: Option<Instant>,
     intervals: Vec<u64>,
-    /// Messages completed when the window started, and at the end of the last interval.
+    /// Number of messages completed when the window started, and number completed at the end of the last interval.
     first: u64,
     last: u64,
-    /// Time of the last update, and number of messages completed by then.
+    /// Time of the last update, and number of messages completed until then.
     looked: (Instant, u64),
 }
 
-/// Allocates memory for intervals before the window starts, because the first write to a new page takes a page fault.
+/// Allocates memory for intervals. This happens before the window starts, because the first write to a new page causes
+/// a page fault.
 pub(in crate::run) fn interval_buffer() -> Vec<u64> {
-    // Filled with ones, because allocating zeroed memory does not write to the pages.
+    // The buffer is filled with ones, because an allocation of zeroed memory would not write to the pages.
     let mut buffer = vec![1; CAPACITY];
     buffer.clear();
     buffer
 }
 
 impl Clock {
-    /// Opens the window; reads the clock last.
+    /// Opens the window. Reads the clock last, so that the window does not include this work.
     pub(in crate::run) fn begin(given: Option<Duration>, done: u64, buffer: Vec<u64>) -> Self {
         let (length, most) = given.map_or((SHORTEST, CAPACITY), |length| (length, MAX_GIVEN));
         let (cpu, started) = (thread_time(), Instant::now());
@@ -64,8 +66,8 @@ impl Clock {
         Self { started, cpu, length, most, next, intervals: buffer, first: done, last: done, looked: (started, done) }
     }
 
-    /// Ends the intervals that are over. Messages since the last update are assumed to have completed at an even rate,
-    /// so a late update gives each interval its share.
+    /// Ends the intervals whose time is over. Messages that completed since the last update are assumed to have
+    /// completed at an even rate. If several intervals ended since then, each of them gets its share of the messages.
     #[inline]
     pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
         if self.next.is_some_and(|next| next <= now) {
@@ -81,7 +83,7 @@ impl Clock {
         let since = now.saturating_duration_since(looked).as_secs_f64();
         while let Some(next) = self.next.filter(|next| *next <= now) {
             let part = next.saturating_duration_since(looked).as_secs_f64() / since;
-            // If no time has passed between two updates, the share is NaN and all messages count.
+            // If no time has passed between two updates, the share is NaN, and all messages belong to this interval.
             let part = if part < 1.0 { (done.saturating_sub(before) as f64 * part).round() as u64 } else { u64::MAX };
             let at_end = before.saturating_add(part).min(done);
             self.intervals.push(at_end.saturating_sub(self.last));
@@ -98,9 +100,9 @@ impl Clock {
         self.end_at(Instant::now(), messages)
     }
 
-    /// Closes a window that ended at `ended`, before this call.
+    /// Closes a window that has ended at the time `ended`, which may be before this call.
     pub(in crate::run) fn end_at(mut self, ended: Instant, messages: u64) -> Window {
-        // Intervals may have ended since the last update.
+        // Some intervals may have ended since the last update.
         self.look(ended, self.first.saturating_add(messages));
         let cpu = thread_time().saturating_sub(self.cpu);
         let Self { started, intervals, length: interval, .. } = self;
@@ -108,7 +110,7 @@ impl Clock {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -127,7 +129,7 @@ mod tests {
         for (time, done) in looks {
             clock.look(time, done);
         }
-        // 350 messages from 0.5 to 4.0, none until 4.5, and 60 until 6.0.
+        // 350 messages complete from 0.5 to 4.0, none until 4.5, and 60 until 6.0.
         assert_eq!(clock.intervals, [100, 100, 100, 100, 20, 40, 10]);
     }
 
