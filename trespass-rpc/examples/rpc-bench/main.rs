@@ -3,6 +3,7 @@
 //! ```console
 //! $ cargo run --release -p trespass-rpc --example rpc-bench                      # both sides in this process, on one thread each
 //! $ cargo run --release -p trespass-rpc --example rpc-bench -- --tcp --json
+//! $ cargo run --release -p trespass-rpc --example rpc-bench -- --plot rpc.svg
 //! $ cargo run --release -p trespass-rpc --example rpc-bench -- --server 0.0.0.0:7176
 //! $ cargo run --release -p trespass-rpc --example rpc-bench -- --client HOST:7176 --size 1048576 --callers 1,16 --connections 16
 //! ```
@@ -11,9 +12,12 @@
 //! together begin N calls per second, and the latency is measured from the scheduled start of a call. CPU time and
 //! allocations are those of this process, which runs one side or both.
 
+mod plot;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::error::Error;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -73,6 +77,9 @@ struct Arguments {
     /// Print one JSON object per row
     #[arg(long)]
     json: bool,
+    /// Also write a plot of the rows to this SVG file
+    #[arg(long)]
+    plot: Option<PathBuf>,
 }
 
 /// Counts allocations.
@@ -154,6 +161,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
         writeln!(out, "callers      calls/s    Gb/s   p50 us   p90 us   p99 us  cpu us/call  allocs/call")?;
     }
     let memory = clients[0].channel().alloc(arguments.size.max(1))?;
+    let mut points = Vec::new();
     for &callers in &arguments.callers {
         // Warms up until pools and tables have their final size.
         run(&clients, callers, (&memory, arguments.size), Duration::from_millis(200), None).await?;
@@ -167,6 +175,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
         let quantile = |part: f64| latencies.get((part * count) as usize).map_or(0.0, |nanos| f64::from(*nanos) / 1e3);
         let (rate, gbps) = (count / elapsed, count * arguments.size as f64 * 8.0 / elapsed / 1e9);
         let (p50, p90, p99) = (quantile(0.5), quantile(0.9), quantile(0.99));
+        points.push(plot::Point { callers, rate, p50, p99 });
         let (cpu, allocations) = (cpu / count, allocations as f64 / count);
         if arguments.json {
             let row = serde_json::json!({
@@ -181,6 +190,11 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
                 "{callers:7} {rate:12.0} {gbps:7.2} {p50:8.1} {p90:8.1} {p99:8.1} {cpu:12.2} {allocations:12.3}"
             )?;
         }
+    }
+    if let Some(file) = &arguments.plot {
+        let title = format!("{transport}; {} B, {} connections", arguments.size, clients.len());
+        std::fs::write(file, plot::svg(&title, &points))
+            .map_err(|error| format!("cannot write {}: {error}; name a file that can be created", file.display()))?;
     }
     Ok(())
 }
