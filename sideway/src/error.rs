@@ -85,7 +85,7 @@ struct Failure {
 }
 
 impl VerbError {
-    /// Creates an error of `verb` without a hint.
+    /// Creates the error of a call of `verb`, without a hint.
     #[cold]
     pub fn new(verb: &'static str, errno: Errno) -> Self {
         Self(Box::new(Failure { verb, errno, hint: None }))
@@ -97,7 +97,7 @@ impl VerbError {
         Self::new(verb, Errno::EINVAL).with_hint(hint)
     }
 
-    /// Creates the error of a failed poll, for which drivers return no errno.
+    /// Creates the error of a failed poll. Drivers return no errno for it.
     #[cold]
     pub(crate) fn of_poll(verb: &'static str, ret: i32) -> Self {
         Self::new(verb, Errno::EIO).with_hint(format!(

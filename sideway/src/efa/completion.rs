@@ -19,7 +19,7 @@ const VERB: &str = "efadv_create_cq";
 
 impl CompletionQueueBuilder {
     /// `efadv_create_cq(context, attr_ex, {EFADV_WC_EX_WITH_SGID}, inlen)` — creates an extended queue whose
-    /// completions have the sender's GID, with a reader of this field.
+    /// completions contain the sender's GID, and returns it with a reader of this field.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl CompletionQueueBuilder {
     #[doc(alias = "efadv_create_cq")]
     pub fn build_efa_with_source_gid(&self) -> Result<(ExtendedCompletionQueue, SourceGidReader), VerbError> {
         let size = size_of::<efadv_cq_init_attr>() as u32;
-        // SAFETY: the library creates an extended queue from the attributes, or returns null. The size passed is that
+        // SAFETY: the library creates an extended queue from the attributes, or returns null. The call passes the size
         // of the library's struct.
         let built = unsafe {
             self.build_ex_with(VERB, |context, attr_ex| {
@@ -63,7 +63,7 @@ fn missing(function: &str) -> VerbError {
     ))
 }
 
-/// Reads the sender's GID from completions of one queue, whose C object it keeps alive.
+/// Reads the sender's GID from the completions of one queue. The reader keeps the queue's C object alive.
 #[derive(Clone, Debug)]
 pub struct SourceGidReader {
     cq: NonNull<ibv_cq_ex>,
@@ -72,15 +72,16 @@ pub struct SourceGidReader {
     _queue: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the reader only reads the queue, with a current completion, which stays on the polling thread.
+// SAFETY: the reader only reads the queue. It needs a current completion to do so, and a completion stays on the
+// polling thread.
 unsafe impl Send for SourceGidReader {}
 // SAFETY: as for Send.
 unsafe impl Sync for SourceGidReader {}
 
 impl SourceGidReader {
-    /// `efadv_wc_read_sgid(efadv_cq, sgid)` — returns the GID of a message's sender. `None` if the device has an
-    /// address handle of the sender ([`slid`](ExtendedWorkCompletion::slid) is then its number), if the completion is
-    /// no receive, or if it belongs to another queue.
+    /// `efadv_wc_read_sgid(efadv_cq, sgid)` — returns the GID of a message's sender. Returns `None` if the device
+    /// already has an address handle for the sender; [`slid`](ExtendedWorkCompletion::slid) then returns the number of
+    /// that handle. Also returns `None` if the completion is not that of a receive, or belongs to another queue.
     #[doc(alias = "efadv_wc_read_sgid")]
     #[inline]
     pub fn read(&self, completion: &ExtendedWorkCompletion<'_>) -> Option<Gid> {
@@ -89,9 +90,10 @@ impl SourceGidReader {
             return None;
         }
         let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: the queue is live, its cursor is on the completion, and the queue was created with the function.
+        // SAFETY: the queue is live, its cursor is on the completion, and the queue was created with this reader
+        // function.
         let ret = unsafe { (self.read)(self.efa.as_ptr(), &mut gid) };
-        // SAFETY: all bytes are initialised: they were zero before.
+        // SAFETY: all bytes are initialised, because they were zeroed before the call.
         let raw = unsafe { gid.raw };
         (ret == 0).then_some(Gid { raw })
     }

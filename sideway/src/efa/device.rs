@@ -1,4 +1,4 @@
-//! Attributes of EFA devices beyond the verbs.
+//! The attributes of EFA devices that the verbs do not report.
 
 use std::mem;
 
@@ -12,25 +12,25 @@ use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
 
 bitflags::bitflags! {
-    /// `EFADV_DEVICE_ATTR_CAPS_…`: features of a device.
+    /// `EFADV_DEVICE_ATTR_CAPS_…`: the features of a device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EfaDeviceCapabilityFlags: u32 {
         /// The device supports RDMA reads.
         const Read = sys::EFADV_DEVICE_ATTR_CAPS_RDMA_READ;
-        /// The retry count for a peer without a posted receive can be set for a queue pair.
+        /// A queue pair can set how often it retries a send to a peer that has no posted receive.
         const ResponderNotReadyRetry = sys::EFADV_DEVICE_ATTR_CAPS_RNR_RETRY;
-        /// Completions can have the GID of an unknown sender.
+        /// Completions can contain the GID of a sender that has no address handle.
         const CompletionWithSourceGid = sys::EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
         /// The device supports RDMA writes.
         const Write = 1 << 3;
-        /// A queue pair can be created for which writes with immediate data consume no receive.
+        /// A queue pair can be created so that writes with immediate data consume no receive on it.
         const UnsolicitedWriteReceive = 1 << 4;
         // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// `struct efadv_device_attr`: attributes of an EFA device beyond the verbs.
+/// `struct efadv_device_attr`: the attributes of an EFA device that the verbs do not report.
 #[doc(alias = "efadv_device_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct EfaDeviceAttr {
@@ -75,8 +75,8 @@ impl EfaDeviceAttr {
 }
 
 impl DeviceContext {
-    /// `efadv_query_device(ibvctx, attr, inlen)` — queries the attributes of an EFA device beyond the verbs. Attributes
-    /// that the library does not support are 0.
+    /// `efadv_query_device(ibvctx, attr, inlen)` — queries the attributes of an EFA device that the verbs do not
+    /// report. Attributes that the library does not support are 0.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl DeviceContext {
     /// [efadv_query_device(3)](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
     #[doc(alias = "efadv_query_device")]
     pub fn query_efa_device(&self) -> Result<EfaDeviceAttr, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: efadv_device_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_device_attr>() as u32;
         // SAFETY: the context is open as long as `self`; the library receives the size of the struct.
@@ -113,8 +113,8 @@ pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
 }
 
 impl AddressHandle {
-    /// `efadv_query_ah(ibvah, attr, inlen)` — returns the device's number of the address handle (AHN). Completions of
-    /// receives contain the number of their sender instead of a LID
+    /// `efadv_query_ah(ibvah, attr, inlen)` — returns the number that the device assigned to the address handle (AHN).
+    /// The completion of a receive contains the number of the sender's handle instead of a LID
     /// ([`slid`](crate::ibverbs::completion::ExtendedWorkCompletion::slid)).
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl AddressHandle {
     /// [efadv_query_ah(3)](https://man7.org/linux/man-pages/man3/efadv_query_ah.3.html)
     #[doc(alias = "efadv_query_ah")]
     pub fn efa_ahn(&self) -> Result<u16, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut attr: efadv_ah_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_ah_attr>() as u32;
         // SAFETY: the handle is live as long as `self`; the library receives the size of the struct.

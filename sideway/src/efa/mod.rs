@@ -1,16 +1,17 @@
-//! Features of EFA devices (Elastic Fabric Adapter) beyond the verbs, through libefa, which is opened on first use.
+//! The features of EFA devices (Elastic Fabric Adapter) that are not part of the verbs. They use libefa, which is
+//! loaded on first use.
 //!
 //! | feature | functions |
 //! |---|---|
 //! | attributes of the device | [`DeviceContext::query_efa_device`] |
 //! | scalable reliable datagrams (SRD) | [`ProtectionDomain::create_srd_qp_builder`] |
-//! | the number of an address handle, as in completions | [`AddressHandle::efa_ahn`] |
+//! | the number of an address handle, which completions contain | [`AddressHandle::efa_ahn`] |
 //! | the GID of an unknown sender | [`CompletionQueueBuilder::build_efa_with_source_gid`] |
 //!
 //! # Scalable reliable datagrams
 //!
-//! A queue pair can send to any other, as with datagrams. Delivery is reliable but unordered. Set the destination of
-//! each request with [`setup_ud_addr`](crate::ibverbs::work_request::LocalBufferHandle::setup_ud_addr).
+//! As with datagrams, a queue pair can send to any other SRD queue pair. Delivery is reliable but unordered. Set the
+//! destination of each request with [`setup_ud_addr`](crate::ibverbs::work_request::LocalBufferHandle::setup_ud_addr).
 //!
 //! ```no_run
 //! use sideway::efa::ScalableReliableDatagram;

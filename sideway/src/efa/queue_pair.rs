@@ -18,15 +18,14 @@ use crate::ibverbs::work_request::{Addressed, DatagramAddress, Read, Send, SendI
 impl ProtectionDomain {
     /// Creates a builder of queue pairs for scalable reliable datagrams (SRD).
     pub fn create_srd_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<ScalableReliableDatagram> {
-        // SAFETY: the only builder method of the service is `build_srd`, which creates no other queue pairs of the
-        // type.
+        // SAFETY: the service's only build method is `build_srd`, which creates only SRD queue pairs.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) }
     }
 }
 
 impl QueuePairBuilder<ScalableReliableDatagram> {
-    /// `efadv_create_qp_ex(ibvctx, attr_ex, {EFADV_QP_DRIVER_TYPE_SRD},
-    /// inlen)` — creates a queue pair. By default it supports sends, and the reads and writes that the device supports.
+    /// `efadv_create_qp_ex(ibvctx, attr_ex, {EFADV_QP_DRIVER_TYPE_SRD}, inlen)` — creates a queue pair. By default the
+    /// queue pair supports sends, and also reads and writes if the device supports them.
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl QueuePairBuilder<ScalableReliableDatagram> {
         if !self.has_operations() {
             builder.setup_send_ops_flags(operations(device.query_efa_device()?.device_caps()));
         }
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut attr: efadv_qp_init_attr = unsafe { mem::zeroed() };
         attr.driver_qp_type = sys::EFADV_QP_DRIVER_TYPE_SRD;
         let size = size_of::<efadv_qp_init_attr>() as u32;
@@ -83,10 +82,10 @@ pub enum ScalableReliableDatagram {}
 
 impl crate::ffi::Sealed for ScalableReliableDatagram {}
 
-// SAFETY: only operations with an address are offered.
+// SAFETY: the service offers only operations that have an address.
 unsafe impl Service for ScalableReliableDatagram {
-    /// The transitions of datagrams. The transition to ReadyToSend also accepts the retry count for a peer without a
-    /// posted receive.
+    /// The transitions are those of datagrams. In addition, the transition to ReadyToSend accepts the retry count for a
+    /// peer that has no posted receive.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
         let mut transition = standard_transition(QueuePairType::UnreliableDatagram, from, to)?;
         if (from, to) == (State::ReadyToReceive, State::ReadyToSend) {

@@ -14,7 +14,7 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: both calls take any descriptor, and plain flags.
+    // SAFETY: both calls accept any descriptor, and their other arguments are plain flags.
     let ret = unsafe {
         match libc::fcntl(fd, libc::F_GETFL) {
             -1 => -1,
@@ -29,7 +29,7 @@ fn is_blocking(fd: RawFd) -> bool {
     if cfg!(miri) {
         return false;
     }
-    // SAFETY: the call takes any descriptor.
+    // SAFETY: the call accepts any descriptor.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags != -1 && flags & libc::O_NONBLOCK == 0
 }
@@ -37,14 +37,15 @@ fn is_blocking(fd: RawFd) -> bool {
 /// Takes an event with a call that returns 0, or -1 with errno set. Returns `false` if no event is pending or the
 /// descriptor is dead; [`check_alive`] and [`wait_for`] distinguish these.
 ///
-/// Safe code can set the descriptor to blocking mode, in which the call would wait. So the call is made only if an
-/// event is pending, and the caller must ensure that no other thread takes events from the descriptor at the same time.
+/// Safe code can set the descriptor to blocking mode, and the call would then wait. So this function makes the call
+/// only if an event is pending. The caller must ensure that no other thread takes events from the descriptor at the
+/// same time.
 pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -> c_int) -> Result<bool, VerbError> {
     if is_blocking(fd) && poll(fd, 0)? == Readiness::NotYet {
         return Ok(false);
     }
     loop {
-        // At end of file the library also reports failure, but leaves errno unchanged.
+        // The library also reports a failure at end of file, but then it leaves errno unchanged.
         clear_errno();
         if call() == 0 {
             return Ok(true);
@@ -68,8 +69,8 @@ pub(crate) fn check_alive(verb: &'static str, fd: RawFd) -> Result<(), VerbError
     }
 }
 
-/// Waits until `take` returns a value, trying each time `fd` is readable. No time limit applies if `timeout` is `None`
-/// or exceeds the clock's range.
+/// Waits until `take` returns a value. Calls `take` each time that `fd` becomes readable. There is no time limit if
+/// `timeout` is `None` or exceeds the clock's range.
 pub(crate) fn wait_for<T>(
     verb: &'static str,
     what: &str,
@@ -77,7 +78,7 @@ pub(crate) fn wait_for<T>(
     timeout: Option<Duration>,
     mut take: impl FnMut() -> Result<Option<T>, VerbError>,
 ) -> Result<T, VerbError> {
-    // Try before reading the clock, which on some machines costs as much as a short system call.
+    // Call `take` before reading the clock, because on some machines reading it costs as much as a short system call.
     if let Some(taken) = take()? {
         return Ok(taken);
     }
@@ -86,8 +87,8 @@ pub(crate) fn wait_for<T>(
         if poll(fd, milliseconds_until(deadline))? == Readiness::Broken {
             return Err(gone(verb, Errno::EIO));
         }
-        // The clock is read before the attempt. If the descriptor stays readable but never has an event for this
-        // thread, because others take each one first, the wait must still end.
+        // The clock is read before the attempt. The descriptor may stay readable while other threads take every event
+        // first. The wait must end even then.
         let is_last = deadline.is_some_and(|deadline| deadline <= Instant::now());
         if let Some(taken) = take()? {
             return Ok(taken);
@@ -114,7 +115,7 @@ fn poll(fd: RawFd, milliseconds: c_int) -> Result<Readiness, VerbError> {
         return Ok(Readiness::Readable);
     }
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live pollfd.
+    // SAFETY: the call receives one live pollfd.
     match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
         0 => Ok(Readiness::NotYet),
         -1 if last_errno().raw() == libc::EINTR => Ok(Readiness::NotYet),
@@ -128,7 +129,7 @@ fn poll(fd: RawFd, milliseconds: c_int) -> Result<Readiness, VerbError> {
 fn milliseconds_until(deadline: Option<Instant>) -> c_int {
     let Some(deadline) = deadline else { return -1 };
     let left = deadline.saturating_duration_since(Instant::now());
-    // Rounded up, so that the last wait does not spin.
+    // The time is rounded up, so that the last wait does not become a busy loop of zero-length waits.
     c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
 
@@ -150,7 +151,7 @@ mod tests {
     fn read_byte(fd: RawFd) -> impl FnMut() -> c_int {
         move || {
             let mut byte = 0_u8;
-            // SAFETY: one live byte.
+            // SAFETY: the call may write one byte, which is live.
             let read = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
             if read == 1 { 0 } else { -1 }
         }
@@ -183,7 +184,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(writer);
         let again = || {
-            // SAFETY: this thread's errno.
+            // SAFETY: this writes the errno of this thread.
             unsafe { *libc::__errno_location() = libc::EAGAIN };
             -1
         };

@@ -9,7 +9,8 @@ use libc::c_int;
 use super::check_errno;
 use crate::error::VerbError;
 
-/// A C object that is destroyed once, by [`close`](Self::close), which returns errors, or by drop, which logs them.
+/// A C object that is destroyed exactly once: by [`close`](Self::close), which returns an error, or by drop, which logs
+/// it.
 ///
 /// If the verb fails, the object is leaked: freeing memory that the device may still use would be worse.
 pub(crate) struct Handle<T> {
@@ -64,7 +65,8 @@ impl<T> Handle<T> {
     }
 
     fn destroy_now(&self) -> Result<(), VerbError> {
-        // SAFETY: by the contract of `new` the object is live and `destroy` matches it; callers run this once.
+        // SAFETY: by the contract of `new`, the object is live and `destroy` matches it. The callers of this function
+        // call it only once.
         check_errno(self.verb, unsafe { (self.destroy)(self.raw.as_ptr()) })
     }
 }
@@ -83,11 +85,12 @@ impl<T> Debug for Handle<T> {
     }
 }
 
-/// A C object that stores the address of a `T` and uses it, as a connection identifier does with its queue pair.
+/// A C object that stores the address of a `T` and uses that address. A connection identifier does so with its queue
+/// pair.
 pub(crate) trait Attachment<T>: Debug + Send + Sync {
-    /// Removes the stored address; called before the object is destroyed.
+    /// Removes the stored address. It is called before the object is destroyed.
     fn detach(&self, object: NonNull<T>);
 
-    /// Calls `run` once, while this attachment does not use the object.
+    /// Calls `run` once. While `run` executes, this attachment does not use the object.
     fn apart(&self, run: &mut dyn FnMut());
 }

@@ -27,7 +27,7 @@ macro_rules! open_enum {
                 pub const $Old: Self = Self::$New;
             )+)?
 
-            /// Every value that this version of the crate names.
+            /// All values that have a name in this version of the crate.
             pub const KNOWN: &'static [Self] = &[$(Self::$Variant),+];
 
             /// Wraps a C value; any value is legal.

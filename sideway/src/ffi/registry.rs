@@ -16,7 +16,7 @@ pub(crate) enum Found<T> {
     Object(Arc<T>),
     /// An object without owners, which is being destroyed or whose destruction failed.
     Leaving,
-    /// No object, or one that this crate did not create.
+    /// There is no object at the address, or this crate did not create it.
     Foreign,
 }
 
@@ -26,8 +26,8 @@ impl<T> Registry<T> {
         self.lock().insert(raw.as_ptr().addr(), Arc::downgrade(object));
     }
 
-    /// Removes an object after its C object was destroyed. Until then an event may name it, and [`find`](Self::find)
-    /// returns [`Leaving`](Found::Leaving).
+    /// Removes an object after its C object was destroyed. Until then an event may name the object, and
+    /// [`find`](Self::find) then returns [`Leaving`](Found::Leaving).
     pub(crate) fn remove<C>(&self, raw: NonNull<C>) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
@@ -39,8 +39,8 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Removes this object, and no other one. Call it when no more events for the object arrive here: the object moved
-    /// to another channel, or its C object was destroyed.
+    /// Removes this object, but not another one at the same address. Call this when no more events for the object can
+    /// arrive here, because it moved to another channel or its C object was destroyed.
     pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: *const T) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();

@@ -11,7 +11,7 @@ use crate::error::{Errno, VerbError};
 #[cold]
 pub(crate) fn last_errno() -> Errno {
     match io::Error::last_os_error().raw_os_error() {
-        // A failure without an errno.
+        // The verb failed without setting errno.
         None | Some(0) => Errno::EIO,
         Some(errno) => Errno::from_raw(errno),
     }
@@ -25,8 +25,8 @@ pub(crate) fn clear_errno() {
 
 /// Returns the errno of a verb documented to return 0 or an errno value.
 ///
-/// Some providers return the value, some its negative, some `-1` with errno set; a negative `EPERM` cannot be
-/// distinguished from the latter.
+/// Some providers return the errno value, some return its negative, and some return `-1` and set errno. A negated
+/// `EPERM` is also `-1`, so it cannot be distinguished from the last case.
 #[cold]
 pub(crate) fn errno_of(ret: c_int) -> Errno {
     match ret {

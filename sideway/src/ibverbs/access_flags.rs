@@ -12,13 +12,13 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_access_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
-        /// The device may write the region for local requests: receives, reads and atomics.
+        /// The device may write to the region for local requests: receives, reads and atomics.
         const LocalWrite = raw::IBV_ACCESS_LOCAL_WRITE.0;
-        /// Peers may write; needs [`LocalWrite`](Self::LocalWrite).
+        /// Peers may write. This flag requires [`LocalWrite`](Self::LocalWrite).
         const RemoteWrite = raw::IBV_ACCESS_REMOTE_WRITE.0;
         /// Peers may read.
         const RemoteRead = raw::IBV_ACCESS_REMOTE_READ.0;
-        /// Peers may execute atomics; needs [`LocalWrite`](Self::LocalWrite).
+        /// Peers may execute atomics. This flag requires [`LocalWrite`](Self::LocalWrite).
         const RemoteAtomic = raw::IBV_ACCESS_REMOTE_ATOMIC.0;
         /// Memory windows may be bound to the region. A window can grant reads to peers and, with
         /// [`LocalWrite`](Self::LocalWrite), writes and atomics, even if the region itself does not.
@@ -28,17 +28,19 @@ bitflags::bitflags! {
         /// On-demand paging: pages are not pinned; the device faults them in as needed, and the kernel may reclaim
         /// them. Registration is fast and locks no memory, but the first access to a page is slow;
         /// [`advise_mr`](super::protection_domain::ProtectionDomain::advise_mr) can prefetch it.
-        /// [`OdpCapabilities`](super::device_context::OdpCapabilities) lists a device's support.
+        /// [`OdpCapabilities`](super::device_context::OdpCapabilities) lists what a device supports.
         const OnDemand = raw::IBV_ACCESS_ON_DEMAND.0;
-        /// With [`OnDemand`](Self::OnDemand): all of the memory is in huge pages, so that the device maps it in larger
-        /// units. Drivers detect huge pages of pinned memory.
+        /// With [`OnDemand`](Self::OnDemand), states that all of the memory is in huge pages, so that the device maps
+        /// it in larger units. For pinned memory this flag is not needed, because drivers detect its huge pages
+        /// themselves.
         const HugeTlb = raw::IBV_ACCESS_HUGETLB.0;
-        /// Peers may flush their writes so that every observer sees them. Since rdma-core 45.
+        /// Peers may flush their writes so that every observer sees them. rdma-core supports this since version 45.
         const FlushGlobal = raw::IBV_ACCESS_FLUSH_GLOBAL.0;
-        /// Peers may flush their writes so that they survive a power loss. Since rdma-core 45.
+        /// Peers may flush their writes so that the data survives a power loss. rdma-core supports this since version 45.
         const FlushPersistent = raw::IBV_ACCESS_FLUSH_PERSISTENT.0;
         /// Writes to the region may become visible out of order, even within one message: only the completion
-        /// guarantees that all have arrived. Faster on some platforms. Ignored if unsupported.
+        /// guarantees that all writes have arrived. This is faster on some platforms. Devices that do not support the
+        /// flag ignore it.
         const RelaxedOrdering = raw::IBV_ACCESS_RELAXED_ORDERING.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -46,12 +48,13 @@ bitflags::bitflags! {
 }
 
 impl AccessFlags {
-    /// All bits, named or not, that a device may ignore instead of rejecting.
+    /// All flags, including unnamed bits, that a device without support for them ignores instead of rejecting the
+    /// registration.
     #[doc(alias = "IBV_ACCESS_OPTIONAL_FIRST")]
     #[doc(alias = "IB_UVERBS_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL: Self = Self::from_bits_retain(ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0);
 
-    /// The flags that permit no remote changes: local requests may write, and peers may only read.
+    /// The flags that do not permit a peer to change the memory: local requests may write, and peers may only read.
     const NO_REMOTE_CHANGE: Self = Self::LocalWrite
         .union(Self::RemoteRead)
         .union(Self::ZeroBased)
@@ -61,13 +64,13 @@ impl AccessFlags {
         .union(Self::FlushPersistent)
         .union(Self::RelaxedOrdering);
 
-    /// Whether peers may change memory registered with these flags: by a write, an atomic, or a window. Flags unknown
-    /// to this version of the crate count as permission.
+    /// Whether peers may change memory registered with these flags, by a write, by an atomic, or through a window.
+    /// Flags unknown to this version of the crate are treated as a permission to do so.
     pub const fn peers_may_write(self) -> bool {
         !self.difference(Self::NO_REMOTE_CHANGE).is_empty()
     }
 
-    /// Whether peers may read memory registered with these flags; permission to write implies it.
+    /// Whether peers may read memory registered with these flags. A permission to write implies the permission to read.
     pub const fn peers_may_read(self) -> bool {
         self.peers_may_write() || self.contains(Self::RemoteRead)
     }

@@ -1,7 +1,8 @@
 //! `struct ibv_counters`: counters of the packets and bytes that match a flow rule.
 //!
-//! First attach a counter at an index of the set. Then create a [`FlowRule`](super::flow::FlowRule) that names the set:
-//! the set counts the rule's matches from then on. (Some drivers can also attach a counter to an existing flow.)
+//! First attach a counter at an index of the set. Then create a flow from a [`FlowRule`](super::flow::FlowRule) that
+//! names the set. From then on, the set counts the packets that match the rule. (Some drivers can also attach a counter
+//! to an existing flow.)
 //!
 //! ```no_run
 //! # use sideway::ibverbs::{counters::*, flow::*, queue_pair::*};
@@ -74,7 +75,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device does not support counters; `ENOMEM`.
+    /// Returns `EOPNOTSUPP` if the device does not support counters, and `ENOMEM` if resources are exhausted.
     ///
     /// # References
     ///
@@ -82,23 +83,23 @@ impl DeviceContext {
     #[doc(alias = "ibv_create_counters")]
     pub fn create_counters(self: &Arc<Self>) -> Result<Arc<Counters>, VerbError> {
         let mut attr = ibv_counters_init_attr { comp_mask: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes can be read during the call.
+        // SAFETY: the context is open as long as `self` lives, and the attributes can be read during the call.
         let counters =
             check_pointer("ibv_create_counters", unsafe { sys::ibv_create_counters(self.raw(), &mut attr) })?;
-        // SAFETY: just created and not shared; this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(counters, destroy_counters, "ibv_destroy_counters") };
         Ok(Arc::new(Counters { handle, context: Arc::clone(self) }))
     }
 }
 
 impl Counters {
-    /// `ibv_attach_counters_point_flow(counters, attr, NULL)` — sets the counter at `index`, for flows that name the
-    /// set later.
+    /// `ibv_attach_counters_point_flow(counters, attr, NULL)` — sets what the counter at `index` counts, for flows that
+    /// are created later and name the set.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the device does not support this counter.
-    /// - `EBUSY`: a flow already counts into the set.
+    /// - `EBUSY`: a flow already uses the set.
     /// - `EINVAL`, `ENOMEM`: the index exceeds the device's limit.
     ///
     /// # References
@@ -110,13 +111,13 @@ impl Counters {
         unsafe { self.attach_at(what, index, ptr::null_mut()) }
     }
 
-    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — sets the counter at `index`, for matches of an existing
+    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — sets what the counter at `index` counts for an existing
     /// flow. The flow keeps the set alive.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the driver supports only flows that name the set on creation: use [`attach`](Self::attach) and
-    ///   [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters).
+    /// - `EOPNOTSUPP`: the driver supports only flows that name the set when they are created. Use
+    ///   [`attach`](Self::attach) and [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters) instead.
     /// - `EINVAL`: the flow belongs to another device context.
     ///
     /// # References
@@ -135,7 +136,7 @@ impl Counters {
                 create both from one",
             ));
         }
-        // SAFETY: the flow is live as long as the borrow, and of this device.
+        // SAFETY: the flow is live as long as it is borrowed, and belongs to this device.
         unsafe { self.attach_at(what, index, flow.raw()) }?;
         flow.keep(self);
         Ok(())
@@ -199,7 +200,7 @@ impl Counters {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn counters(&self) -> NonNull<ibv_counters> {
         self.handle.as_non_null()
     }
@@ -210,6 +211,6 @@ impl Counters {
 }
 
 unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> libc::c_int {
-    // SAFETY: called by the handle, once, with its own object.
+    // SAFETY: the handle calls this function once, with its own object.
     unsafe { sys::ibv_destroy_counters(counters) }
 }

@@ -14,12 +14,12 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
 
-/// Memory on the device: small, but accessed without PCI Express transfers.
-/// [`max_dm_size`](super::device_context::DeviceAttr::max_dm_size) returns the amount.
+/// Memory on the device. It is small, but the device accesses it without PCI Express transfers.
+/// [`max_dm_size`](super::device_context::DeviceAttr::max_dm_size) returns how much the device has.
 ///
-/// It is not part of the process's memory: [`memcpy_to_dm`](Self::memcpy_to_dm) and
-/// [`memcpy_from_dm`](Self::memcpy_from_dm) copy bytes in and out, and writes affect no Rust reference. So registering
-/// it is safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
+/// Device memory is not part of the process's memory. [`memcpy_to_dm`](Self::memcpy_to_dm) and
+/// [`memcpy_from_dm`](Self::memcpy_from_dm) copy bytes in and out. Writes to it do not affect any Rust reference, so
+/// registering it is safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
 #[doc(alias = "ibv_dm")]
 #[derive(Debug)]
 pub struct DeviceMemory {
@@ -31,7 +31,7 @@ pub struct DeviceMemory {
 
 /// `ibv_free_dm` as a function with a C signature.
 unsafe extern "C" fn free(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_free_dm(dm) }
 }
 
@@ -55,9 +55,9 @@ impl DeviceContext {
             return Err(VerbError::invalid(VERB, "the length is 0; allocate at least one byte"));
         }
         let mut attr = ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are initialised.
+        // SAFETY: the context is open as long as `self` lives, and the attributes are initialised.
         let dm = check_pointer(VERB, unsafe { sys::ibv_alloc_dm(self.raw(), &mut attr) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dm, free, "ibv_free_dm") };
         // SAFETY: the memory belongs to this device and has `len` bytes.
         Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
@@ -65,14 +65,14 @@ impl DeviceContext {
 }
 
 impl ProtectionDomain {
-    /// `ibv_reg_dm_mr(pd, dm, dm_offset, length, access)` — registers `len` bytes of device memory from `offset` on.
-    /// Local and remote requests address them by offsets from 0 ([`AccessFlags::ZeroBased`], set here). The region
-    /// keeps the memory alive.
+    /// `ibv_reg_dm_mr(pd, dm, dm_offset, length, access)` — registers `len` bytes of device memory, starting at
+    /// `offset`. Local and remote requests address these bytes by offsets from 0, because this method sets
+    /// [`AccessFlags::ZeroBased`]. The region keeps the memory alive.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the range exceeds the memory, or the memory belongs to another device; otherwise as for
-    /// [`reg_mr`](Self::reg_mr).
+    /// Returns `EINVAL` if the range exceeds the memory, or if the memory belongs to another device. The other errors
+    /// are those of [`reg_mr`](Self::reg_mr).
     ///
     /// # References
     ///
@@ -94,12 +94,13 @@ impl ProtectionDomain {
             ));
         }
         let access = access | AccessFlags::ZeroBased;
-        // SAFETY: domain and memory are live and of one device, and the range is within the memory.
+        // SAFETY: the domain and the memory are live and belong to one device, and the range is within the memory.
         let mr = unsafe { sys::ibv_reg_dm_mr(self.raw(), dm.handle.as_ptr(), offset, len, access.bits()) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::DeviceMemory(Arc::clone(dm)));
         let registration = Registration { iova: Some(0), len, access: Some(access) };
-        // SAFETY: just registered with these attributes in this domain, not shared, and covering this memory.
+        // SAFETY: the region was just registered in this domain with these attributes. It is not shared, and it covers
+        // this memory.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
@@ -118,7 +119,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the range exceeds the memory; on some devices also if offset or length is not a multiple of 4.
+    /// - `EINVAL`: the range exceeds the memory, or, on some devices, the offset or the length is not a multiple of 4.
     /// - `EOPNOTSUPP`: the driver does not support it.
     ///
     /// # References
@@ -131,7 +132,7 @@ impl DeviceMemory {
         // SAFETY: the memory is live, and its driver set the fields on creation.
         self.require(VERB, unsafe { (*self.handle.as_ptr()).memcpy_to_dm.is_some() })?;
         // SAFETY: the memory is live, its function exists, the range is within it, and the bytes can be read.
-        // Concurrent copies are fine: the memory is not part of the process.
+        // Concurrent copies cause no data race, because the memory is not part of the process.
         let ret = unsafe { sys::ibv_memcpy_to_dm(self.handle.as_ptr(), offset, bytes.as_ptr().cast(), bytes.len()) };
         check_errno(VERB, ret)
     }

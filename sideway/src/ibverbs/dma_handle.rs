@@ -48,7 +48,7 @@ pub struct DmaHandleAttributes {
 
 /// `ibv_dealloc_dmah` as a function with a C signature.
 unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_dealloc_dmah(dmah) }
 }
 
@@ -88,7 +88,7 @@ impl DeviceContext {
         // SAFETY: the context is open as long as `self`, and the attributes are initialised according to their mask.
         let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })
             .map_err(|error| explain(error, attributes))?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dmah, dealloc, "ibv_dealloc_dmah") };
         Ok(Arc::new(DmaHandle { handle, context: Arc::clone(self) }))
     }

@@ -23,7 +23,7 @@ use crate::ffi::{Handle, check_pointer};
 macro_rules! as_destroy {
     ($($name:ident($Object:ty) => $verb:path;)+) => {$(
         unsafe extern "C" fn $name(object: *mut $Object) -> c_int {
-            // SAFETY: by the contract of this function.
+            // SAFETY: the contract of this function is that of the verb.
             unsafe { $verb(object) };
             0
         }
@@ -56,7 +56,7 @@ impl DeviceContext {
     pub fn import_pd(self: &Arc<Self>, handle: u32) -> Result<Arc<ProtectionDomain>, VerbError> {
         // SAFETY: the context is open as long as `self`; the kernel checks the handle.
         let pd = check_pointer("ibv_import_pd", unsafe { sys::ibv_import_pd(self.raw(), handle) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(pd, unimport_pd, "ibv_unimport_pd") };
         // SAFETY: the domain belongs to this context.
         Ok(Arc::new(unsafe { ProtectionDomain::from_handle(handle, self) }))
@@ -86,7 +86,7 @@ impl DeviceContext {
         }
         // SAFETY: the context is open as long as `self`; the kernel checks the handle.
         let dm = check_pointer(VERB, unsafe { sys::ibv_import_dm(self.raw(), handle) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dm, unimport_dm, "ibv_unimport_dm") };
         // SAFETY: the memory belongs to this context, and has this length by contract.
         Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
@@ -116,7 +116,7 @@ impl ProtectionDomain {
     pub unsafe fn import_mr(self: &Arc<Self>, handle: u32) -> Result<Arc<MemoryRegion>, VerbError> {
         // SAFETY: the domain is live; the kernel checks the handle.
         let mr = check_pointer("ibv_import_mr", unsafe { sys::ibv_import_mr(self.raw(), handle) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(mr, unimport_mr, "ibv_unimport_mr") };
         // SAFETY: the region belongs to this domain; the code that registered its memory keeps it.
         Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, Registration::UNKNOWN, None) }))

@@ -32,7 +32,7 @@ impl DeviceContext {
     /// [ibv_alloc_pd(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, VerbError> {
-        // SAFETY: the context is open as long as `self`.
+        // SAFETY: the context is open as long as `self` lives.
         let pd = check_pointer("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(self.raw()) })?;
         // SAFETY: just allocated, ours alone, and ibv_dealloc_pd is its verb.
         let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };

@@ -39,14 +39,14 @@ unsafe impl Sync for ProviderBuffer {}
 
 /// `ibv_free_user_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free_user(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_free_user_buf(buf) };
     0
 }
 
 /// `ibv_free_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_free_buf(buf) };
     0
 }
@@ -67,7 +67,7 @@ impl ProtectionDomain {
         // SAFETY: the domain is live, and `buf` can be written.
         let first = check_pointer(VERB, unsafe { sys::ibv_alloc_buf(self.raw(), len, &mut buf) })?.as_ptr().cast();
         let buf = check_pointer(VERB, buf)?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(buf, free, "ibv_free_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }
@@ -98,7 +98,7 @@ impl ProtectionDomain {
         let fd = dmabuf.map_or(-1, |fd| fd.as_raw_fd());
         // SAFETY: the domain and the descriptor are live; the caller upholds the contract for the memory.
         let buf = check_pointer(VERB, unsafe { sys::ibv_alloc_user_buf(self.raw(), first.cast(), len, fd) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(buf, free_user, "ibv_free_user_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }

@@ -46,7 +46,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_alloc_td")]
     pub fn alloc_td(self: &Arc<Self>) -> Result<ThreadDomain, VerbError> {
         let mut attr = ibv_td_init_attr { comp_mask: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are initialised for a comp_mask of 0.
+        // SAFETY: the context is open as long as `self` lives, and the attributes are initialised for a comp_mask of 0.
         let td = check_pointer("ibv_alloc_td", unsafe { sys::ibv_alloc_td(self.raw(), &mut attr) }).map_err(explain)?;
         // SAFETY: just created and not shared; ibv_dealloc_td is the verb that frees it.
         let handle = unsafe { Handle::new(td, dealloc_td, "ibv_dealloc_td") };
@@ -98,7 +98,7 @@ impl ThreadDomainCore {
 
 /// The header's inline function, as a function that has an address.
 unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_dealloc_td(td) }
 }
 

@@ -165,8 +165,8 @@ impl DeviceContext {
         // SAFETY: all zeros are valid: the struct has only integers and a nullable pointer.
         let mut raw: mlx5dv_context = unsafe { mem::zeroed() };
         raw.comp_mask = ASKED.0.into();
-        // SAFETY: the context is open as long as `self`. The library fills in the requested fields, which the struct
-        // has.
+        // SAFETY: the context is open as long as `self` lives. The library fills in the requested fields, which the
+        // struct has.
         let ret = unsafe { sys::mlx5dv_query_device(self.raw(), &mut raw) };
         check_errno(VERB, ret).map_err(|error| explain(error, self))?;
         Ok(Mlx5DeviceAttr::from_raw(&raw))
@@ -213,7 +213,7 @@ impl DeviceContext {
     /// [mlx5dv_get_clock_info(3)](https://man7.org/linux/man-pages/man3/mlx5dv_get_clock_info.3.html)
     #[doc(alias = "mlx5dv_get_clock_info")]
     pub fn mlx5_clock_info(&self) -> Result<ClockInfo, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: mlx5dv_clock_info = unsafe { mem::zeroed() };
         // SAFETY: the context is open as long as `self`, and the struct is writable.
         let ret = unsafe { sys::mlx5dv_get_clock_info(self.raw(), &mut raw) };

@@ -116,7 +116,7 @@ impl QueuePairBuilder<DynamicallyConnected> {
         &self,
         streams: Option<DciStreams>,
     ) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut attr: mlx5dv_qp_init_attr = unsafe { mem::zeroed() };
         attr.comp_mask = mask::MLX5DV_QP_INIT_ATTR_MASK_DC.0.into();
         attr.dc_init_attr.dc_type = mlx5dv_dc_type::MLX5DV_DCTYPE_DCI;

@@ -52,7 +52,7 @@ impl QueuePairBuilder<DynamicallyConnectedTarget> {
         if !self.has_srq() {
             return Err(VerbError::invalid(VERB, "a target has no receive queue of its own; call setup_srq"));
         }
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut attr: mlx5dv_qp_init_attr = unsafe { mem::zeroed() };
         attr.comp_mask = mask::MLX5DV_QP_INIT_ATTR_MASK_DC.0.into();
         attr.dc_init_attr = mlx5dv_dc_init_attr {

@@ -1,4 +1,4 @@
-//! `struct ibv_ah`: the path to the receiver of a datagram, stored in the device.
+//! `struct ibv_ah`: the path to the receiver of datagrams, stored in the device.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::ffi::{Handle, check_pointer, clear_errno};
 use crate::ibverbs::device_context::{DeviceContext, LinkLayer};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
-/// `struct ibv_ah` — an address handle: the path of datagrams sent with it. It works with queue pairs of its own
-/// protection domain.
+/// `struct ibv_ah` — an address handle: the path of the datagrams that are sent with it. It can be used only with queue
+/// pairs of the same protection domain.
 #[doc(alias = "ibv_ah")]
 #[derive(Debug)]
 pub struct AddressHandle {
@@ -28,13 +28,13 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the device has no such port or GID index; on Ethernet also a path without a global route. The hint
+    /// - `EINVAL`: the device has no such port or GID index, or, on Ethernet, the path has no global route. The hint
     ///   names the cause.
     /// - `ETIMEDOUT`: the peer's hardware address could not be resolved (ARP, neighbour discovery).
     /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route to the peer's GID.
     /// - `ENOMEM`: out of resources.
-    /// - `EIO`: the driver failed and set no errno; some drivers do so instead of returning `EINVAL`. The hint is the
-    ///   same.
+    /// - `EIO`: the driver failed without setting errno. Some drivers do so where others set `EINVAL`. The hint is the
+    ///   same as for `EINVAL`.
     ///
     /// # References
     ///
@@ -43,19 +43,21 @@ impl ProtectionDomain {
     pub fn create_ah(self: &Arc<Self>, attribute: &AddressHandleAttribute) -> Result<Arc<AddressHandle>, VerbError> {
         const VERB: &str = "ibv_create_ah";
         let mut attr = *attribute.as_raw();
-        // Drivers that validate the path reject it without setting errno: clear the value of an earlier call.
+        // Some drivers check the path themselves and reject it without setting errno. So clear the value that an
+        // earlier call left in errno.
         clear_errno();
         // SAFETY: the domain is live, and the attributes are initialised.
         let ah = unsafe { sys::ibv_create_ah(self.raw(), &mut attr) };
         let ah = check_pointer(VERB, ah).map_err(|error| explain_way(error, self.device_context(), attribute))?;
-        // SAFETY: just made in this domain, not shared, and ibv_destroy_ah destroys it.
+        // SAFETY: the handle was just created in this domain and is not shared, and ibv_destroy_ah destroys such
+        // handles.
         let handle = unsafe { Handle::new(ah, sys::ibv_destroy_ah, "ibv_destroy_ah") };
         Ok(Arc::new(AddressHandle { handle, pd: Arc::clone(self) }))
     }
 }
 
 impl AddressHandle {
-    /// `ibv_destroy_ah(ah)` — destroys the handle and returns errors, which drop only logs.
+    /// `ibv_destroy_ah(ah)` — destroys the handle. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// Take a handle out of its `Arc` with [`Arc::into_inner`].
     ///
@@ -80,7 +82,7 @@ impl AddressHandle {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn ah(&self) -> NonNull<ibv_ah> {
         self.handle.as_non_null()
     }
@@ -92,7 +94,7 @@ impl AddressHandle {
     }
 }
 
-/// Adds the cause to the error if a device rejects a path.
+/// Adds the probable cause to the error of a device that rejected a path.
 #[cold]
 pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &AddressHandleAttribute) -> VerbError {
     let (index, port_num) = (way.grh_src_gid_index(), way.port());
@@ -110,7 +112,7 @@ pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &Addre
                 index"
             ));
         }
-        // EIO stands for a failure without a reason.
+        // The code is EIO if the driver failed without a reason.
         libc::EINVAL | libc::ENODATA | libc::ENOENT | libc::EIO => {}
         _ => return error,
     }

@@ -11,7 +11,8 @@ use super::{Gid, StaticRate};
 /// handle.
 ///
 /// On Ethernet (RoCE) a path consists of a local port, the index of one of its GIDs, and the peer's GID. Within an
-/// InfiniBand subnet it consists of a port and the peer's LID; beyond the subnet, all four are required.
+/// InfiniBand subnet, a path consists of a local port and the peer's LID. A path beyond the subnet needs all four: the
+/// port, the GID index, the peer's GID and a LID.
 ///
 /// ```
 /// use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
@@ -30,7 +31,7 @@ pub struct AddressHandleAttribute {
 }
 
 impl AddressHandleAttribute {
-    /// Creates a path with all fields zero: without a global route and without a port.
+    /// Creates a path with all fields zero. It has no global route and no port.
     pub const fn new() -> Self {
         let grh = ibv_global_route {
             dgid: ibv_gid { raw: [0; 16] },
@@ -79,14 +80,15 @@ impl AddressHandleAttribute {
 
     /// `static_rate`: sets the highest rate on the path.
     pub fn setup_static_rate(&mut self, static_rate: StaticRate) -> &mut Self {
-        // A value that does not fit in the field becomes 255, which is unnamed as well: all named values are below 128.
+        // A value that does not fit in the field becomes 255. All named values are below 128, so 255 is also a value
+        // without a name.
         self.attr.static_rate = u8::try_from(static_rate.raw()).unwrap_or(u8::MAX);
         self
     }
 
     /// `grh`: sets the whole global route: the peer's GID, the flow label, the index of the local GID, the hop limit
     /// and the traffic class. The flow label has 20 bits. Packets with hop limit 0 or 1 stay on the subnet. With RoCE
-    /// v2 the traffic class is the TOS byte of IP.
+    /// v2 the traffic class is the TOS byte of the IP header.
     ///
     /// A path with a global route [is global](Self::is_global). Ethernet always needs one.
     pub fn setup_grh(
@@ -104,35 +106,35 @@ impl AddressHandleAttribute {
             .setup_grh_traffic_class(traffic_class)
     }
 
-    /// `grh.dgid`: sets the peer's GID. Makes the path [global](Self::is_global).
+    /// `grh.dgid`: sets the peer's GID. This makes the path [global](Self::is_global).
     pub fn setup_grh_dest_gid(&mut self, dest_gid: &Gid) -> &mut Self {
         self.attr.grh.dgid = (*dest_gid).into();
         self.global()
     }
 
-    /// `grh.flow_label`: sets a label of 20 bits; RoCE v2 derives the UDP source port from it, and 0 lets the driver
-    /// choose. Makes the path [global](Self::is_global).
+    /// `grh.flow_label`: sets a label of 20 bits. RoCE v2 derives the UDP source port from the label; if it is 0, the
+    /// driver chooses the port. This makes the path [global](Self::is_global).
     pub fn setup_grh_flow_label(&mut self, flow_label: u32) -> &mut Self {
         self.attr.grh.flow_label = flow_label;
         self.global()
     }
 
-    /// `grh.sgid_index`: sets the index of the source GID in the port's table; it determines the RoCE version and the
-    /// VLAN. Makes the path [global](Self::is_global).
+    /// `grh.sgid_index`: sets the index of the source GID in the port's table. The index determines the RoCE version
+    /// and the VLAN. This makes the path [global](Self::is_global).
     pub fn setup_grh_src_gid_index(&mut self, src_gid_index: u8) -> &mut Self {
         self.attr.grh.sgid_index = src_gid_index;
         self.global()
     }
 
-    /// `grh.hop_limit`: sets the maximum number of routers; with RoCE v2 the TTL of IP. Makes the path
-    /// [global](Self::is_global).
+    /// `grh.hop_limit`: sets the maximum number of routers on the path. With RoCE v2 it is the TTL of the IP header.
+    /// This makes the path [global](Self::is_global).
     pub fn setup_grh_hop_limit(&mut self, hop_limit: u8) -> &mut Self {
         self.attr.grh.hop_limit = hop_limit;
         self.global()
     }
 
-    /// `grh.traffic_class`: with RoCE v2 sets the TOS byte of IP, DSCP in its upper six bits. Makes the path
-    /// [global](Self::is_global).
+    /// `grh.traffic_class`: sets the traffic class. With RoCE v2 it is the TOS byte of the IP header, with DSCP in its
+    /// upper six bits. This makes the path [global](Self::is_global).
     pub fn setup_grh_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
         self.attr.grh.traffic_class = traffic_class;
         self.global()
@@ -175,7 +177,7 @@ impl AddressHandleAttribute {
         StaticRate::from_raw(self.attr.static_rate.into())
     }
 
-    /// `is_global`: whether packets carry GIDs; otherwise the fields of the global route are unused.
+    /// `is_global`: whether packets carry GIDs. If they do not, the fields of the global route are unused.
     pub fn is_global(&self) -> bool {
         self.attr.is_global != 0
     }

@@ -40,11 +40,12 @@ impl DeviceContext {
     /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route.
     #[doc(alias = "ibv_resolve_eth_l2_from_gid")]
     pub fn resolve_eth_l2_from_gid(&self, way: &AddressHandleAttribute) -> Result<EthernetAddress, VerbError> {
-        /// Exceeds all VLAN numbers: no VLAN.
+        /// This value exceeds all VLAN numbers, so it means that there is no VLAN.
         const NO_VLAN: u16 = 0xffff;
         let mut attr = *way.as_raw();
         let (mut mac, mut vlan_id) = ([0; 6], NO_VLAN);
-        // SAFETY: the context is open, the attributes are initialised, and six bytes and a number can be written.
+        // SAFETY: the context is open, the attributes are initialised, and the call may write the six bytes and the
+        // number.
         let ret = unsafe { sys::ibv_resolve_eth_l2_from_gid(self.raw(), &mut attr, mac.as_mut_ptr(), &mut vlan_id) };
         check_errno("ibv_resolve_eth_l2_from_gid", ret).map_err(|error| explain_way(error, self, way))?;
         Ok(EthernetAddress { mac, vlan_id: (vlan_id <= 0xfff).then_some(vlan_id) })

@@ -17,13 +17,15 @@ const VERB: &str = "ibv_init_ah_from_wc";
 impl DeviceContext {
     /// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)` — returns the path to the sender of a datagram
     /// received on this port (counted from 1). `header`, the first 40 bytes of the receive, is used only if the
-    /// completion has the flag for a header, which Ethernet always sets.
+    /// completion has the flag
+    /// [`GlobalRoutingHeader`](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader), which is always
+    /// set on Ethernet.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: the completion has a header, and `header` is `None`.
     /// - `EPROTONOSUPPORT`: the header has an unknown format.
-    /// - Another errno if no GID of the port is the datagram's destination.
+    /// - Another errno: the destination of the datagram is not a GID of the port.
     ///
     /// # References
     ///
@@ -48,7 +50,8 @@ impl DeviceContext {
         let mut grh = header.map(|header| header.to_raw());
         let grh = grh.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let mut attr = *AddressHandleAttribute::new().as_raw();
-        // SAFETY: the context is open; completion and attributes are live, and so is the header if it is read.
+        // SAFETY: the context is open, and the completion and the attributes are live. The header is live if the
+        // library reads it.
         let ret = unsafe { sys::ibv_init_ah_from_wc(self.raw(), port_num, &mut wc, grh, &mut attr) };
         check_errno(VERB, ret).map_err(|error| self.explain_header(error, port_num, header))?;
         Ok(AddressHandleAttribute::from_raw(attr))
@@ -77,7 +80,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The errors of these two functions.
+    /// The errors of `init_ah_from_wc` and of `create_ah`.
     ///
     /// # References
     ///

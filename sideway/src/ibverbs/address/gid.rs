@@ -11,8 +11,8 @@ use rdma_mummy_sys::ibv_gid;
 /// With InfiniBand it is a subnet prefix and a GUID. With RoCE v2 it is the interface's IPv6 address, or its IPv4
 /// address mapped to IPv6 (`::ffff:192.0.2.1`).
 ///
-/// `Display` prints all eight groups (`fe80:0000:0000:0000:0002:c903:0033:1045`), so that columns align; convert to
-/// [`Ipv6Addr`] for the short form. Parsing accepts both.
+/// `Display` prints all eight groups (`fe80:0000:0000:0000:0002:c903:0033:1045`), so that columns align. Convert the
+/// GID to [`Ipv6Addr`] to print the short form. Parsing accepts both forms.
 ///
 /// ```
 /// use sideway::ibverbs::address::Gid;
@@ -31,7 +31,7 @@ pub struct Gid {
 }
 
 impl Gid {
-    /// Whether all bytes are zero: an unused table entry.
+    /// Whether all bytes are zero, as in an unused table entry.
     #[inline]
     pub fn is_zero(&self) -> bool {
         self.raw == [0; 16]
@@ -69,7 +69,7 @@ impl Gid {
         (u128::from_be_bytes(self.raw) >> 64) as u64
     }
 
-    /// Returns the lower half, in host order; with InfiniBand the port's GUID.
+    /// Returns the lower half, in host order. With InfiniBand it is the port's GUID.
     #[inline]
     pub fn interface_id(&self) -> u64 {
         u128::from_be_bytes(self.raw) as u64
@@ -158,7 +158,7 @@ mod tests {
         assert!(!gid("ff02::1").is_unicast_link_local());
         assert!(gid("ff02::1").is_multicast());
         assert!(gid("::ffff:10.0.0.1").is_ipv4_mapped());
-        // IPv4-compatible addresses and the loopback address are IPv6.
+        // IPv4-compatible addresses and the loopback address count as IPv6 addresses.
         assert_eq!(gid("::10.0.0.1").ipv4(), None);
         assert_eq!(gid("::1").ipv4(), None);
         assert_eq!(Gid::from(Ipv4Addr::new(10, 0, 0, 1)), gid("::ffff:10.0.0.1"));

@@ -36,7 +36,7 @@ impl GidEntry {
         self.gid
     }
 
-    /// Returns the entry's index in its port's table, from 0: the argument of
+    /// Returns the entry's index in its port's table, counted from 0. Pass it to
     /// [`setup_grh_src_gid_index`](super::AddressHandleAttribute::setup_grh_src_gid_index).
     pub fn gid_index(&self) -> u32 {
         self.gid_index
@@ -52,7 +52,7 @@ impl GidEntry {
         self.gid_type
     }
 
-    /// Returns the index of the GID's network interface; 0 if it has none, as with InfiniBand.
+    /// Returns the index of the GID's network interface, or 0 if the GID has none, as with InfiniBand.
     pub fn netdev_index(&self) -> u32 {
         self.netdev_index
     }
@@ -63,8 +63,8 @@ impl GidEntry {
     ///
     /// # Errors
     ///
-    /// [`NetdevNameError::NoNetdev`] if the GID has no interface, and [`NetdevNameError::Lookup`] if the interface was
-    /// removed or is in another network namespace.
+    /// Returns [`NetdevNameError::NoNetdev`] if the GID has no interface, and [`NetdevNameError::Lookup`] if the
+    /// interface was removed or is in another network namespace.
     ///
     /// # References
     ///

@@ -1,4 +1,4 @@
-//! `struct ibv_grh`: the header before a received datagram.
+//! `struct ibv_grh`: the header in front of a received datagram.
 
 use std::net::Ipv4Addr;
 use std::{fmt, ptr};
@@ -7,19 +7,19 @@ use rdma_mummy_sys::ibv_grh;
 
 use super::Gid;
 
-/// Offset of the IPv4 header with RoCE v2 over IPv4.
+/// The offset of the IPv4 header if the datagram arrived with RoCE v2 over IPv4.
 const IPV4: usize = 20;
 
 /// The length of an IPv4 header without options, in bytes.
 const IPV4_LENGTH: usize = 20;
 
-/// `struct ibv_grh` — the 40 bytes before a received datagram, in any format.
+/// `struct ibv_grh` — the 40 bytes in front of a received datagram. They may have any of three formats.
 ///
-/// Every datagram receive reserves them at its start. A
-/// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion states whether they
-/// were written; on Ethernet they always are. On InfiniBand and with RoCE v1 they are a global routing header; with
-/// RoCE v2 over IPv6, the IPv6 header, which has the same layout. With RoCE v2 over IPv4 they are 20 unused bytes and
-/// the IPv4 header.
+/// Every receive of a datagram reserves these bytes at the start of its buffer. A
+/// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion states whether the
+/// device wrote them; on Ethernet it always does. On InfiniBand and with RoCE v1, the bytes are a global routing
+/// header. With RoCE v2 over IPv6, they are the IPv6 header, which has the same layout. With RoCE v2 over IPv4, they
+/// are 20 unused bytes followed by the IPv4 header.
 ///
 /// All byte values are valid.
 ///
@@ -43,9 +43,10 @@ pub struct GlobalRoutingHeader {
 pub enum RoutingHeaderForm {
     /// A global routing header, or an IPv6 header.
     Global,
-    /// An IPv4 header in the second half.
+    /// An IPv4 header, in the second half of the bytes.
     Ipv4,
-    /// Neither of these headers: the fields have no meaning, and are read as in a global routing header.
+    /// Neither of these headers. The fields have no meaning then; the methods read them as if the header were a global
+    /// routing header.
     Unknown,
 }
 
@@ -58,7 +59,7 @@ impl GlobalRoutingHeader {
         Self { bytes }
     }
 
-    /// Creates the header from the start of a buffer; `None` if that is shorter than 40 bytes.
+    /// Creates the header from the start of a buffer. Returns `None` if the buffer is shorter than 40 bytes.
     pub fn from_prefix(buffer: &[u8]) -> Option<Self> {
         buffer.first_chunk().map(|bytes| Self { bytes: *bytes })
     }
@@ -68,7 +69,8 @@ impl GlobalRoutingHeader {
         &self.bytes
     }
 
-    /// Returns the format. If both match, the header is IPv4 if its checksum is correct, as in the library.
+    /// Returns the format. If the bytes match both formats, the header is IPv4 if its checksum is correct; libibverbs
+    /// decides in the same way.
     pub fn form(&self) -> RoutingHeaderForm {
         let is_global = self.byte(0) >> 4 == 6;
         let is_ipv4 = self.byte(IPV4) >> 4 == 4;
@@ -81,7 +83,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the sender's GID; for an IPv4 address, the mapped form.
+    /// Returns the sender's GID. An IPv4 address is returned in the mapped form.
     pub fn source_gid(&self) -> Gid {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 12).into(),
@@ -89,7 +91,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the destination GID; for an IPv4 address, the mapped form.
+    /// Returns the destination GID. An IPv4 address is returned in the mapped form.
     pub fn dest_gid(&self) -> Gid {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 16).into(),
@@ -97,7 +99,8 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the traffic class; with IPv4 the TOS byte. DSCP is in its upper six bits, ECN in its lower two.
+    /// Returns the traffic class, which for IPv4 is the TOS byte. DSCP is in its upper six bits, and ECN in its lower
+    /// two.
     pub fn traffic_class(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 1),
@@ -105,7 +108,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the flow label, 20 bits in host order; 0 with IPv4, which has none.
+    /// Returns the flow label, 20 bits in host order. Returns 0 for IPv4, which has no flow label.
     pub fn flow_label(&self) -> u32 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => 0,
@@ -113,7 +116,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the remaining hop limit; with IPv4 the TTL.
+    /// Returns the remaining hop limit, which for IPv4 is the TTL.
     pub fn hop_limit(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 8),
@@ -121,7 +124,7 @@ impl GlobalRoutingHeader {
         }
     }
 
-    /// Returns the type of the next header: 0x1b for InfiniBand's own, 17 for UDP.
+    /// Returns the type of the next header: 0x1b for an InfiniBand transport header, 17 for UDP.
     pub fn next_header(&self) -> u8 {
         match self.form() {
             RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 9),
@@ -140,7 +143,7 @@ impl GlobalRoutingHeader {
     /// Returns the C struct.
     pub(super) fn to_raw(self) -> ibv_grh {
         const _: () = assert!(size_of::<ibv_grh>() == GlobalRoutingHeader::LENGTH);
-        // SAFETY: the bytes have this length, and all are a valid ibv_grh, which has only integers.
+        // SAFETY: the array has the size of an ibv_grh. All bytes are a valid ibv_grh, because it has only integers.
         unsafe { ptr::read_unaligned(self.bytes.as_ptr().cast()) }
     }
 
@@ -165,7 +168,7 @@ impl GlobalRoutingHeader {
         [self.byte(at), self.byte(at + 1), self.byte(at + 2), self.byte(at + 3)].into()
     }
 
-    /// RFC 791: the ones' complement sum of all half words, including the checksum, is all ones.
+    /// RFC 791: the ones' complement sum of all 16-bit words, including the checksum, has all bits set.
     fn ipv4_checksum_is_right(&self) -> bool {
         let sum: u32 = (IPV4..IPV4 + IPV4_LENGTH).step_by(2).map(|at| u32::from(self.half_word(at))).sum();
         let folded = (sum & 0xffff) + (sum >> 16);
@@ -192,7 +195,8 @@ mod tests {
 
     use super::*;
 
-    /// From 192.0.2.1 to 192.0.2.2, TOS 0xb8, TTL 63, UDP, 60 bytes in total; the checksum is computed by hand.
+    /// A packet from 192.0.2.1 to 192.0.2.2 with TOS 0xb8, TTL 63, UDP and a total length of 60 bytes. The checksum was
+    /// computed by hand.
     fn ipv4() -> [u8; 40] {
         let mut bytes = [0; 40];
         let header = [0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 63, 17, 0xb6, 0xf5, 192, 0, 2, 1, 192, 0, 2, 2];

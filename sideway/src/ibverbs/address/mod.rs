@@ -1,4 +1,4 @@
-//! Addresses of messages: GIDs, the GID tables of ports, and address vectors.
+//! The addresses of messages: GIDs, the GID tables of ports, and address vectors.
 //!
 //! | C | Rust |
 //! |---|---|

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use super::{Gid, GidType};
 
 impl Gid {
-    /// Returns the GID of an IP multicast group on Ethernet, or `None` if the address is not that of a group or the
-    /// protocol is not RoCE. (On InfiniBand the GID also contains the partition key: use librdmacm's
-    /// `rdma_join_multicast`.)
+    /// Returns the GID of an IP multicast group on Ethernet. Returns `None` if `group` is not a multicast address or
+    /// the protocol is not RoCE. (On InfiniBand the GID also contains the partition key; use librdmacm's
+    /// `rdma_join_multicast` there.)
     ///
-    /// An IPv6 group is its own GID. An IPv4 group is mapped: `::ffff:239.1.2.3` with RoCE v2. With RoCE v1 it is
-    /// `ff0e::ffff:239.1.2.3`, because there is no IP header that identifies IPv4.
+    /// The GID of an IPv6 group is its address. The GID of the IPv4 group 239.1.2.3 is the mapped address
+    /// `::ffff:239.1.2.3` with RoCE v2. With RoCE v1 it is `ff0e::ffff:239.1.2.3`, because RoCE v1 packets have no IP
+    /// header that identifies IPv4.
     ///
     /// ```
     /// use std::net::Ipv4Addr;

@@ -8,7 +8,7 @@ use crate::ffi::open_enum;
 open_enum! {
     /// `enum ibv_rate` — the maximum packet rate on a path that is slower than the port.
     ///
-    /// The names are in gigabits per second. RoCE devices ignore the rate.
+    /// The names give the rate in Gbit/s. RoCE devices ignore the rate.
     #[doc(alias = "ibv_rate")]
     pub enum StaticRate {
         /// As fast as the port.
@@ -63,10 +63,10 @@ open_enum! {
 }
 
 impl StaticRate {
-    /// `ibv_rate_to_mult(rate)` — returns the rate as a multiple of 2.5 Gbit/s, rounded if its name is rounded:
-    /// [`Gbps28`](Self::Gbps28) is 11 and [`Gbps50`](Self::Gbps50) 20. `None` for [`Max`](Self::Max), for 14, 25, 56,
-    /// 100, 112, 168, 200 and 300 Gbit/s, and for unknown rates. Prefer [`to_mbps`](Self::to_mbps), which is exact for
-    /// all but `Max` and unknown rates.
+    /// `ibv_rate_to_mult(rate)` — returns the rate as a multiple of 2.5 Gbit/s, rounded if the name of the rate is
+    /// rounded: the result is 11 for [`Gbps28`](Self::Gbps28) and 20 for [`Gbps50`](Self::Gbps50). Returns `None` for
+    /// [`Max`](Self::Max), for 14, 25, 56, 100, 112, 168, 200 and 300 Gbit/s, and for unknown rates. Prefer
+    /// [`to_mbps`](Self::to_mbps), which is exact for all but `Max` and unknown rates.
     ///
     /// # References
     ///
@@ -76,7 +76,7 @@ impl StaticRate {
         u32::try_from(sys::ibv_rate_to_mult(raw(self.raw()))).ok()
     }
 
-    /// `mult_to_ibv_rate(mult)` — returns the rate of `mult` times 2.5 Gbit/s; `None` if there is none.
+    /// `mult_to_ibv_rate(mult)` — returns the rate of `mult` times 2.5 Gbit/s, or `None` if there is no such rate.
     ///
     /// # References
     ///
@@ -86,8 +86,8 @@ impl StaticRate {
         known(sys::mult_to_ibv_rate(mult.try_into().ok()?))
     }
 
-    /// `ibv_rate_to_mbps(rate)` — returns the rate in Mbit/s, rounded down; `None` for [`Max`](Self::Max) and unknown
-    /// rates.
+    /// `ibv_rate_to_mbps(rate)` — returns the rate in Mbit/s, rounded down. Returns `None` for [`Max`](Self::Max) and
+    /// unknown rates.
     ///
     /// # References
     ///
@@ -97,7 +97,7 @@ impl StaticRate {
         u32::try_from(sys::ibv_rate_to_mbps(raw(self.raw()))).ok()
     }
 
-    /// `mbps_to_ibv_rate(mbps)` — returns the rate of exactly `mbps` Mbit/s; `None` if there is none.
+    /// `mbps_to_ibv_rate(mbps)` — returns the rate of exactly `mbps` Mbit/s, or `None` if there is no such rate.
     ///
     /// # References
     ///

@@ -1,4 +1,4 @@
-//! `ibv_get_async_event`: waiting for asynchronous events.
+//! Waiting for asynchronous events with `ibv_get_async_event`.
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -22,20 +22,21 @@ const GET_EVENT: &str = "ibv_get_async_event";
 /// thread, and each event goes to one of them. Events that are not read stay in the kernel until the context is closed.
 ///
 /// The descriptor ([`AsFd`]) is non-blocking, for `poll(2)`, `epoll(7)` and async runtimes, and becomes readable when
-/// an event arrives; [`get_async_event`](Self::get_async_event) waits by itself. A runtime should also watch for errors
-/// (`POLLERR`, which `poll(2)` always reports): the kernel uses it to report device removal.
+/// an event arrives; a program that calls [`get_async_event`](Self::get_async_event) needs none of these. A runtime
+/// should also watch for `POLLERR`, with which the kernel reports device removal. `poll(2)` always reports it.
 #[derive(Clone, Debug)]
 pub struct AsyncEventChannel {
     context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
-    /// Starts reading the device's asynchronous events, by setting the context's `async_fd` to non-blocking mode. Other
-    /// code that calls `ibv_get_async_event` on the same context gets `EAGAIN` from then on.
+    /// Returns a channel for the device's asynchronous events, and sets the context's `async_fd` to non-blocking mode.
+    /// From then on, `ibv_get_async_event` returns `EAGAIN` instead of waiting to other code that calls it on this
+    /// context.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device has no event descriptor; otherwise the errno of `fcntl(2)`.
+    /// Returns `EOPNOTSUPP` if the device has no event descriptor; otherwise the errno of `fcntl(2)`.
     pub fn async_events(self: &Arc<Self>) -> Result<AsyncEventChannel, VerbError> {
         let channel = AsyncEventChannel { context: Arc::clone(self) };
         if channel.as_raw_fd() < 0 {
@@ -72,7 +73,7 @@ impl AsyncEventChannel {
     ///
     /// # Errors
     ///
-    /// As for [`get_async_event`](Self::get_async_event), but `EAGAIN` becomes `Ok(None)`.
+    /// The errors are those of [`get_async_event`](Self::get_async_event), but `EAGAIN` becomes `Ok(None)`.
     pub fn try_get_async_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -81,29 +82,29 @@ impl AsyncEventChannel {
         Ok(event)
     }
 
-    /// Returns the next event if one is pending; `None` after device removal.
+    /// Returns the next event, or `None` if no event is pending or the device was removed.
     fn next_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let _alone = self.context.objects().taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // SAFETY: integers and pointers, for which zero is valid.
+            // SAFETY: the struct has only integers and pointers, for which zero is valid.
             let mut event: ibv_async_event = unsafe { mem::zeroed() };
             let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-                // SAFETY: the context is open as long as `self`, and the event can be written.
+                // SAFETY: the context is open as long as `self` lives, and the call may write to the event.
                 unsafe { sys::ibv_get_async_event(self.context.raw(), &mut event) }
             })?;
             if !is_taken {
                 return Ok(None);
             }
             if names_no_object(&event) {
-                // Acknowledging it would dereference the pointer.
+                // The event is not acknowledged, because that would dereference the null pointer.
                 return Err(VerbError::new(GET_EVENT, Errno::EIO)
                     .with_hint("the driver reported an event of an object without naming the object"));
             }
-            // SAFETY: zeroed, just filled in, and acknowledged only below.
+            // SAFETY: the event was zeroed, the library has just filled it in, and it is acknowledged only below.
             let element = unsafe { AsyncEventElement::find(self.context.objects(), &event) };
-            // No code of the program has run since the event was taken. So this thread cannot be waiting for anything
-            // that waits for this acknowledgement, such as the object's destruction on another thread.
-            // SAFETY: just taken, and acknowledged once. The object is live until then.
+            // No code of the calling program has run since this thread took the event. So this thread cannot be waiting
+            // for anything that itself waits for this acknowledgement, such as the destruction of the object on another
+            // thread. SAFETY: the event was just taken, and is acknowledged once. Its object is live until then.
             unsafe { sys::ibv_ack_async_event(&mut event) };
             if let Some(element) = element {
                 return Ok(Some(AsyncEvent::new(AsyncEventType::from_raw(event.event_type.0), element)));
@@ -120,7 +121,7 @@ impl AsyncEventChannel {
 
 impl AsRawFd for AsyncEventChannel {
     fn as_raw_fd(&self) -> RawFd {
-        // SAFETY: the context is open as long as `self`, and its descriptor never changes.
+        // SAFETY: the context is open as long as `self` lives, and its descriptor never changes.
         unsafe { (*self.context.raw()).async_fd }
     }
 }
@@ -132,11 +133,12 @@ impl AsFd for AsyncEventChannel {
     }
 }
 
-/// Whether the event should name an object but has a null pointer.
+/// Whether the type of the event requires an object, but the pointer to the object is null.
 fn names_no_object(event: &ibv_async_event) -> bool {
     match AsyncEventType::from_raw(event.event_type.0).subject() {
         Subject::CompletionQueue | Subject::QueuePair | Subject::SharedReceiveQueue | Subject::WorkQueue => {
-            // SAFETY: the members are pointers at the same offset and of the same size, zeroed before the call.
+            // SAFETY: all members of the union that name an object are pointers of the same size at the same offset.
+            // They were zeroed before the call.
             unsafe { event.element.cq }.is_null()
         }
         Subject::Port | Subject::Device | Subject::Unknown => false,

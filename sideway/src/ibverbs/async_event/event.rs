@@ -13,7 +13,7 @@ use crate::ibverbs::queue_pair::{QueuePairCore, QueuePairRef};
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueRef};
 use crate::ibverbs::work_queue::{WorkQueueCore, WorkQueueRef};
 
-/// `struct ibv_async_event` — an event of the device, a port, or an object; already acknowledged.
+/// `struct ibv_async_event` — an event of the device, of a port, or of an object. It is already acknowledged.
 ///
 /// The event keeps its C object and that object's parents alive. If the event holds the last reference, dropping the
 /// event destroys the object, on the same thread.
@@ -45,7 +45,7 @@ impl AsyncEvent {
     }
 }
 
-/// Prints one line: `port active: port 1`, `send queue drained: QP 17`.
+/// Formats the event as one line, such as `port active: port 1` or `send queue drained: QP 17`.
 impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.event_type.fmt(f)?;
@@ -83,15 +83,16 @@ pub enum AsyncEventElement {
     Port(u32),
     /// The device as a whole.
     Device,
-    /// The address of an object that this crate did not create on the same device context, or that is confined to its
-    /// thread. Only compare the address: the event is acknowledged, so the object may be destroyed.
+    /// The address of another object: one that this crate did not create on this device context, or one that is
+    /// confined to its thread. Use the address only for comparisons. The event is already acknowledged, so the object
+    /// may already be destroyed.
     Foreign(usize),
-    /// The event's type, and so its object, is unknown to this version of the crate.
+    /// This version of the crate does not know the type of the event, and so cannot read its object.
     Unknown,
 }
 
 impl AsyncEventElement {
-    /// Returns the object that the event names; `None` if it is being destroyed.
+    /// Returns the object that the event names, or `None` if that object is being destroyed.
     ///
     /// # Safety
     ///
@@ -99,8 +100,8 @@ impl AsyncEventElement {
     /// - The event is not acknowledged yet, so its object is not destroyed.
     pub(super) unsafe fn find(objects: &AffiliatedObjects, event: &ibv_async_event) -> Option<Self> {
         let element = event.element;
-        // SAFETY: each member is read only if the event's type states that it was written, and all values are valid:
-        // the bytes were zero before. The pointers are compared and not dereferenced.
+        // SAFETY: each member is read only if the event's type implies that the library wrote it. All values are valid,
+        // because the bytes were zero before. The pointers are compared and not dereferenced.
         unsafe {
             match AsyncEventType::from_raw(event.event_type.0).subject() {
                 Subject::CompletionQueue => {
@@ -139,16 +140,16 @@ fn named<T, C>(
     }
 }
 
-/// The objects of one device context that its events can name.
+/// The objects of one device context that can be named in its events.
 ///
-/// C's user contexts (`qp_context` and others) cannot be used instead, because other code may create objects on the
-/// same context. The addresses of that code's objects are not in these maps.
+/// The user contexts of C (`qp_context` and others) cannot replace these maps, because other code may create objects on
+/// the same device context. The maps do not contain the addresses of those objects.
 #[derive(Debug, Default)]
 pub(crate) struct AffiliatedObjects {
     pub(crate) completion_queues: Registry<CompletionQueueCore>,
     pub(crate) queue_pairs: Registry<QueuePairCore>,
     pub(crate) work_queues: Registry<WorkQueueCore>,
     pub(crate) shared_receive_queues: Registry<SharedReceiveQueueCore>,
-    /// Held while an event is taken.
+    /// This lock is held while a thread takes an event.
     pub(crate) taking: Mutex<()>,
 }

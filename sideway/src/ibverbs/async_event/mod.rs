@@ -1,4 +1,4 @@
-//! Asynchronous events: reports about a device, its ports, and its objects.
+//! Asynchronous events: reports of the kernel about a device, its ports, and its objects.
 //!
 //! ```text
 //! DeviceContext ── async_events ──► AsyncEventChannel ── get_async_event ──► AsyncEvent
@@ -6,10 +6,10 @@
 //!                                                                              └─ element      to what
 //! ```
 //!
-//! Reading events is optional. Without them, a program learns of a broken queue from its completions, and of a port's
-//! state by querying it. A program that reads events can react before a request fails. An event holds a reference to
-//! its object, and the channel acknowledges it before returning it. So destroying an object never blocks on an event
-//! that the program still holds.
+//! Reading events is optional. A program that does not read them detects a broken queue from the queue's completions,
+//! and detects that a port is down by querying it. A program that reads events can react before a request fails. An
+//! event holds a reference to its object, and the channel acknowledges it before returning it. So an event that the
+//! program still holds never blocks the destruction of an object.
 //!
 //! ```no_run
 //! use sideway::ibverbs::async_event::AsyncEventElement;

@@ -1,4 +1,4 @@
-//! The completion queue of `ibv_create_cq`, polled in batches by `ibv_poll_cq`.
+//! The completion queue that `ibv_create_cq` creates, and that `ibv_poll_cq` polls in batches.
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -21,18 +21,18 @@ const DEFAULT_BATCH: usize = 32;
 /// The upper limit of completions per poll.
 const MAX_BATCH: u32 = 1 << 20;
 
-/// A completion queue of the basic verbs, which every device supports.
+/// A completion queue that uses the basic verbs. Every device supports it.
 pub struct BasicCompletionQueue {
-    /// A copy of the pointer in `core`, to save a load.
+    /// A copy of the pointer in `core`, which saves one memory access in each poll.
     cq: *mut ibv_cq,
-    /// At least one entry.
+    /// The buffer for polled completions, with at least one entry.
     batch: Box<[ibv_wc]>,
     core: Arc<CompletionQueueCore>,
 }
 
-// SAFETY: as for the core, which keeps the queue alive and is `Send`; polling takes `&mut`.
+// SAFETY: the core keeps the queue alive and is `Send`, and polling takes `&mut`.
 unsafe impl Send for BasicCompletionQueue {}
-// SAFETY: a shared queue only gives access to the core.
+// SAFETY: a shared reference to the queue only gives access to the core, which is `Sync`.
 unsafe impl Sync for BasicCompletionQueue {}
 
 impl BasicCompletionQueue {
@@ -40,13 +40,13 @@ impl BasicCompletionQueue {
         Self { cq: core.raw(), batch: new_batch(DEFAULT_BATCH), core }
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — polls up to a batch of completions. The completions are then only in the poller:
-    /// those not taken before the poller is dropped are lost.
+    /// `ibv_poll_cq(cq, n, wc)` — polls at most one batch of completions. From then on, only the poller holds the
+    /// completions. Those that the caller has not taken when the poller is dropped are lost.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; `EIO` if the queue is
-    /// broken; `EINVAL` if the driver reports more completions than requested.
+    /// Returns [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is no completion.
+    /// Returns `EIO` if the queue is broken, and `EINVAL` if the driver reports more completions than requested.
     ///
     /// # References
     ///
@@ -57,13 +57,13 @@ impl BasicCompletionQueue {
         self.take_off(self.batch.len())
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — polls up to `most` completions, at most a batch, and passes them to `take` one by
-    /// one. Returns their number, 0 if the queue is empty.
+    /// `ibv_poll_cq(cq, n, wc)` — polls up to `most` completions, but not more than one batch, and passes them to
+    /// `take` one by one. Returns the number of completions, which is 0 if the queue is empty.
     ///
     /// # Errors
     ///
-    /// The error that `take` returned. The following completions of the same batch are then lost, as when `take`
-    /// panics. Otherwise as for [`start_poll`](Self::start_poll).
+    /// Returns the error of `take`, if it returned one. The remaining completions of the same batch are then lost; they
+    /// are also lost if `take` panics. The other errors are those of [`start_poll`](Self::start_poll).
     ///
     /// # References
     ///
@@ -87,7 +87,7 @@ impl BasicCompletionQueue {
         Ok(taken)
     }
 
-    /// Polls up to `most` completions; `most` must not exceed the batch.
+    /// Polls up to `most` completions. `most` must not exceed the size of the batch.
     #[inline]
     fn take_off(&mut self, most: usize) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
         // SAFETY: the CQ is live; the batch has room for `most` entries (`setup_poll_batch` keeps it within `c_int`).
@@ -110,9 +110,9 @@ impl BasicCompletionQueue {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: above the device's limit, or fewer entries than completions in the queue.
+    /// - `EINVAL`: `cqe` exceeds the device's limit, or is smaller than the number of completions in the queue.
     /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support it, or its driver is faulty (bnxt_re).
-    /// - `EIO`: an earlier resize lost the queue, see [`quirks`](crate::manual::quirks).
+    /// - `EIO`: the driver lost the queue in an earlier resize; see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
@@ -127,19 +127,19 @@ impl BasicCompletionQueue {
         result
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
-    /// the driver's errno, and the queue is leaked.
+    /// Returns `EBUSY` if queue pairs or events still reference the queue. The queue is then destroyed when the last
+    /// reference is dropped. Otherwise returns the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
 
-    /// Sets the maximum number of completions that one [`start_poll`](Self::start_poll) polls: at least 1, at most the
-    /// queue's capacity, by default 32.
+    /// Sets the maximum number of completions that one [`start_poll`](Self::start_poll) polls. It is at least 1 and at
+    /// most the queue's capacity; the default is 32.
     pub fn setup_poll_batch(&mut self, completions: u32) -> &mut Self {
         self.batch = new_batch(completions.min(self.cqe()).clamp(1, MAX_BATCH) as usize);
         self
@@ -151,13 +151,14 @@ fn new_batch(completions: usize) -> Box<[ibv_wc]> {
     (0..completions).map(|_| unsafe { mem::zeroed() }).collect()
 }
 
-/// Returns the substitute for a queue that its driver has lost: each poll fails.
+/// Returns the substitute for a queue that its driver has lost. Each poll of the substitute fails.
 #[cold]
 fn lost_queue() -> *mut ibv_cq {
     unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
         -libc::EIO
     }
-    // SAFETY: all zeros are valid for both: they have only integers, pointers, nullable functions, and C locks.
+    // SAFETY: all zeros are a valid value of both structs, because they have only integers, pointers, nullable
+    // functions, and C locks.
     let (mut context, mut cq): (Box<ibv_context>, Box<ibv_cq>) =
         unsafe { (Box::new(mem::zeroed()), Box::new(mem::zeroed())) };
     context.ops.poll_cq = Some(poll_cq);
@@ -191,8 +192,8 @@ impl fmt::Debug for BasicCompletionQueue {
     }
 }
 
-/// The completions of one poll, already removed from the queue: dropping it loses those not taken with
-/// [`next`](Self::next).
+/// The completions of one poll, which are already removed from the queue. If the poller is dropped, the completions
+/// that were not taken with [`next`](Self::next) are lost.
 pub struct BasicPoller<'cq> {
     completions: std::slice::Iter<'cq, ibv_wc>,
 }
@@ -202,7 +203,7 @@ impl BasicPoller<'_> {
     ///
     /// # Errors
     ///
-    /// Never returns an error; the signature is that of the extended poller.
+    /// This method never returns an error. It has a `Result` only because its signature is that of the extended poller.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator cannot return borrowed items; the extended \
@@ -233,8 +234,8 @@ impl BasicWorkCompletion<'_> {
         self.wc.wr_id
     }
 
-    /// The request's status. Unless it is success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
-    /// [`vendor_err`](Self::vendor_err) are valid.
+    /// Returns the request's status. If it is not success, only the status, [`wr_id`](Self::wr_id),
+    /// [`qp_num`](Self::qp_num) and [`vendor_err`](Self::vendor_err) are valid.
     #[inline]
     pub fn status(&self) -> WorkCompletionStatus {
         WorkCompletionStatus::from_raw(self.wc.status.0)
@@ -252,33 +253,34 @@ impl BasicWorkCompletion<'_> {
         self.wc.vendor_err
     }
 
-    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    /// The number of bytes that were received, read, or fetched by an atomic. It is unspecified for sends and writes.
     #[inline]
     pub fn byte_len(&self) -> u32 {
         self.wc.byte_len
     }
 
-    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    /// The immediate data, in host byte order. It is valid if the completion has
+    /// [`WorkCompletionFlags::WithImmediate`].
     #[inline]
     pub fn imm_data(&self) -> u32 {
-        // SAFETY: both members of the union are a u32, and the batch is initialised.
+        // SAFETY: both members of the union are `u32`, and the batch is initialised.
         u32::from_be(unsafe { self.wc.__bindgen_anon_1.imm_data })
     }
 
-    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    /// The key that the peer invalidated. It is valid if the completion has [`WorkCompletionFlags::WithInvalidate`].
     #[inline]
     pub fn invalidated_rkey(&self) -> RemoteKey {
-        // SAFETY: both members of the union are a u32, and the batch is initialised.
+        // SAFETY: both members of the union are `u32`, and the batch is initialised.
         RemoteKey::from_raw(unsafe { self.wc.__bindgen_anon_1.invalidated_rkey })
     }
 
-    /// The local queue pair.
+    /// The number of the local queue pair.
     #[inline]
     pub fn qp_num(&self) -> u32 {
         self.wc.qp_num
     }
 
-    /// The sender's queue pair; for datagrams.
+    /// The number of the sender's queue pair. It is valid only for datagrams.
     #[inline]
     pub fn src_qp(&self) -> u32 {
         self.wc.src_qp
@@ -290,19 +292,19 @@ impl BasicWorkCompletion<'_> {
         WorkCompletionFlags::from_bits_retain(self.wc.wc_flags)
     }
 
-    /// The sender's LID; for datagrams.
+    /// The sender's LID. It is valid only for datagrams.
     #[inline]
     pub fn slid(&self) -> u32 {
         self.wc.slid.into()
     }
 
-    /// The service level; for datagrams.
+    /// The service level. It is valid only for datagrams.
     #[inline]
     pub fn sl(&self) -> u8 {
         self.wc.sl
     }
 
-    /// The low bits of the destination LID; for datagrams.
+    /// The low bits of the destination LID. They are valid only for datagrams.
     #[inline]
     pub fn dlid_path_bits(&self) -> u8 {
         self.wc.dlid_path_bits

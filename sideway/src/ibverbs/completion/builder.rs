@@ -25,7 +25,8 @@ const DEFAULT_CQE: u32 = 128;
 
 const EX: &str = "ibv_create_cq_ex";
 
-/// Fields that only InfiniBand sets, in the steps in which they are left out if a driver rejects them.
+/// The fields that only InfiniBand sets, in three groups. If a driver rejects the fields of a queue, the groups are
+/// left out one after the other.
 const DISPENSABLE: [Fields; 3] = {
     let lids = Fields::SourceLocalIdentifier.union(Fields::DestinationLocalIdentifierPathBits);
     [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]
@@ -71,8 +72,8 @@ impl CompletionQueueBuilder {
         &self.context
     }
 
-    /// Sets the minimum capacity. An overrun breaks the queue permanently: count the requests that can be outstanding
-    /// on all its queue pairs.
+    /// Sets the minimum capacity. An overrun breaks the queue permanently, so the queue needs an entry for each request
+    /// that can be outstanding on all its queue pairs.
     pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
         self.cqe = cqe;
         self
@@ -84,23 +85,25 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// Sets the channel for events, and the completion vector (0 to `num_comp_vectors` − 1) that raises them.
+    /// Sets the channel for the queue's events, and the completion vector (0 to `num_comp_vectors` − 1) whose interrupt
+    /// raises them.
     pub fn setup_comp_channel(&mut self, channel: &Arc<CompletionChannel>, comp_vector: u32) -> &mut Self {
         self.channel = Some(Arc::clone(channel));
         self.comp_vector = comp_vector;
         self
     }
 
-    /// Sets fields of completions of an extended queue, in addition to the standard ones. A device may lack the
-    /// standard fields that are meaningful only on InfiniBand (LIDs, service level, source queue pair). Such fields
-    /// read as 0, and are missing in the queue's [`wc_flags`](ExtendedCompletionQueue::wc_flags).
+    /// Sets which fields the completions of an extended queue have in addition to the standard ones. A device may lack
+    /// the standard fields that are meaningful only on InfiniBand (LIDs, service level, source queue pair). On such a
+    /// device these fields read as 0, and the queue's [`wc_flags`](ExtendedCompletionQueue::wc_flags) do not contain
+    /// them.
     pub fn setup_wc_flags(&mut self, fields: Fields) -> &mut Self {
         self.fields = fields | Fields::StandardFlags;
         self
     }
 
-    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: sets whether the queue continues after an overrun and loses completions,
-    /// instead of breaking permanently. For extended queues.
+    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: sets whether an overrun only loses completions, instead of breaking the
+    /// queue permanently. Only extended queues support this.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
         self.ignore_overrun = ignore_overrun;
@@ -108,7 +111,7 @@ impl CompletionQueueBuilder {
     }
 
     /// `IBV_CQ_INIT_ATTR_MASK_PD`: sets the parent domain whose allocator provides the queue's memory; see
-    /// [`ParentDomainBuilder`](crate::ibverbs::parent_domain::ParentDomainBuilder). For extended queues.
+    /// [`ParentDomainBuilder`](crate::ibverbs::parent_domain::ParentDomainBuilder). Only extended queues support this.
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub fn setup_parent_domain(&mut self, domain: &Arc<ProtectionDomain>) -> &mut Self {
         self.domain = Some(Arc::clone(domain));
@@ -136,7 +139,7 @@ impl CompletionQueueBuilder {
             ));
         }
         let target = EventTarget::allocate(self.cq_context);
-        // SAFETY: context and channel are live; the library only stores the target pointer.
+        // SAFETY: the context and the channel are live. The library only stores the pointer to the target.
         let cq = unsafe {
             sys::ibv_create_cq(
                 self.context.raw(),
@@ -168,7 +171,7 @@ impl CompletionQueueBuilder {
     ///
     /// # Safety
     ///
-    /// One thread at a time uses and drops the queue, its core and all objects made with it.
+    /// Only one thread at a time may use or drop the queue, its core and all objects created with the queue.
     pub(in crate::ibverbs) unsafe fn build_single_threaded(&self) -> Result<ExtendedCompletionQueue, VerbError> {
         if self.channel.is_some() {
             return Err(VerbError::invalid(
@@ -180,15 +183,15 @@ impl CompletionQueueBuilder {
         self.build_extended(Threads::Single).map(|(cq, _mended)| cq)
     }
 
-    /// Builds an extended queue; also returns whether a driver fault was worked around.
+    /// Builds an extended queue. Also returns whether the queue needed a workaround for a driver fault.
     fn build_extended(&self, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
-        // SAFETY: context, channel and domain are live and of one device; the attributes are initialised according to
-        // their mask.
+        // SAFETY: the context, the channel and the domain are live and belong to one device. The attributes are
+        // initialised according to their mask.
         self.build_extended_by(EX, threads, |context, attr| unsafe { sys::ibv_create_cq_ex(context, attr) })
             .map_err(|error| self.explain_extended(error, threads))
     }
 
-    /// Builds an extended queue with `create`, which is called again for fewer fields if it returns `EOPNOTSUPP`.
+    /// Builds an extended queue with `create`. If `create` returns `EOPNOTSUPP`, it is called again with fewer fields.
     fn build_extended_by(
         &self,
         verb: &'static str,
@@ -211,7 +214,7 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// If `create` returns null, the errno value; otherwise as for [`build_ex`](Self::build_ex).
+    /// Returns the errno value if `create` returns null. The other errors are those of [`build_ex`](Self::build_ex).
     ///
     /// # Safety
     ///
@@ -255,7 +258,7 @@ impl CompletionQueueBuilder {
         };
         let cq = create(self.context.raw(), &mut attr);
         let core = self.adopt(verb, cq.cast(), target, threads)?;
-        // SAFETY: just created as an extended queue, and not polled yet.
+        // SAFETY: the queue was just created as an extended queue, and was not polled yet.
         unsafe {
             let mended = quirks::mend_completion_queue(Driver::of(&self.context), cq);
             fill_in_readers(cq, fields);
@@ -264,8 +267,8 @@ impl CompletionQueueBuilder {
         }
     }
 
-    /// Builds an extended queue with the requested fields if the device supports it without known faults; otherwise a
-    /// basic one.
+    /// Builds an extended queue with the requested fields if the device supports such a queue and its driver has no
+    /// known faults. Otherwise builds a basic queue.
     ///
     /// # Errors
     ///
@@ -348,7 +351,7 @@ impl CompletionQueueBuilder {
         self.channel.as_ref().map_or(ptr::null_mut(), |channel| channel.raw())
     }
 
-    /// Takes ownership of the new queue, or frees the target if there is none.
+    /// Takes ownership of the new queue. If there is no queue, frees the event target.
     fn adopt(
         &self,
         verb: &'static str,
@@ -359,8 +362,8 @@ impl CompletionQueueBuilder {
         match check_pointer(verb, cq) {
             Ok(cq) => {
                 let (channel, domain) = (self.channel.clone(), self.domain.clone());
-                // SAFETY: just created with this context, channel, domain and target; confining single-threaded objects
-                // is the contract of `build_single_threaded`.
+                // SAFETY: the queue was just created with this context, channel, domain and target. The contract of
+                // `build_single_threaded` confines single-threaded objects to one thread at a time.
                 Ok(unsafe {
                     CompletionQueueCore::adopt(cq, target, channel, domain, Arc::clone(&self.context), threads)
                 })
@@ -427,7 +430,7 @@ struct Arguments {
     comp_vector: c_int,
 }
 
-/// Sets a reader that returns 0 for fields that the queue was created without.
+/// For each standard field that the queue was created without, sets a reader function that returns 0.
 ///
 /// # Safety
 ///
@@ -462,8 +465,8 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
 ///
 /// `cq` is a live extended queue created with `fields`.
 unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
-    // SAFETY: the queue is live. Members after `read_flow_tag` were added in later library versions. Such a member is
-    // read only if its flag was accepted, and a library without the member does not accept the flag.
+    // SAFETY: the queue is live. Later versions of the library added the members after `read_flow_tag`. Such a member
+    // is read only if the library accepted its flag, and a library without the member does not accept the flag.
     let missing = unsafe {
         [
             ("start_poll", (*cq).start_poll.is_none()),

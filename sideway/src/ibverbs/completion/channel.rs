@@ -1,4 +1,4 @@
-//! `struct ibv_comp_channel`: sleeping until a request completes.
+//! `struct ibv_comp_channel`: a channel on which a thread can sleep until a request completes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -19,13 +19,13 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 /// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`])
 /// has a completion. Many queues can share a channel.
 ///
-/// The descriptor is non-blocking, but the waits of this type keep their time limits in either mode. `poll(2)`,
-/// `epoll(7)` and async runtimes can watch it through [`AsFd`]; [`get_cq_event`](Self::get_cq_event) waits by itself. A
-/// runtime should also watch for `POLLERR`, which `poll(2)` always reports: the kernel sets it when the device is
-/// removed.
+/// The descriptor is non-blocking. If a program sets it to blocking mode, the waits of this type still keep their time
+/// limits. `poll(2)`, `epoll(7)` and async runtimes can watch the descriptor through [`AsFd`]; a program that calls
+/// [`get_cq_event`](Self::get_cq_event) needs none of these. A runtime should also watch for `POLLERR`, with which the
+/// kernel reports device removal. `poll(2)` always reports it.
 ///
-/// Read from the descriptor only through this type. When a queue is destroyed, the library waits until each of its
-/// events is acknowledged, including events read elsewhere.
+/// Read from the descriptor only through this type. When a queue is destroyed, the library waits until each event of
+/// the queue is acknowledged. This includes events that other code has read.
 ///
 /// Each event is acknowledged when taken. Acknowledging several at once would save nothing: a queue raises one event
 /// per arming, so pending events usually belong to different queues.
@@ -36,12 +36,13 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 pub struct CompletionChannel {
     // First field, so dropped first: the context must outlive it.
     handle: Handle<ibv_comp_channel>,
-    /// Held while an event is taken.
+    /// This lock is held while a thread takes an event.
     taking: Mutex<()>,
     context: Arc<DeviceContext>,
 }
 
-/// An event, already acknowledged: its queue has a completion to poll. The event keeps the queue's C object alive.
+/// An event, which reports that a queue has a completion to poll. The event is already acknowledged, and it keeps the
+/// queue's C object alive.
 #[derive(Debug)]
 pub struct CompletionEvent {
     queue: Arc<CompletionQueueCore>,
@@ -52,16 +53,16 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the driver, such as `EMFILE`.
+    /// Returns the errno of the driver, such as `EMFILE`.
     ///
     /// # References
     ///
     /// [ibv_create_comp_channel(3)](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, VerbError> {
-        // SAFETY: the context is open as long as `self`.
+        // SAFETY: the context is open as long as `self` lives.
         let channel = check_pointer("ibv_create_comp_channel", unsafe { sys::ibv_create_comp_channel(self.raw()) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(channel, sys::ibv_destroy_comp_channel, "ibv_destroy_comp_channel") };
         let channel = CompletionChannel { handle, taking: Mutex::new(()), context: Arc::clone(self) };
         set_nonblocking(channel.as_raw_fd())?;
@@ -92,7 +93,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// As for [`get_cq_event`](Self::get_cq_event), but `EAGAIN` becomes `Ok(None)`.
+    /// The errors are those of [`get_cq_event`](Self::get_cq_event), but `EAGAIN` becomes `Ok(None)`.
     pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -101,7 +102,7 @@ impl CompletionChannel {
         Ok(event)
     }
 
-    /// Returns the next event if one is pending; `None` after device removal.
+    /// Returns the next event, or `None` if no event is pending or the device was removed.
     fn next_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -116,13 +117,14 @@ impl CompletionChannel {
             }
             let queue = NonNull::new(cq_context.cast::<EventTarget>()).and_then(|target| {
                 // SAFETY: every queue on a channel of this crate was created with a target as its context. The event is
-                // not acknowledged yet, so ibv_destroy_cq has not returned and the target is live (see EventTarget).
+                // not acknowledged yet, so ibv_destroy_cq has not returned, and the target is still live (see
+                // EventTarget).
                 unsafe { target.as_ref() }.queue()
             });
             if cq.is_null() {
                 return Err(nameless());
             }
-            // SAFETY: `cq` is the queue of the event just taken, and live until this acknowledgement.
+            // SAFETY: `cq` is the queue of the event that was just taken. The queue is live until this acknowledgement.
             unsafe { sys::ibv_ack_cq_events(cq, 1) };
             if let Some(queue) = queue {
                 return Ok(Some(CompletionEvent { queue }));
@@ -131,7 +133,8 @@ impl CompletionChannel {
         }
     }
 
-    /// `ibv_destroy_comp_channel(channel)` — destroys the channel and returns errors, which drop only logs.
+    /// `ibv_destroy_comp_channel(channel)` — destroys the channel. This method returns an error of the verb, whereas
+    /// drop only logs it.
     ///
     /// Take a channel out of its `Arc` with [`Arc::into_inner`], which succeeds once its queues are dropped.
     ///
@@ -152,10 +155,10 @@ impl CompletionChannel {
     ///
     /// # Safety
     ///
-    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Use the object only while `self` lives, and do not destroy it.
     /// - Take events from it only through `self`.
-    /// - Create completion queues on it only with a [`CompletionQueueBuilder`](super::CompletionQueueBuilder): the
-    ///   context of every queue on it must be this crate's.
+    /// - Create completion queues on it only with a [`CompletionQueueBuilder`](super::CompletionQueueBuilder): the user
+    ///   context of every queue on the channel must be one that this crate has set.
     pub unsafe fn comp_channel(&self) -> NonNull<ibv_comp_channel> {
         self.handle.as_non_null()
     }
@@ -197,5 +200,5 @@ impl AsCore for CompletionEvent {
     }
 }
 
-/// The queue of the event: reads its [`cq_context`](CompletionQueue::cq_context), and arms it again.
+/// Gives access to the queue of the event, to read its [`cq_context`](CompletionQueue::cq_context) and to arm it again.
 impl CompletionQueue for CompletionEvent {}

@@ -46,7 +46,7 @@ bitflags::bitflags! {
 #[doc(alias = "ibv_comp_cntr_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionCounterCapabilities {
-    /// The highest value; the counter then wraps to zero.
+    /// The highest value of a counter. After this value, the counter wraps to zero.
     pub max_value: u64,
     /// The maximum number of counters.
     pub max_counters: u32,
@@ -54,10 +54,12 @@ pub struct CompletionCounterCapabilities {
     pub supported_operations: CountedOperations,
 }
 
-/// A completion counter: two numbers, of successful and failed operations, that the device increments for the queue
-/// pairs attached to it. Use it instead of completions if only their number matters.
+/// A completion counter: the number of successful operations and the number of failed ones. The device increments these
+/// numbers for the queue pairs that are attached to the counter. Use a counter instead of completions if only the
+/// number of completions matters.
 ///
-/// rdma-core supports counters from IBVERBS_1.18 on; with an older library all methods fail with `EOPNOTSUPP`.
+/// rdma-core supports counters since version IBVERBS_1.18 of its interface. With an older library, all methods fail
+/// with `EOPNOTSUPP`.
 #[doc(alias = "ibv_comp_cntr")]
 #[derive(Debug)]
 pub struct CompletionCounter {
@@ -75,7 +77,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_comp_cntr_caps")]
     pub fn query_comp_cntr_caps(&self) -> Result<CompletionCounterCapabilities, VerbError> {
         let mut caps = ibv_comp_cntr_caps::default();
-        // SAFETY: the context is open as long as `self`, and `caps` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `caps`.
         check_errno("ibv_query_comp_cntr_caps", unsafe { sys::ibv_query_comp_cntr_caps(self.raw(), &mut caps) })?;
         Ok(CompletionCounterCapabilities {
             max_value: caps.max_value,
@@ -96,10 +98,10 @@ impl DeviceContext {
         counter_type: CompletionCounterType,
     ) -> Result<Arc<CompletionCounter>, VerbError> {
         let mut attr = ibv_comp_cntr_init_attr { comp_mask: 0, type_: counter_type.raw(), flags: 0 };
-        // SAFETY: the context is open as long as `self`, and the attributes are initialised for a comp_mask of 0.
+        // SAFETY: the context is open as long as `self` lives, and the attributes are initialised for a comp_mask of 0.
         let counter = unsafe { sys::ibv_create_comp_cntr(self.raw(), &mut attr) };
         let counter = check_pointer("ibv_create_comp_cntr", counter)?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(counter, sys::ibv_destroy_comp_cntr, "ibv_destroy_comp_cntr") };
         Ok(Arc::new(CompletionCounter { handle, context: Arc::clone(self) }))
     }
@@ -128,7 +130,7 @@ impl CompletionCounter {
     #[doc(alias = "ibv_read_comp_cntr")]
     pub fn read(&self) -> Result<u64, VerbError> {
         let mut value = 0;
-        // SAFETY: the counter is live, and `value` may be written.
+        // SAFETY: the counter is live, and the call may write to `value`.
         check_errno("ibv_read_comp_cntr", unsafe { sys::ibv_read_comp_cntr(self.handle.as_ptr(), &mut value) })?;
         Ok(value)
     }
@@ -141,7 +143,7 @@ impl CompletionCounter {
     #[doc(alias = "ibv_read_err_comp_cntr")]
     pub fn read_err(&self) -> Result<u64, VerbError> {
         let mut value = 0;
-        // SAFETY: the counter is live, and `value` may be written.
+        // SAFETY: the counter is live, and the call may write to `value`.
         let ret = unsafe { sys::ibv_read_err_comp_cntr(self.handle.as_ptr(), &mut value) };
         check_errno("ibv_read_err_comp_cntr", ret)?;
         Ok(value)
@@ -180,7 +182,8 @@ impl CompletionCounter {
             ));
         }
         let mut attr = ibv_qp_attach_comp_cntr_attr { comp_mask: 0, op_mask: operations.bits() };
-        // SAFETY: both are live and of one device, and the attributes are initialised for a comp_mask of 0.
+        // SAFETY: the queue pair and the counter are live and belong to one device. The attributes are initialised for
+        // a comp_mask of 0.
         let ret = unsafe { sys::ibv_qp_attach_comp_cntr(core.raw(), self.handle.as_ptr(), &mut attr) };
         check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
             libc::EINVAL => error.with_hint(format!(
@@ -193,7 +196,8 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// `ibv_destroy_comp_cntr(comp_cntr)` — destroys the counter and returns errors, which drop only logs.
+    /// `ibv_destroy_comp_cntr(comp_cntr)` — destroys the counter. This method returns an error of the verb, whereas
+    /// drop only logs it.
     ///
     /// Take a counter out of its `Arc` with [`Arc::into_inner`], which succeeds once its queue pairs are dropped.
     ///
@@ -214,7 +218,7 @@ impl CompletionCounter {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn comp_cntr(&self) -> NonNull<ibv_comp_cntr> {
         self.handle.as_non_null()
     }

@@ -1,4 +1,5 @@
-//! The completion queue of `ibv_create_cq_ex`: a cursor moves over the completions and reads the requested fields.
+//! The completion queue that `ibv_create_cq_ex` creates. A poll moves a cursor over the completions, and reads the
+//! requested fields of the completion under the cursor.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -19,26 +20,27 @@ use crate::error::VerbError;
 use crate::ffi::errno_of;
 use crate::ibverbs::memory_region::RemoteKey;
 
-/// A completion queue of the extended verbs.
+/// A completion queue that uses the extended verbs.
 #[doc(alias = "ibv_cq_ex")]
 #[derive(Debug)]
 pub struct ExtendedCompletionQueue {
-    /// A copy of the pointer in `core`, to save a load.
+    /// A copy of the pointer in `core`, which saves one memory access in each poll.
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// The attributes of each poll, without options. Drivers get their address, so they are on the heap; the compiler
-    /// can then keep the queue itself in registers.
+    /// The attributes that each poll passes to the driver; no option is set. They are on the heap because drivers
+    /// receive their address, and so the compiler can keep the queue itself in registers.
     attr: Box<UnsafeCell<ibv_poll_cq_attr>>,
     core: Arc<CompletionQueueCore>,
 }
 
-// SAFETY: as for the core, which keeps the queue alive and is `Send`; polling takes `&mut`.
+// SAFETY: the core keeps the queue alive and is `Send`, and polling takes `&mut`.
 unsafe impl Send for ExtendedCompletionQueue {}
-// SAFETY: a shared queue only gives access to the core.
+// SAFETY: a shared reference to the queue only gives access to the core, which is `Sync`.
 unsafe impl Sync for ExtendedCompletionQueue {}
 
 impl ExtendedCompletionQueue {
-    /// Wraps a queue whose readers for `fields`, including the standard ones, were checked.
+    /// Wraps a queue. The caller has checked that the queue has a reader for each of `fields` and for each standard
+    /// field.
     ///
     /// # Safety
     ///
@@ -49,18 +51,20 @@ impl ExtendedCompletionQueue {
         Self { cq: core.as_non_null_ex(), fields, attr, core }
     }
 
-    /// `ibv_start_poll(cq, attr)` — starts a poll, which ends when the poller is dropped.
+    /// `ibv_start_poll(cq, attr)` — starts a poll. The poll ends when the poller is dropped.
     ///
-    /// Starting removes the first completion from the queue: it is lost if the poller is dropped before its first
-    /// [`next`](ExtendedPoller::next). All others stay in the queue until `next` reaches them.
+    /// The start of the poll removes the first completion from the queue. This completion is lost if the poller is
+    /// dropped before the first call of [`next`](ExtendedPoller::next). All other completions stay in the queue until
+    /// `next` reaches them.
     ///
     /// Drivers hold the queue's lock during the poll, so dropping a queue pair of this queue while the poller exists
     /// deadlocks. Drop the queue pair after the poll.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; otherwise the queue
-    /// is broken, and the error has the driver's errno, or `EIO` if it returned none.
+    /// Returns [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is no completion.
+    /// After any other error the queue is broken. The error then has the driver's errno, or `EIO` if the driver
+    /// returned none.
     ///
     /// # References
     ///
@@ -68,8 +72,9 @@ impl ExtendedCompletionQueue {
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
-        // SAFETY: the CQ is live and extended, and `&mut self` excludes another poller. A forgotten one (`mem::forget`)
-        // leaves its poll open: drivers then wait for their own lock, or start again.
+        // SAFETY: the CQ is live and extended, and `&mut self` excludes another poller. A forgotten poller
+        // (`mem::forget`) leaves its poll open. Drivers then deadlock on their own lock, or start a new poll; both are
+        // sound.
         let ret = unsafe { sys::ibv_start_poll(self.cq.as_ptr(), self.attr.get()) };
         // The most frequent result is checked first.
         if ret == libc::ENOENT {
@@ -82,15 +87,15 @@ impl ExtendedCompletionQueue {
     }
 
     /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — passes up to `most` completions to `take`
-    /// one by one, in one poll. Returns their number, 0 if the queue is empty.
+    /// one by one, in one poll. Returns the number of completions, which is 0 if the queue is empty.
     ///
     /// The poll ends when this returns, or when `take` panics. Remaining completions stay in the queue. The poll is
     /// open while `take` runs: see [`start_poll`](Self::start_poll).
     ///
     /// # Errors
     ///
-    /// The error that `take` returned, after which no completion is taken; otherwise the driver's errno, and the queue
-    /// is broken.
+    /// Returns the error of `take`, if it returned one; no completion is taken after that. Otherwise returns the
+    /// driver's errno, and the queue is broken.
     ///
     /// # References
     ///
@@ -118,9 +123,9 @@ impl ExtendedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: above the device's limit, or fewer entries than completions in the queue.
+    /// - `EINVAL`: `cqe` exceeds the device's limit, or is smaller than the number of completions in the queue.
     /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support it, or its driver is faulty (bnxt_re).
-    /// - `EIO`: an earlier resize lost the queue, see [`quirks`](crate::manual::quirks).
+    /// - `EIO`: the driver lost the queue in an earlier resize; see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
@@ -139,12 +144,12 @@ impl ExtendedCompletionQueue {
         result
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
-    /// the driver's errno, and the queue is leaked.
+    /// Returns `EBUSY` if queue pairs or events still reference the queue. The queue is then destroyed when the last
+    /// reference is dropped. Otherwise returns the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
@@ -173,23 +178,23 @@ impl AsCore for ExtendedCompletionQueue {
 
 impl CompletionQueue for ExtendedCompletionQueue {}
 
-/// An open poll; dropping it ends the poll (`ibv_end_poll`). The first completion of [`next`](Self::next) has already
-/// left the queue.
+/// An open poll. Dropping the poller ends the poll (`ibv_end_poll`). The completion that the first call of
+/// [`next`](Self::next) returns is already removed from the queue.
 #[doc(alias = "ibv_end_poll")]
 #[must_use = "dropping the poller before `next` loses the first completion"]
 #[derive(Debug)]
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// 1 if the cursor is at a completion that was not returned yet. This is a whole word because a `bool` would share
-    /// its byte with the discriminant of a [`GenericPoller`](super::GenericPoller). If that byte changes in a loop, the
-    /// compiler does not hoist the match out of it.
+    /// 1 if the cursor is at a completion that was not returned yet. This field is a whole word, because a `bool` would
+    /// share its byte with the discriminant of a [`GenericPoller`](super::GenericPoller). If a loop changes that byte,
+    /// the compiler does not hoist the match on the discriminant out of the loop.
     first: usize,
     queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
 }
 
 impl ExtendedPoller<'_> {
-    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if there is none.
+    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if the queue is empty.
     ///
     /// # Errors
     ///
@@ -206,8 +211,9 @@ impl ExtendedPoller<'_> {
         Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))
     }
 
-    /// Passes up to `most` completions to `take`, but at least the completion under the cursor, so that the loop need
-    /// not check for the first one. Returns the number of completions; the caller must then end the poll.
+    /// Passes up to `most` completions to `take`. Always passes the completion under the cursor, so that the loop does
+    /// not treat the first completion as a special case. Returns the number of completions; the caller must then end
+    /// the poll.
     #[inline(always)]
     pub(in crate::ibverbs) fn give<E: From<PollCompletionQueueError>>(
         &mut self,
@@ -224,7 +230,7 @@ impl ExtendedPoller<'_> {
         }
     }
 
-    /// Advances the cursor; returns whether there is a further completion.
+    /// Advances the cursor. Returns whether there is a further completion.
     #[inline]
     fn advance(&mut self) -> Result<bool, PollCompletionQueueError> {
         // SAFETY: the poll was started and has not ended.
@@ -244,7 +250,7 @@ impl Drop for ExtendedPoller<'_> {
     }
 }
 
-/// The completion under the cursor; invalid once the cursor moves.
+/// The completion under the cursor. It becomes invalid when the cursor moves.
 pub struct ExtendedWorkCompletion<'p> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
@@ -257,15 +263,15 @@ impl ExtendedWorkCompletion<'_> {
     /// The request's number.
     #[inline]
     pub fn wr_id(&self) -> u64 {
-        // SAFETY: see above; a field of the live queue.
+        // SAFETY: see above; `wr_id` and `status` are fields of the queue, which is live.
         unsafe { (*self.cq.as_ptr()).wr_id }
     }
 
-    /// The request's status. Unless the status is success, only the status, [`wr_id`](Self::wr_id),
+    /// Returns the request's status. If it is not success, only the status, [`wr_id`](Self::wr_id),
     /// [`qp_num`](Self::qp_num) and [`vendor_err`](Self::vendor_err) are valid.
     #[inline]
     pub fn status(&self) -> WorkCompletionStatus {
-        // SAFETY: see above; a field of the live queue.
+        // SAFETY: see above; `wr_id` and `status` are fields of the queue, which is live.
         WorkCompletionStatus::from_raw(unsafe { (*self.cq.as_ptr()).status }.0)
     }
 
@@ -285,43 +291,44 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { sys::ibv_wc_read_vendor_err(self.cq.as_ptr()) }
     }
 
-    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    /// The number of bytes that were received, read, or fetched by an atomic. It is unspecified for sends and writes.
     #[doc(alias = "ibv_wc_read_byte_len")]
     #[inline]
     pub fn byte_len(&self) -> u32 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_byte_len(self.cq.as_ptr()) }
     }
 
-    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    /// The immediate data, in host byte order. It is valid if the completion has
+    /// [`WorkCompletionFlags::WithImmediate`].
     #[doc(alias = "ibv_wc_read_imm_data")]
     #[inline]
     pub fn imm_data(&self) -> u32 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         u32::from_be(unsafe { sys::ibv_wc_read_imm_data(self.cq.as_ptr()) })
     }
 
-    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    /// The key that the peer invalidated. It is valid if the completion has [`WorkCompletionFlags::WithInvalidate`].
     #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     #[inline]
     pub fn invalidated_rkey(&self) -> RemoteKey {
-        // SAFETY: see above; the reader of the immediate data, a standard field.
+        // SAFETY: see above; the call uses the reader of the immediate data, which is a standard field.
         RemoteKey::from_raw(unsafe { sys::ibv_wc_read_invalidated_rkey(self.cq.as_ptr()) })
     }
 
-    /// The local queue pair.
+    /// The number of the local queue pair.
     #[doc(alias = "ibv_wc_read_qp_num")]
     #[inline]
     pub fn qp_num(&self) -> u32 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_qp_num(self.cq.as_ptr()) }
     }
 
-    /// The sender's queue pair; for datagrams.
+    /// The number of the sender's queue pair. It is valid only for datagrams.
     #[doc(alias = "ibv_wc_read_src_qp")]
     #[inline]
     pub fn src_qp(&self) -> u32 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_src_qp(self.cq.as_ptr()) }
     }
 
@@ -333,27 +340,27 @@ impl ExtendedWorkCompletion<'_> {
         WorkCompletionFlags::from_bits_retain(unsafe { sys::ibv_wc_read_wc_flags(self.cq.as_ptr()) })
     }
 
-    /// The sender's LID; for datagrams.
+    /// The sender's LID. It is valid only for datagrams.
     #[doc(alias = "ibv_wc_read_slid")]
     #[inline]
     pub fn slid(&self) -> u32 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_slid(self.cq.as_ptr()) }
     }
 
-    /// The service level; for datagrams.
+    /// The service level. It is valid only for datagrams.
     #[doc(alias = "ibv_wc_read_sl")]
     #[inline]
     pub fn sl(&self) -> u8 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_sl(self.cq.as_ptr()) }
     }
 
-    /// The low bits of the destination LID; for datagrams.
+    /// The low bits of the destination LID. They are valid only for datagrams.
     #[doc(alias = "ibv_wc_read_dlid_path_bits")]
     #[inline]
     pub fn dlid_path_bits(&self) -> u8 {
-        // SAFETY: see above; a standard field.
+        // SAFETY: see above; this is a standard field.
         unsafe { sys::ibv_wc_read_dlid_path_bits(self.cq.as_ptr()) }
     }
 
@@ -362,7 +369,7 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// If the queue was built without [`CompletionTimestamp`](Fields::CompletionTimestamp).
+    /// Returns an error if the queue was built without [`CompletionTimestamp`](Fields::CompletionTimestamp).
     #[doc(alias = "ibv_wc_read_completion_ts")]
     #[inline]
     pub fn completion_timestamp(&self) -> Result<u64, FieldNotEnabled> {
@@ -375,7 +382,8 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// If the queue was built without [`CompletionTimestampWallclock`](Fields::CompletionTimestampWallclock).
+    /// Returns an error if the queue was built without
+    /// [`CompletionTimestampWallclock`](Fields::CompletionTimestampWallclock).
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     #[inline]
     pub fn completion_wallclock_ns(&self) -> Result<u64, FieldNotEnabled> {
@@ -388,7 +396,7 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// If the queue was built without [`CustomerVlan`](Fields::CustomerVlan).
+    /// Returns an error if the queue was built without [`CustomerVlan`](Fields::CustomerVlan).
     #[doc(alias = "ibv_wc_read_cvlan")]
     #[inline]
     pub fn cvlan(&self) -> Result<u16, FieldNotEnabled> {
@@ -401,7 +409,7 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// If the queue was built without [`FlowTag`](Fields::FlowTag).
+    /// Returns an error if the queue was built without [`FlowTag`](Fields::FlowTag).
     #[doc(alias = "ibv_wc_read_flow_tag")]
     #[inline]
     pub fn flow_tag(&self) -> Result<u32, FieldNotEnabled> {
@@ -414,13 +422,13 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// If the queue was built without [`TagMatchingInformation`](Fields::TagMatchingInformation).
+    /// Returns an error if the queue was built without [`TagMatchingInformation`](Fields::TagMatchingInformation).
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[inline]
     pub fn tag_matching_info(&self) -> Result<TagMatchingInfo, FieldNotEnabled> {
         self.require(Fields::TagMatchingInformation)?;
         let mut info = ibv_wc_tm_info { tag: 0, priv_: 0 };
-        // SAFETY: see above; the queue has the field, and `info` can be written.
+        // SAFETY: see above; the queue has the field, and the call may write to `info`.
         unsafe { sys::ibv_wc_read_tm_info(self.cq.as_ptr(), &mut info) };
         Ok(TagMatchingInfo { tag: info.tag, private: info.priv_ })
     }
@@ -437,11 +445,12 @@ impl ExtendedWorkCompletion<'_> {
         }
     }
 
-    /// Returns the C object, whose cursor is on this completion, for a vendor's fields.
+    /// Returns the C object, whose cursor is on this completion, so that a program can read fields that only a vendor's
+    /// library provides.
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and only to read; do not move the cursor.
+    /// Use the object only while `self` lives, and only to read. Do not move the cursor.
     #[doc(alias = "ibv_cq_ex")]
     #[inline]
     pub unsafe fn cq_ex(&self) -> NonNull<ibv_cq_ex> {

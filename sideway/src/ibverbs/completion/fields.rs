@@ -13,9 +13,9 @@ bitflags::bitflags! {
         const ByteLength = create::IBV_WC_EX_WITH_BYTE_LEN.0 as u64;
         /// Immediate data.
         const ImmediateData = create::IBV_WC_EX_WITH_IMM.0 as u64;
-        /// The local queue pair.
+        /// The number of the local queue pair.
         const QueuePairNumber = create::IBV_WC_EX_WITH_QP_NUM.0 as u64;
-        /// The sender's queue pair (datagrams).
+        /// The number of the sender's queue pair, for datagrams.
         const SourceQueuePair = create::IBV_WC_EX_WITH_SRC_QP.0 as u64;
         /// The sender's LID.
         const SourceLocalIdentifier = create::IBV_WC_EX_WITH_SLID.0 as u64;
@@ -48,7 +48,7 @@ impl Default for CreateCompletionQueueWorkCompletionFlags {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_wc_flags`: flags of a completion's message.
+    /// `enum ibv_wc_flags`: the flags of a completion. They describe its message.
     #[doc(alias = "ibv_wc_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkCompletionFlags: u32 {
@@ -87,7 +87,7 @@ impl FieldNotEnabled {
         Self { field }
     }
 
-    /// Returns the flag that the queue was built without.
+    /// Returns the flag of the missing field.
     pub const fn field(self) -> CreateCompletionQueueWorkCompletionFlags {
         self.field
     }
@@ -107,21 +107,21 @@ impl fmt::Display for Names {
 pub struct TagMatchingInfo {
     /// The tag of the message.
     pub tag: u64,
-    /// `priv`: a value that the sender adds to the tag, for the program alone.
+    /// `priv`: a value that the sender adds to the tag. Only the program interprets it.
     pub private: u32,
 }
 
-/// The sender of a datagram, from its completion. [`init_ah_from_wc`] computes the return path from it and the [global
-/// routing header] before the data.
+/// The sender of a datagram, as its completion describes it. [`init_ah_from_wc`] computes the return path from these
+/// fields and from the [global routing header] in front of the data.
 ///
 /// The method `source()` of each kind of completion returns it. The fields are public, so that a program can fill them
-/// from other sources.
+/// with values from other sources.
 ///
 /// [`init_ah_from_wc`]: crate::ibverbs::device_context::DeviceContext::init_ah_from_wc
 /// [global routing header]: crate::ibverbs::address::GlobalRoutingHeader
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkCompletionSource {
-    /// The sender's queue pair number, 24 bits: the destination of a reply.
+    /// The number of the sender's queue pair, 24 bits. A reply is sent to this queue pair.
     pub src_qp: u32,
     /// The sender's LID; 0 on Ethernet.
     pub slid: u32,
@@ -129,12 +129,12 @@ pub struct WorkCompletionSource {
     pub sl: u8,
     /// The low bits of the destination LID.
     pub dlid_path_bits: u8,
-    /// The flags, such as that of a [global routing header](WorkCompletionFlags::GlobalRoutingHeader).
+    /// The flags, such as the one for a [global routing header](WorkCompletionFlags::GlobalRoutingHeader).
     pub wc_flags: WorkCompletionFlags,
 }
 
 impl WorkCompletionSource {
-    /// Returns a C completion with these fields; `None` if the LID exceeds the 16 bits of `ibv_wc`.
+    /// Returns a C completion with these fields, or `None` if the LID exceeds the 16 bits that `ibv_wc` has for it.
     pub(crate) fn to_raw(self) -> Option<ibv_wc> {
         // SAFETY: all zeros are a valid ibv_wc, which has only integers.
         let mut wc: ibv_wc = unsafe { mem::zeroed() };

@@ -11,8 +11,8 @@ use super::{
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::RemoteKey;
 
-/// A completion queue of either kind. [`poll_each`](Self::poll_each) matches on the kind once per poll; to hoist the
-/// match out of a hot loop, match on the queue once.
+/// A completion queue of either kind. [`poll_each`](Self::poll_each) matches on the kind once per poll. To avoid even
+/// this match in a hot loop, match on the queue outside the loop.
 #[derive(Debug)]
 pub enum GenericCompletionQueue {
     /// A queue of the basic verbs.
@@ -22,13 +22,14 @@ pub enum GenericCompletionQueue {
 }
 
 impl GenericCompletionQueue {
-    /// Starts a poll, like the queue's own `start_poll`. Take all completions of the poller. If it is dropped early, an
-    /// extended queue loses the first completion if none was taken; a basic queue loses all that are left.
+    /// Starts a poll, like `start_poll` of the basic or extended queue. The caller must take all completions from the
+    /// poller. If the poller is dropped earlier, a basic queue loses all completions that are left. An extended queue
+    /// loses the first completion if none was taken.
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is none; otherwise the error
-    /// of the queue's own `start_poll`.
+    /// Returns [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) if there is no completion;
+    /// otherwise the error of `start_poll` of the basic or extended queue.
     #[inline]
     pub fn start_poll(&mut self) -> Result<GenericPoller<'_>, PollCompletionQueueError> {
         match self {
@@ -37,16 +38,17 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// Passes up to `most` completions to `take` one by one, in one poll, like the queue's own `poll_each`. Returns
-    /// their number, 0 if the queue is empty.
+    /// Passes up to `most` completions to `take` one by one, in one poll, like `poll_each` of the basic or extended
+    /// queue. Returns the number of completions, which is 0 if the queue is empty.
     ///
-    /// The kind is matched once per poll, and the compiler generates a loop for each kind, in which the completion's
-    /// methods do not match. If `take` is too large to be inlined into both loops, the methods match.
+    /// This method matches on the kind once per poll, and the compiler generates one loop for each kind. In these
+    /// loops, the methods of the completion do not match on the kind again. They do so only if `take` is too large to
+    /// be inlined into both loops.
     ///
     /// # Errors
     ///
-    /// The error that `take` returned, or the driver's error, as for the queue's own `poll_each`. On a basic queue,
-    /// completions after an error or panic of `take` are lost.
+    /// Returns the error of `take` or the driver's error, like `poll_each` of the basic or extended queue. If `take`
+    /// returns an error or panics on a basic queue, the remaining completions of the poll are lost.
     #[inline(always)]
     pub fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
@@ -72,12 +74,12 @@ impl GenericCompletionQueue {
         }
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs or events reference the queue; dropping the last reference then destroys it. Otherwise
-    /// the driver's errno, and the queue is leaked.
+    /// Returns `EBUSY` if queue pairs or events still reference the queue. The queue is then destroyed when the last
+    /// reference is dropped. Otherwise returns the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         match self {
@@ -170,7 +172,7 @@ macro_rules! extended_only {
                 ///
                 /// # Errors
                 ///
-                /// On a basic queue, or if the queue was built without the field.
+                /// Returns an error on a basic queue, and on an extended queue that was built without the field.
                 pub fn $name(&self) -> Result<$Type, FieldNotEnabled> {
                     match self {
                         Self::Basic(_) => Err(FieldNotEnabled::new(Fields::$Field)),
@@ -204,23 +206,24 @@ either! {
     opcode -> WorkCompletionOperationType;
     /// The vendor's error code.
     vendor_err -> u32;
-    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    /// The number of bytes that were received, read, or fetched by an atomic. It is unspecified for sends and writes.
     byte_len -> u32;
-    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    /// The immediate data, in host byte order. It is valid if the completion has
+    /// [`WorkCompletionFlags::WithImmediate`].
     imm_data -> u32;
-    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    /// The key that the peer invalidated. It is valid if the completion has [`WorkCompletionFlags::WithInvalidate`].
     invalidated_rkey -> RemoteKey;
-    /// The local queue pair.
+    /// The number of the local queue pair.
     qp_num -> u32;
-    /// The sender's queue pair; for datagrams.
+    /// The number of the sender's queue pair. It is valid only for datagrams.
     src_qp -> u32;
     /// Flags that describe the message and its valid fields.
     wc_flags -> WorkCompletionFlags;
-    /// The sender's LID; for datagrams.
+    /// The sender's LID. It is valid only for datagrams.
     slid -> u32;
-    /// The service level; for datagrams.
+    /// The service level. It is valid only for datagrams.
     sl -> u8;
-    /// The low bits of the destination LID; for datagrams.
+    /// The low bits of the destination LID. They are valid only for datagrams.
     dlid_path_bits -> u8;
     /// The datagram's source.
     source -> WorkCompletionSource;

@@ -6,18 +6,20 @@
 //!                        ── build_generic ► GenericCompletionQueue  either, as the device has it
 //! ```
 //!
-//! A queue has one owner, and polling takes `&mut`: safe code cannot create two pollers on one queue, so no lock or
-//! flag is needed. Queue pairs keep the C object alive. To poll from several threads, give each its own queue, or put
-//! the queue in a mutex.
+//! A queue has one owner, and polling takes `&mut`. So safe code cannot create two pollers on one queue, and polling
+//! needs no lock or flag. Queue pairs keep the C object of the queue alive. To poll from several threads, give each
+//! thread its own queue, or put the queue in a mutex.
 //!
 //! A completion borrows the poller until the next one is requested, because the extended interface moves one cursor
 //! over the queue. `poll_each` passes up to N completions to a closure in one poll.
 //!
-//! Functions generic over [`PollCompletions`] poll queues of any kind, as fast as the queue's own methods.
+//! Functions that are generic over [`PollCompletions`] poll queues of any kind. They are as fast as the methods of the
+//! concrete type.
 //!
-//! Every completion has a number and a status; its other fields depend on the queue. A basic queue has the standard
-//! fields; an extended one also those of [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values;
-//! other fields return [`FieldNotEnabled`] if the queue does not deliver them.
+//! Every completion has a number and a status; its other fields depend on the queue. A basic queue delivers the
+//! standard fields. An extended queue also delivers the fields that were set with
+//! [`CompletionQueueBuilder::setup_wc_flags`]. The methods of standard fields return plain values. The methods of other
+//! fields return [`FieldNotEnabled`] if the queue does not deliver the field.
 //!
 //! | field | flag of `CreateCompletionQueueWorkCompletionFlags` | |
 //! |---|---|---|
@@ -35,7 +37,7 @@
 //! | `tag_matching_info` | `TagMatchingInformation` | extended queues |
 //! | `pkey_index` | | basic queues |
 //!
-//! Queues without a lock, confined to one thread, are in [`single_threaded`](super::single_threaded).
+//! Module [`single_threaded`](super::single_threaded) has queues that take no lock and are confined to one thread.
 
 mod basic;
 mod builder;

@@ -23,7 +23,7 @@ pub enum PollCompletionQueueError {
     /// The queue has no completions.
     #[error("the completion queue is empty")]
     CompletionQueueEmpty,
-    /// The queue is broken: it overran, or the device was removed.
+    /// The queue is broken, because it overran or the device was removed.
     #[error(transparent)]
     Verb(#[from] VerbError),
 }
@@ -31,9 +31,10 @@ pub enum PollCompletionQueueError {
 crate::error::debug_is_text!(PollCompletionQueueError);
 
 /// A completion queue that can be polled: [basic](BasicCompletionQueue), [extended](ExtendedCompletionQueue),
-/// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). Sealed.
+/// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). This trait is sealed.
 ///
-/// Functions generic over it are compiled for each kind of queue, and cost as much as the queue's own methods:
+/// The compiler generates a separate copy of a generic function for each kind of queue, so the function costs no more
+/// than the methods of the concrete type:
 ///
 /// ```
 /// use sideway::ibverbs::completion::{PollCompletionQueueError, PollCompletions, WorkCompletion, WorkCompletionStatus};
@@ -54,12 +55,12 @@ pub trait PollCompletions: sealed::Queue {
     where
         Self: Sized;
 
-    /// Passes up to `most` completions to `take` one by one, in one poll. Returns their number, 0 if the queue is
-    /// empty.
+    /// Passes up to `most` completions to `take` one by one, in one poll. Returns the number of completions, which is 0
+    /// if the queue is empty.
     ///
     /// # Errors
     ///
-    /// The error that `take` returned, or the driver's error, as for the queue's own `poll_each`.
+    /// Returns the error of `take` or the driver's error, like `poll_each` of the concrete type.
     fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,
         most: u32,
@@ -68,45 +69,47 @@ pub trait PollCompletions: sealed::Queue {
     where
         Self: Sized;
 
-    /// Polls some completions and appends them to `records` as plain values, for teardown and other code outside the
-    /// hot path.
+    /// Polls up to 64 completions and appends them to `records` as plain values. It is meant for teardown and other
+    /// code outside the hot path.
     ///
-    /// When this method returns, the poll has ended, and the program may drop queue pairs of the queue.
+    /// When this method returns, the poll has ended, and the program may drop queue pairs that use the queue.
     ///
     /// # Errors
     ///
-    /// The queue is broken; completions taken before are still appended.
+    /// Returns an error if the queue is broken. The completions taken before the error are appended nevertheless.
     fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError>;
 }
 
-/// A completion of a queue of any kind: the interface for generic code to the borrowed
-/// [completions](PollCompletions::Completion). Sealed.
+/// A completion of a queue of any kind. Generic code uses this trait to read the borrowed
+/// [completions](PollCompletions::Completion). The trait is sealed.
 pub trait WorkCompletion: Sealed {
     /// The request's number.
     fn wr_id(&self) -> u64;
-    /// The request's status. If it failed, only this, the number, the queue pair and the vendor's code are valid.
+    /// The request's status. If the request failed, only the status, the request's number, the number of the queue pair
+    /// and the vendor's error code are valid.
     fn status(&self) -> WorkCompletionStatus;
     /// The completed operation.
     fn opcode(&self) -> WorkCompletionOperationType;
     /// The vendor's error code.
     fn vendor_err(&self) -> u32;
-    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    /// The number of bytes that were received, read, or fetched by an atomic. It is unspecified for sends and writes.
     fn byte_len(&self) -> u32;
-    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    /// The immediate data, in host byte order. It is valid if the completion has
+    /// [`WorkCompletionFlags::WithImmediate`].
     fn imm_data(&self) -> u32;
-    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    /// The key that the peer invalidated. It is valid if the completion has [`WorkCompletionFlags::WithInvalidate`].
     fn invalidated_rkey(&self) -> RemoteKey;
-    /// The local queue pair.
+    /// The number of the local queue pair.
     fn qp_num(&self) -> u32;
-    /// The sender's queue pair; for datagrams.
+    /// The number of the sender's queue pair. It is valid only for datagrams.
     fn src_qp(&self) -> u32;
-    /// Which fields are valid, and what the device found.
+    /// Flags that describe the message and its valid fields.
     fn wc_flags(&self) -> WorkCompletionFlags;
-    /// The sender's LID; for datagrams.
+    /// The sender's LID. It is valid only for datagrams.
     fn slid(&self) -> u32;
-    /// The service level; for datagrams.
+    /// The service level. It is valid only for datagrams.
     fn sl(&self) -> u8;
-    /// The low bits of the destination LID; for datagrams.
+    /// The low bits of the destination LID. They are valid only for datagrams.
     fn dlid_path_bits(&self) -> u8;
     /// The datagram's source.
     fn source(&self) -> WorkCompletionSource;
@@ -114,7 +117,8 @@ pub trait WorkCompletion: Sealed {
     ///
     /// # Errors
     ///
-    /// On a basic queue, or if the queue was built without the field; this applies to the fields below as well.
+    /// Returns an error on a basic queue, and on an extended queue that was built without the field. This applies to
+    /// the fields below as well.
     fn completion_timestamp(&self) -> Result<u64, FieldNotEnabled> {
         Err(FieldNotEnabled::new(Fields::CompletionTimestamp))
     }
@@ -152,13 +156,14 @@ pub trait WorkCompletion: Sealed {
     }
 }
 
-/// A copy of a completion, kept after its poll.
+/// A copy of a completion, which remains valid after the poll has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompletionRecord {
     /// The request's number.
     pub wr_id: u64,
-    /// The request's status. If it failed, only this, the number, the queue pair and the vendor's code are valid.
+    /// The request's status. If the request failed, only the status, the request's number, the number of the queue pair
+    /// and the vendor's error code are valid.
     pub status: WorkCompletionStatus,
     /// The completed operation.
     pub opcode: WorkCompletionOperationType,
@@ -166,7 +171,7 @@ pub struct CompletionRecord {
     pub vendor_err: u32,
     /// Bytes received, read, or fetched.
     pub byte_len: u32,
-    /// The local queue pair.
+    /// The number of the local queue pair.
     pub qp_num: u32,
     /// Flags that describe the message and its valid fields.
     pub wc_flags: WorkCompletionFlags,
@@ -201,7 +206,7 @@ mod sealed {
         fn queue(&self, _: Token) -> &Arc<CompletionQueueCore>;
     }
 
-    /// A token that only this crate can create, so only this crate can call the methods that take it.
+    /// A token that only this crate can create. So only this crate can call the methods that take it as an argument.
     #[derive(Clone, Copy, Debug)]
     pub struct Token(());
 
@@ -236,7 +241,8 @@ macro_rules! polled {
             }
 
             fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError> {
-                // Bounded: a queue that fills as fast as it is read must not delay the caller.
+                // The number of completions is limited, because a queue that fills as fast as it is read must not block
+                // the caller.
                 <$Queue>::poll_each(self, BATCH, |wc| {
                     records.push(CompletionRecord::from(&wc));
                     Ok(())

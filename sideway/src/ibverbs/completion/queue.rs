@@ -1,4 +1,4 @@
-//! The common part of all kinds of completion queue.
+//! The common part of all kinds of completion queues.
 
 use std::any::Any;
 use std::mem;
@@ -17,16 +17,17 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::quirks::Driver;
 
-/// Methods of every kind of completion queue, except polling.
+/// The methods that all kinds of completion queues have in common, except polling.
 pub trait CompletionQueue: AsCore {
-    /// `ibv_req_notify_cq(cq, solicited_only)` — arms the queue: its channel reports one event for the next completion,
-    /// or, with `solicited_only`, for the next one that is solicited or failed.
+    /// `ibv_req_notify_cq(cq, solicited_only)` — arms the queue. Its channel then reports one event for the next
+    /// completion. With `solicited_only`, the channel reports one event for the next completion that is solicited or
+    /// has failed.
     ///
-    /// Poll once more after arming: completions that arrived before the arming raise no event.
+    /// Poll once more after arming, because completions that arrived before the arming raise no event.
     ///
     /// # Errors
     ///
-    /// The errno of the driver; `EINVAL` if the queue was built without a channel.
+    /// Returns the errno of the driver, or `EINVAL` if the queue was built without a channel.
     ///
     /// # References
     ///
@@ -44,7 +45,7 @@ pub trait CompletionQueue: AsCore {
         check_errno("ibv_req_notify_cq", unsafe { sys::ibv_req_notify_cq(core.raw(), solicited_only.into()) })
     }
 
-    /// Returns the capacity of the queue, at least as large as requested.
+    /// Returns the capacity of the queue, which is at least as large as requested.
     fn cqe(&self) -> u32 {
         self.core().cqe()
     }
@@ -74,8 +75,8 @@ pub trait CompletionQueue: AsCore {
         &self.core().context
     }
 
-    /// Keeps the C object alive and at its address while the result lives, for code that reads a vendor's fields. Until
-    /// the result is dropped, `close` returns `EBUSY`.
+    /// Keeps the C object alive at its address as long as the result lives. Code that reads a vendor's fields needs
+    /// this. Until the result is dropped, `close` returns `EBUSY`.
     fn keep_alive(&self) -> Arc<dyn Any + Send + Sync> {
         let core: Arc<CompletionQueueCore> = Arc::clone(self.core());
         core
@@ -85,14 +86,14 @@ pub trait CompletionQueue: AsCore {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it, poll it during a poll, or change its `cq_context` and its
-    /// functions.
+    /// Use the object only while `self` lives. Do not destroy it, do not poll it while another poll is open, and do not
+    /// change its `cq_context` or its functions.
     unsafe fn cq(&self) -> NonNull<ibv_cq> {
         self.core().cq
     }
 }
 
-/// Access to the common part; implemented only by this crate's queues.
+/// Gives access to the common part of a queue. Only the queues of this crate implement this trait.
 pub trait AsCore {
     #[doc(hidden)]
     fn core(&self) -> &Arc<CompletionQueueCore>;
@@ -103,9 +104,9 @@ const LOST: &str = "the driver lost the memory of the queue when a resize failed
 /// The threads that use a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// Any thread may use the queue: the driver locks it.
+    /// Any thread may use the queue, so the driver locks it.
     Any,
-    /// Only the creating thread uses the queue: the driver does not lock it.
+    /// Only the creating thread uses the queue, so the driver does not lock it.
     Single,
 }
 
@@ -113,21 +114,21 @@ pub(crate) enum Threads {
 #[derive(Debug)]
 pub struct CompletionQueueCore {
     cq: NonNull<ibv_cq>,
-    /// `None` from the moment when the queue is destroyed.
+    /// `None` once the queue is being destroyed.
     handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
     threads: Threads,
     is_lost: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
-    /// Objects that are freed only after the queue, because a poll may look them up.
+    /// Objects that must not be freed while the queue is polled, because a poll may look them up.
     left_behind: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
     /// The queue's parent domain, whose allocator provides its memory.
     domain: Option<Arc<ProtectionDomain>>,
     context: Arc<DeviceContext>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there). The target is written once, through a OnceLock, and then only
-// read until the last owner of the core frees it.
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`). The target is written once, through a OnceLock. After that it
+// is only read, until the last owner of the core frees it.
 unsafe impl Send for CompletionQueueCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for CompletionQueueCore {}
@@ -138,7 +139,7 @@ impl CompletionQueueCore {
     /// # Safety
     ///
     /// - `cq` was just created in `context`, with `channel` and `domain`, and no other code owns it.
-    /// - Its `cq_context` is `target`, which came from [`EventTarget::allocate`] and is bound to no other queue.
+    /// - Its `cq_context` is `target`, which [`EventTarget::allocate`] returned and which is bound to no other queue.
     /// - If the queue is single-threaded, it has no channel, and the result stays on its thread.
     pub(super) unsafe fn adopt(
         cq: NonNull<ibv_cq>,
@@ -148,7 +149,8 @@ impl CompletionQueueCore {
         context: Arc<DeviceContext>,
         threads: Threads,
     ) -> Arc<Self> {
-        // SAFETY: by the contract of this function; ibv_destroy_cq destroys it.
+        // SAFETY: the contract of this function states that the queue is new and not shared. ibv_destroy_cq destroys
+        // it.
         let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
         let is_lost = AtomicBool::new(false);
         let core = Arc::new(Self {
@@ -162,7 +164,7 @@ impl CompletionQueueCore {
             domain,
             context,
         });
-        // Any thread can take events, so an event must not find a queue confined to one thread.
+        // Any thread can take events, so an event must not give access to a queue that is confined to one thread.
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
             unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
@@ -192,8 +194,8 @@ impl CompletionQueueCore {
     }
 
     pub(crate) fn cqe(&self) -> u32 {
-        // SAFETY: the CQ is live as long as its core. The field is an aligned word that only resizing writes, in C and
-        // possibly on another thread: an atomic load returns the old or the new number.
+        // SAFETY: the CQ is live as long as its core. The field is an aligned word. Only a resize writes it, in C code
+        // and possibly on another thread, so an atomic load returns either the old or the new number.
         let cqe = unsafe { AtomicI32::from_ptr(&raw mut (*self.raw()).cqe) };
         u32::try_from(cqe.load(Ordering::Relaxed)).unwrap_or(0)
     }
@@ -221,8 +223,8 @@ impl CompletionQueueCore {
         if self.is_lost() {
             return Err(VerbError::new(VERB, Errno::from_raw(libc::EIO)).with_hint(LOST));
         }
-        // SAFETY: the CQ is live as long as its core, and not polled. The driver's lock orders other accesses, such as
-        // destroying a queue pair on another thread.
+        // SAFETY: the CQ is live as long as its core, and not polled. The driver's lock protects against other
+        // accesses, such as the destruction of a queue pair on another thread.
         let ret = unsafe { sys::ibv_resize_cq(self.raw(), entries) };
         check_errno(VERB, ret).map_err(|error| {
             if driver.loses_queue(error.errno()) {
@@ -232,7 +234,7 @@ impl CompletionQueueCore {
         })
     }
 
-    /// Whether the driver has lost the queue's memory: the queue must not be polled.
+    /// Whether the driver has lost the queue's memory. Such a queue must not be polled.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
@@ -262,7 +264,8 @@ impl CompletionQueueCore {
         unsafe { self.target.as_ref() }.user_context
     }
 
-    /// Destroys the queue and returns errors. If other objects reference it, the last of them destroys it.
+    /// Destroys the queue and returns the error of the verb. If other objects reference the queue, returns `EBUSY`, and
+    /// the last of these objects destroys it.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
@@ -271,24 +274,25 @@ impl CompletionQueueCore {
         }
     }
 
-    /// Keeps an object until after the queue is destroyed.
+    /// Keeps an object alive until the queue is no longer polled.
     pub(crate) fn leave_behind(&self, object: Box<dyn Any + Send + Sync>) {
         self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).push(object);
     }
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // The queue is no longer polled. The objects that were left behind reference the queue in C, so they are freed
-        // first.
+        // From here on, the queue is no longer polled. The C objects that were left behind reference the queue, so they
+        // are freed before it.
         self.left_behind.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-        // If destroying fails, the queue stays: its events may read the target, and the device may write to the
-        // allocator's memory. So the target and this memory are leaked with the queue.
+        // If the verb fails, the queue continues to exist. Its events may then read the target, and the device may
+        // write to the allocator's memory. So the target and this memory are leaked together with the queue.
         if let Err(error) = handle.close() {
             mem::forget(self.domain.take());
             return Err(error);
         }
         self.context.objects().completion_queues.remove(self.cq);
-        // SAFETY: the queue is destroyed and, with it, every unacknowledged event: no code reads the target any more.
+        // SAFETY: the queue is destroyed, and all of its events were acknowledged before. So no code reads the target
+        // any more.
         unsafe { EventTarget::free(self.target) };
         Ok(())
     }
@@ -302,9 +306,9 @@ impl Drop for CompletionQueueCore {
     }
 }
 
-/// A reference to a completion queue, which can arm but not poll it; only the owner polls.
+/// A reference to a completion queue, which can arm the queue but not poll it. Only the owner of the queue can poll it.
 ///
-/// It keeps the queue's C object alive. Dropping the last reference destroys the queue.
+/// The reference keeps the queue's C object alive. Dropping the last reference destroys the queue.
 #[derive(Clone, Debug)]
 pub struct CompletionQueueRef {
     queue: Arc<CompletionQueueCore>,
@@ -329,10 +333,11 @@ impl AsCore for CompletionQueueRef {
 
 impl CompletionQueue for CompletionQueueRef {}
 
-/// `struct ibv_moderate_cq` — event moderation: an event is raised when one of the two limits is reached. If both are
-/// zero, events are immediate.
+/// `struct ibv_moderate_cq` — event moderation: the device raises an event when one of two limits is reached. If both
+/// limits are zero, it raises events immediately.
 ///
-/// [`DeviceAttr::cq_mod_caps`](crate::ibverbs::device_context::DeviceAttr::cq_mod_caps) has the device's limits.
+/// [`DeviceAttr::cq_mod_caps`](crate::ibverbs::device_context::DeviceAttr::cq_mod_caps) returns the limits of the
+/// device.
 #[doc(alias = "ibv_moderate_cq")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompletionModeration {
@@ -374,8 +379,9 @@ fn explain(error: VerbError, context: &DeviceContext, moderation: CompletionMode
 
 /// The `cq_context` of every queue, through which an event finds its queue.
 ///
-/// The target stays on the heap from before `ibv_create_cq` until `ibv_destroy_cq` has returned. `ibv_destroy_cq` waits
-/// until all taken events are acknowledged, so code with an unacknowledged event may read the target.
+/// The target is allocated on the heap before the call of `ibv_create_cq`, and is freed after `ibv_destroy_cq` has
+/// returned. `ibv_destroy_cq` waits until all taken events are acknowledged. So code that has taken an event may read
+/// the target until it acknowledges the event.
 #[derive(Debug)]
 pub(crate) struct EventTarget {
     /// The number set by the program.
@@ -384,12 +390,12 @@ pub(crate) struct EventTarget {
 }
 
 impl EventTarget {
-    /// Allocates a target on the heap; [`free`](Self::free) frees it.
+    /// Allocates a target on the heap. [`free`](Self::free) frees it.
     pub(crate) fn allocate(user_context: usize) -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self { user_context, queue: OnceLock::new() })))
     }
 
-    /// Sets the queue, once.
+    /// Sets the queue of the target. It can be set only once.
     pub(crate) fn bind(&self, queue: Weak<CompletionQueueCore>) {
         let first = self.queue.set(queue).is_ok();
         debug_assert!(first, "a target belongs to one queue");
@@ -404,9 +410,10 @@ impl EventTarget {
     ///
     /// # Safety
     ///
-    /// `target` came from [`allocate`](Self::allocate), is not used afterwards, and no C object points to it any more.
+    /// `target` was returned by [`allocate`](Self::allocate) and is not used after this call. No C object points to it
+    /// any more.
     pub(crate) unsafe fn free(target: NonNull<Self>) {
-        // SAFETY: by the contract of this function; `allocate` leaked a box.
+        // SAFETY: by the contract of this function, `target` is the leaked box of `allocate`, and nothing else uses it.
         drop(unsafe { Box::from_raw(target.as_ptr()) });
     }
 }

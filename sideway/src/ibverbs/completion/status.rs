@@ -5,11 +5,11 @@ use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status as raw};
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_wc_status`: the status of a completed request. InfiniBand specification, volume 1, section 11.6.2.
+    /// `enum ibv_wc_status`: the status of a completed request (InfiniBand specification, volume 1, section 11.6.2).
     #[doc(alias = "ibv_wc_status")]
     #[doc(alias = "ibv_wc_status_str")]
     pub enum WorkCompletionStatus {
-        /// The request has completed.
+        /// The request completed successfully.
         Success = raw::IBV_WC_SUCCESS.0 => "success",
         /// The message exceeds the local buffers or the queue pair's limits.
         LocalLengthError = raw::IBV_WC_LOC_LEN_ERR.0 => "local length error",
@@ -29,14 +29,14 @@ open_enum! {
         LocalAccessError = raw::IBV_WC_LOC_ACCESS_ERR.0 => "local access error",
         /// The peer rejected the request as invalid, or its receive buffer is too short.
         RemoteInvalidRequestError = raw::IBV_WC_REM_INV_REQ_ERR.0 => "remote invalid request",
-        /// The peer denies the access: wrong remote key, address, length or access flags.
+        /// The peer denied the access, because the remote key, the address, the length or the access flags are wrong.
         RemoteAccessError = raw::IBV_WC_REM_ACCESS_ERR.0 => "remote access error",
         /// The peer could not complete the request.
         RemoteOperationError = raw::IBV_WC_REM_OP_ERR.0 => "remote operation error",
-        /// The peer did not acknowledge within `timeout` and `retry_cnt`: it is down, unreachable, or its queue pair is
-        /// not ready.
+        /// The peer did not acknowledge the request within the time that `timeout` and `retry_cnt` allow. The peer is
+        /// down or unreachable, or its queue pair is not ready.
         RetryCounterExceededError = raw::IBV_WC_RETRY_EXC_ERR.0 => "transport retry counter exceeded",
-        /// The peer had no receive posted within `rnr_retry` attempts.
+        /// The peer had no receive posted in any of the attempts that `rnr_retry` allows.
         ResponderNotReadyRetryCounterExceededError = raw::IBV_WC_RNR_RETRY_EXC_ERR.0 => "RNR retry counter exceeded",
         /// Reserved for reliable datagrams.
         LocalReliableDatagramDomainViolationError = raw::IBV_WC_LOC_RDD_VIOL_ERR.0 => "local RDD violation",
@@ -62,7 +62,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `enum ibv_wc_opcode`: the completed operation. Valid if the status is
+    /// `enum ibv_wc_opcode`: the completed operation. It is valid only if the status is
     /// [`Success`](super::WorkCompletionStatus::Success).
     #[doc(alias = "ibv_wc_opcode")]
     pub enum WorkCompletionOperationType {
@@ -80,7 +80,7 @@ open_enum! {
         BindMemoryWindow = ibv_wc_opcode::IBV_WC_BIND_MW.0,
         /// A local invalidation.
         LocalInvalidate = ibv_wc_opcode::IBV_WC_LOCAL_INV.0,
-        /// A segmented send.
+        /// A send with TCP segmentation offload.
         TcpSegmentationOffload = ibv_wc_opcode::IBV_WC_TSO.0,
         /// A flush.
         Flush = 8,

@@ -4,11 +4,12 @@ use rdma_mummy_sys::load::LoadError;
 
 use crate::error::{Errno, VerbError};
 
-/// The devices could not be listed.
+/// The error of listing the devices.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetDeviceListError {
-    /// The system's library could not be loaded; the text lists the paths tried and the packages to install.
+    /// The system's libibverbs could not be loaded. The text lists the paths that were tried and the packages to
+    /// install.
     #[error(transparent)]
     Load(LoadError),
     /// `ibv_get_device_list` failed.
@@ -16,7 +17,7 @@ pub enum GetDeviceListError {
     Verb(VerbError),
 }
 
-/// No device has this name.
+/// The error of a search for a device: no device has this name.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no RDMA device is named `{name}`{}", list(.available))]
 pub struct DeviceNotFoundError {
@@ -30,7 +31,7 @@ impl DeviceNotFoundError {
         Self { name: name.to_owned(), available }
     }
 
-    /// Returns the name searched for.
+    /// Returns the name that was searched for.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -49,7 +50,7 @@ fn list(available: &[String]) -> String {
     }
 }
 
-/// A device could not be opened.
+/// The error of opening a device.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{device}: {error}")]
 pub struct OpenDeviceError {

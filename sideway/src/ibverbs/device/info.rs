@@ -1,4 +1,4 @@
-//! Properties of a device, open or not: its names, node type and transport.
+//! The properties of a device, whether it is open or not: its names, node type and transport.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use rdma_mummy_sys::{ibv_node_type as node, ibv_transport_type as transport};
 use crate::ffi::open_enum;
 use crate::ibverbs::device_context::{Guid, c_text, sysfs};
 
-/// Seals the trait.
+/// Seals the trait `DeviceInfo`.
 pub(in crate::ibverbs) mod sealed {
     use rdma_mummy_sys::ibv_device;
 
@@ -20,62 +20,63 @@ pub(in crate::ibverbs) mod sealed {
     }
 }
 
-/// Properties of a device, open ([`DeviceContext`](crate::ibverbs::device_context::DeviceContext)) or not
-/// ([`Device`](super::Device)).
+/// The properties of a device, which may be open ([`DeviceContext`](crate::ibverbs::device_context::DeviceContext)) or
+/// not ([`Device`](super::Device)).
 pub trait DeviceInfo: sealed::Device {
     /// `ibv_get_device_name(device)` — returns the device's kernel name, such as `mlx5_0`.
     ///
-    /// Invalid UTF-8 is replaced.
+    /// Invalid UTF-8 is replaced with U+FFFD.
     #[doc(alias = "ibv_get_device_name")]
     fn name(&self) -> String {
-        // SAFETY: the device is live as long as `self`, and its strings do not change.
+        // SAFETY: the device is live as long as `self` lives, and its strings do not change.
         c_text(unsafe { &(*self.device()).name }).into_owned()
     }
 
     /// `ibv_get_device_guid(device)` — returns the device's GUID, or zero if it is unknown.
     #[doc(alias = "ibv_get_device_guid")]
     fn guid(&self) -> Guid {
-        // SAFETY: the device is live as long as `self`.
+        // SAFETY: the device is live as long as `self` lives.
         Guid::from_be(unsafe { sys::ibv_get_device_guid(self.device()) })
     }
 
-    /// `ibv_get_device_index(device)` — returns the device's index in the kernel; `None` if the kernel or the library
-    /// is too old.
+    /// `ibv_get_device_index(device)` — returns the device's index in the kernel, or `None` if the kernel or the
+    /// library is too old to report it.
     #[doc(alias = "ibv_get_device_index")]
     fn index(&self) -> Option<u32> {
-        // SAFETY: the device is live as long as `self`.
+        // SAFETY: the device is live as long as `self` lives.
         u32::try_from(unsafe { sys::ibv_get_device_index(self.device()) }).ok()
     }
 
     /// `transport_type`: returns the device's family of protocols.
     fn transport_type(&self) -> TransportType {
-        // SAFETY: the device is live as long as `self`, and the field does not change.
+        // SAFETY: the device is live as long as `self` lives, and the field does not change.
         TransportType::from_raw(unsafe { (*self.device()).transport_type.0 } as u32)
     }
 
     /// `node_type`: returns the device's role.
     fn node_type(&self) -> NodeType {
-        // SAFETY: the device is live as long as `self`, and the field does not change.
+        // SAFETY: the device is live as long as `self` lives, and the field does not change.
         NodeType::from_raw(unsafe { (*self.device()).node_type.0 } as u32)
     }
 
-    /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`; empty for a device
-    /// unknown to the kernel.
+    /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`. The name is empty if
+    /// the kernel does not know the device.
     fn uverbs_name(&self) -> String {
-        // SAFETY: the device is live as long as `self`, and its strings do not change.
+        // SAFETY: the device is live as long as `self` lives, and its strings do not change.
         c_text(unsafe { &(*self.device()).dev_name }).into_owned()
     }
 
-    /// `ibdev_path`: returns the device's sysfs directory, such as `/sys/class/infiniband/mlx5_0`; `None` for a device
-    /// unknown to the kernel.
+    /// `ibdev_path`: returns the device's sysfs directory, such as `/sys/class/infiniband/mlx5_0`, or `None` if the
+    /// kernel does not know the device.
     #[doc(alias = "ibdev_path")]
     fn sysfs_path(&self) -> Option<PathBuf> {
-        // SAFETY: the device is live as long as `self`, and its strings do not change.
+        // SAFETY: the device is live as long as `self` lives, and its strings do not change.
         let path = c_text(unsafe { &(*self.device()).ibdev_path });
         path.starts_with('/').then(|| PathBuf::from(path.as_ref()))
     }
 
-    /// Returns the nearest NUMA node; `None` if the kernel does not report it, as for software devices.
+    /// Returns the NUMA node nearest to the device, or `None` if the kernel does not report it, as for software
+    /// devices.
     fn numa_node(&self) -> Option<u32> {
         sysfs::numa_node(&self.sysfs_path()?)
     }

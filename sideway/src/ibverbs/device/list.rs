@@ -1,4 +1,4 @@
-//! `ibv_get_device_list`.
+//! Listing devices with `ibv_get_device_list`.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -20,20 +20,20 @@ pub struct DeviceList {
     len: usize,
 }
 
-// SAFETY: the list is not bound to a thread; it is only read, and freed once by its owner.
+// SAFETY: the list is not bound to a thread. It is only read, and its owner frees it once.
 unsafe impl Send for DeviceList {}
-// SAFETY: as for Send; a shared list is only read.
+// SAFETY: as for Send; a shared reference to the list can only read it.
 unsafe impl Sync for DeviceList {}
 
 impl DeviceList {
-    /// `ibv_get_device_list(num_devices)` — lists the RDMA devices of the system and those of providers in this
-    /// process.
+    /// `ibv_get_device_list(num_devices)` — lists the RDMA devices of the system, and the devices of providers that are
+    /// registered in this process.
     ///
     /// # Errors
     ///
     /// - [`GetDeviceListError::Load`] if libibverbs cannot be loaded.
-    /// - [`GetDeviceListError::Verb`] otherwise: `ENOSYS` if the kernel has no RDMA (is `ib_uverbs` loaded?), `EPERM`
-    ///   if access is denied.
+    /// - [`GetDeviceListError::Verb`] otherwise: with `ENOSYS` if the kernel does not provide RDMA (check whether the
+    ///   module `ib_uverbs` is loaded), with `EPERM` if access is denied.
     ///
     /// # References
     ///
@@ -41,13 +41,13 @@ impl DeviceList {
     #[doc(alias = "ibv_get_device_list")]
     pub fn new() -> Result<Self, GetDeviceListError> {
         let mut count = 0;
-        // SAFETY: `count` may be written.
+        // SAFETY: the call may write to `count`.
         let list = unsafe { sys::ibv_get_device_list(&mut count) };
         match NonNull::new(list) {
             Some(list) => {
                 let count = usize::try_from(count).unwrap_or(0);
-                // The list ends with a null pointer, even if the count is wrong.
-                // SAFETY: each element up to the first null pointer can be read.
+                // The list ends with a null pointer, so its end is found even if the count is wrong. SAFETY: each
+                // element up to the first null pointer can be read.
                 let len = (0..count).take_while(|&index| unsafe { !(*list.as_ptr().add(index)).is_null() }).count();
                 Ok(Self { list, len })
             }
@@ -60,7 +60,7 @@ impl DeviceList {
         DeviceListIter { devices: self.pointers().iter() }
     }
 
-    /// Returns the device at this index, from 0.
+    /// Returns the device at this index, which starts at 0.
     pub fn get(&self, index: usize) -> Option<Device<'_>> {
         self.iter().nth(index)
     }
@@ -69,7 +69,7 @@ impl DeviceList {
     ///
     /// # Errors
     ///
-    /// [`DeviceNotFoundError`], which lists the available devices.
+    /// Returns [`DeviceNotFoundError`], which lists the available devices.
     pub fn find(&self, name: &str) -> Result<Device<'_>, DeviceNotFoundError> {
         self.iter()
             .find(|device| device.name() == name)
@@ -87,7 +87,8 @@ impl DeviceList {
     }
 
     fn pointers(&self) -> &[*mut ibv_device] {
-        // SAFETY: the library returned a list of `len` pointers, which is live and constant until `self` is dropped.
+        // SAFETY: the library returned a list of `len` pointers. The list is live and does not change until `self` is
+        // dropped.
         unsafe { slice::from_raw_parts(self.list.as_ptr(), self.len) }
     }
 }
@@ -106,7 +107,7 @@ fn list_error(error: VerbError) -> GetDeviceListError {
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the library made the list, it is freed once, and no borrow of it exists.
+        // SAFETY: the library created the list, it is freed only here, and no borrow of it exists.
         unsafe { sys::ibv_free_device_list(self.list.as_ptr()) };
     }
 }
@@ -132,7 +133,7 @@ pub struct DeviceListIter<'list> {
     devices: slice::Iter<'list, *mut ibv_device>,
 }
 
-// SAFETY: the pointers are those of a list, which any thread may read.
+// SAFETY: the iterator only reads pointers of a list, which any thread may read.
 unsafe impl Send for DeviceListIter<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for DeviceListIter<'_> {}

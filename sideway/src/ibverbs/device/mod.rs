@@ -1,4 +1,4 @@
-//! Devices: the device list, and the properties of devices that are not open.
+//! The device list, and the properties of devices that are not open.
 //!
 //! ```no_run
 //! use sideway::ibverbs::device::{DeviceInfo, DeviceList};
@@ -34,10 +34,10 @@ pub struct Device<'list> {
     list: PhantomData<&'list DeviceList>,
 }
 
-// SAFETY: the device lives as long as the list, is not bound to a thread, and is only read here; any threads may call
-// the verbs on it at once.
+// SAFETY: the device lives as long as the list. It is not bound to a thread, and is only read here. Several threads may
+// call the verbs on it at the same time.
 unsafe impl Send for Device<'_> {}
-// SAFETY: as for Send; `Device` is `Copy`, so a reference allows as much as the value.
+// SAFETY: as for Send; `Device` is `Copy`, so a shared reference permits the same operations as the value.
 unsafe impl Sync for Device<'_> {}
 
 impl<'list> Device<'list> {
@@ -51,12 +51,12 @@ impl<'list> Device<'list> {
     }
 
     /// `ibv_open_device(device)` — opens the device. The device stays open until the last object created on it is
-    /// dropped, even without the list.
+    /// dropped, even if the list is dropped earlier.
     ///
     /// # Errors
     ///
-    /// `EACCES` if the user lacks permission for the device file; `ENOENT` or `ENODEV` if the file does not exist or
-    /// the device was removed.
+    /// Returns `EACCES` if the user lacks permission for the device file. Returns `ENOENT` or `ENODEV` if the file does
+    /// not exist or the device was removed.
     ///
     /// # References
     ///

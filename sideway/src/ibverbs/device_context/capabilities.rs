@@ -1,4 +1,4 @@
-//! The structures inside `struct ibv_device_attr_ex`, one per feature.
+//! The structures inside `struct ibv_device_attr_ex`. Each describes one feature.
 
 use rdma_mummy_sys::{
     ibv_cq_moderation_caps, ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_rss_caps, ibv_tm_caps, ibv_tso_caps,
@@ -72,7 +72,8 @@ impl TsoCapabilities {
         Self(raw)
     }
 
-    /// `max_tso`: the largest payload that the device divides into segments, in bytes; 0 if unsupported.
+    /// `max_tso`: the largest payload that the device divides into segments, in bytes. It is 0 if segmentation is
+    /// unsupported.
     pub fn max_tso(&self) -> u32 {
         self.0.max_tso
     }
@@ -83,7 +84,7 @@ impl TsoCapabilities {
     }
 }
 
-/// `struct ibv_rss_caps` — receive side scaling: distributing packets among queues by a hash.
+/// `struct ibv_rss_caps` — receive side scaling: the device distributes packets among queues by a hash.
 #[doc(alias = "ibv_rss_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct RssCapabilities(ibv_rss_caps);
@@ -134,7 +135,7 @@ impl PacketPacingCapabilities {
         self.0.qp_rate_limit_min
     }
 
-    /// `qp_rate_limit_max`: the highest rate, in kbit/s; 0 if unsupported.
+    /// `qp_rate_limit_max`: the highest rate, in kbit/s. It is 0 if rate limits are unsupported.
     pub fn qp_rate_limit_max(&self) -> u32 {
         self.0.qp_rate_limit_max
     }
@@ -196,7 +197,8 @@ impl CompletionModerationCapabilities {
         Self(raw)
     }
 
-    /// `max_cq_count`: the maximum number of completions for which an event can be delayed; 0 if unsupported.
+    /// `max_cq_count`: the maximum number of completions for which an event can be delayed. It is 0 if moderation is
+    /// unsupported.
     pub fn max_cq_count(&self) -> u16 {
         self.0.max_cq_count
     }
@@ -207,7 +209,7 @@ impl CompletionModerationCapabilities {
     }
 }
 
-/// `struct ibv_pci_atomic_caps` — atomic operations of the device over PCI Express, by size.
+/// `struct ibv_pci_atomic_caps` — the sizes of the atomic operations that the device can execute over PCI Express.
 #[doc(alias = "ibv_pci_atomic_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct PciAtomicCapabilities(ibv_pci_atomic_caps);
@@ -217,17 +219,17 @@ impl PciAtomicCapabilities {
         Self(raw)
     }
 
-    /// `fetch_add`: the sizes for fetch-and-add.
+    /// `fetch_add`: the supported sizes of fetch-and-add.
     pub fn fetch_add(&self) -> PciAtomicOperationSize {
         PciAtomicOperationSize::from_bits_retain(self.0.fetch_add)
     }
 
-    /// `swap`: the sizes for swap.
+    /// `swap`: the supported sizes of swap.
     pub fn swap(&self) -> PciAtomicOperationSize {
         PciAtomicOperationSize::from_bits_retain(self.0.swap)
     }
 
-    /// `compare_swap`: the sizes for compare-and-swap.
+    /// `compare_swap`: the supported sizes of compare-and-swap.
     pub fn compare_swap(&self) -> PciAtomicOperationSize {
         PciAtomicOperationSize::from_bits_retain(self.0.compare_swap)
     }

@@ -25,8 +25,8 @@ open_enum! {
 /// `struct ibv_device_attr_ex` — the capabilities of a device, as returned by
 /// [`query_device`](super::DeviceContext::query_device).
 ///
-/// Limits are upper bounds: the usable amount depends on what is in use, and one limit often affects another.
-/// Attributes of the extended part are zero or empty if the driver lacks the extended query.
+/// The limits are upper bounds. How much of a resource is available depends on what is already in use, and on the use
+/// of other resources. Attributes of the extended part are zero or empty if the driver lacks the extended query.
 #[doc(alias = "ibv_device_attr")]
 #[doc(alias = "ibv_device_attr_ex")]
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl DeviceAttr {
         Guid::from_be(self.basic().node_guid)
     }
 
-    /// `sys_image_guid`: the GUID shared by all parts of one adapter.
+    /// `sys_image_guid`: the GUID that all parts of one adapter share.
     pub fn sys_image_guid(&self) -> Guid {
         Guid::from_be(self.basic().sys_image_guid)
     }
@@ -98,7 +98,7 @@ impl DeviceAttr {
         count(self.basic().max_qp_wr)
     }
 
-    /// `device_cap_flags`, or `device_cap_flags_ex` if the driver sets it: the device's capabilities.
+    /// The device's capabilities, from `device_cap_flags_ex` if the driver sets it, otherwise from `device_cap_flags`.
     #[doc(alias = "device_cap_flags_ex")]
     pub fn device_cap_flags(&self) -> DeviceCapabilityFlags {
         DeviceCapabilityFlags::from_bits_retain(
@@ -106,7 +106,7 @@ impl DeviceAttr {
         )
     }
 
-    /// `max_sge`: the maximum number of scatter/gather entries of a work request, except reads.
+    /// `max_sge`: the maximum number of scatter/gather entries of a work request that is not an RDMA read.
     pub fn max_sge(&self) -> u32 {
         count(self.basic().max_sge)
     }
@@ -247,14 +247,14 @@ impl DeviceAttr {
         self.basic().local_ca_ack_delay
     }
 
-    /// `phys_port_cnt`, or `phys_port_cnt_ex` if the driver sets it: the number of ports.
+    /// The number of ports, from `phys_port_cnt_ex` if the driver sets it, otherwise from `phys_port_cnt`.
     #[doc(alias = "phys_port_cnt_ex")]
     pub fn phys_port_cnt(&self) -> u32 {
         self.attr.phys_port_cnt_ex.max(self.basic().phys_port_cnt.into())
     }
 }
 
-/// Getters with their names in sideway 0.4.
+/// The getters under the names that they had in sideway 0.4.
 impl DeviceAttr {
     /// Renamed to [`fw_ver`](Self::fw_ver).
     #[deprecated(since = "0.5.0", note = "named `fw_ver`")]
@@ -281,7 +281,7 @@ impl DeviceAttr {
     }
 }
 
-/// Converts a count in C's `int`; drivers do not return negative counts.
+/// Converts a count from C's `int`. Drivers do not return negative counts.
 fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }

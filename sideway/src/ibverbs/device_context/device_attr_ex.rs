@@ -6,7 +6,7 @@ use super::{
 };
 
 impl DeviceAttr {
-    /// `odp_caps`, `xrc_odp_caps`: on-demand paging, by transport and operation.
+    /// `odp_caps`, `xrc_odp_caps`: the operations for which each transport supports on-demand paging.
     #[doc(alias = "xrc_odp_caps")]
     pub fn odp_caps(&self) -> OdpCapabilities {
         let transport = |bits| OdpTransportCapabilities::from_bits_retain(bits);
@@ -19,12 +19,12 @@ impl DeviceAttr {
         )
     }
 
-    /// `completion_timestamp_mask`: the valid bits of completion timestamps; `None` if unsupported.
+    /// `completion_timestamp_mask`: the valid bits of completion timestamps, or `None` if timestamps are unsupported.
     pub fn completion_timestamp_mask(&self) -> Option<u64> {
         some_unless_zero(self.attr.completion_timestamp_mask)
     }
 
-    /// `hca_core_clock`: the frequency of the timestamp clock, in kHz; `None` if not reported.
+    /// `hca_core_clock`: the frequency of the timestamp clock, in kHz, or `None` if the driver does not report it.
     pub fn hca_core_clock(&self) -> Option<u64> {
         some_unless_zero(self.attr.hca_core_clock)
     }
@@ -64,7 +64,7 @@ impl DeviceAttr {
         CompletionModerationCapabilities::from_raw(self.attr.cq_mod_caps)
     }
 
-    /// `max_dm_size`: the amount of device memory for allocation, in bytes.
+    /// `max_dm_size`: the amount of device memory that can be allocated, in bytes.
     pub fn max_dm_size(&self) -> u64 {
         self.attr.max_dm_size
     }

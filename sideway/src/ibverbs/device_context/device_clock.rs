@@ -1,14 +1,14 @@
-//! The clock of a device: converting cycles to nanoseconds.
+//! The clock of a device, and the conversion of its cycles to nanoseconds.
 
 use std::time::Duration;
 
 use super::DeviceAttr;
 
-/// The clock of completion timestamps, which converts its cycles to nanoseconds.
+/// The device clock that completion timestamps are read from. It converts cycles to nanoseconds.
 ///
 /// The clock has a frequency and a limited number of bits, and wraps around. The zero point is unspecified, and the
-/// clock drifts against the system's clocks: only the time between two readings of one device is meaningful. Readings
-/// are completion timestamps, or the current value from
+/// clock drifts against the system's clocks. So only the time between two readings of the same device is meaningful. A
+/// reading is a completion timestamp, or the current value from
 /// [`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex).
 ///
 /// ```no_run
@@ -26,7 +26,7 @@ use super::DeviceAttr;
 /// # }
 /// ```
 ///
-/// mlx5's driver also converts timestamps to wall clock time, by `mlx5dv_ts_to_ns` and by the field
+/// The mlx5 driver can also convert timestamps to wall clock time, with `mlx5dv_ts_to_ns` or in the field
 /// [`CompletionTimestampWallclock`](crate::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags::CompletionTimestampWallclock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceClock {
@@ -35,8 +35,8 @@ pub struct DeviceClock {
 }
 
 impl DeviceAttr {
-    /// `hca_core_clock`, `completion_timestamp_mask`: returns the clock of completion timestamps; `None` if the device
-    /// does not report its frequency.
+    /// `hca_core_clock`, `completion_timestamp_mask`: returns the clock of completion timestamps, or `None` if the
+    /// device does not report the frequency of the clock.
     #[doc(alias = "hca_core_clock")]
     pub fn device_clock(&self) -> Option<DeviceClock> {
         let mask = self.completion_timestamp_mask().unwrap_or(u64::MAX);
@@ -45,7 +45,8 @@ impl DeviceAttr {
 }
 
 impl DeviceClock {
-    /// Creates a clock of `khz` kHz whose readings have the bits of `mask`; `None` if either is 0.
+    /// Creates a clock with a frequency of `khz` kHz, whose readings have the bits of `mask`. Returns `None` if either
+    /// argument is 0.
     pub const fn new(khz: u64, mask: u64) -> Option<Self> {
         if khz == 0 || mask == 0 { None } else { Some(Self { khz, mask }) }
     }
@@ -60,21 +61,22 @@ impl DeviceClock {
         self.mask
     }
 
-    /// Converts cycles to nanoseconds, rounded down; `u64::MAX` for more than 584 years.
+    /// Converts cycles to nanoseconds, rounded down. Returns `u64::MAX` if the result exceeds 64 bits (584 years).
     #[inline]
     pub const fn nanoseconds(self, cycles: u64) -> u64 {
-        // 1 kHz is one cycle per 1,000,000 ns.
+        // At 1 kHz, one cycle takes 1,000,000 ns.
         let nanoseconds = cycles as u128 * 1_000_000 / self.khz as u128;
         if nanoseconds > u64::MAX as u128 { u64::MAX } else { nanoseconds as u64 }
     }
 
-    /// Returns the cycles from one reading to a later one, allowing for one wrap-around.
+    /// Returns the number of cycles between an earlier and a later reading. The clock may have wrapped around once
+    /// between them.
     #[inline]
     pub const fn cycles_between(self, earlier: u64, later: u64) -> u64 {
         later.wrapping_sub(earlier) & self.mask
     }
 
-    /// Returns the time from one reading to a later one, allowing for one wrap-around.
+    /// Returns the time between an earlier and a later reading. The clock may have wrapped around once between them.
     #[inline]
     pub const fn between(self, earlier: u64, later: u64) -> Duration {
         Duration::from_nanos(self.nanoseconds(self.cycles_between(earlier, later)))
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_follow_from_frequency() {
-        // 156.25 MHz: 6.4 ns per cycle.
+        // At 156.25 MHz, one cycle takes 6.4 ns.
         let clock = DeviceClock::new(156_250, u64::MAX).unwrap();
         assert_eq!((clock.nanoseconds(5), clock.nanoseconds(1)), (32, 6));
         let clock = DeviceClock::new(1_000_000, u64::MAX).unwrap();

@@ -1,69 +1,70 @@
-//! The flag sets of a device.
+//! The sets of flags in the attributes of a device.
 
 use rdma_mummy_sys as raw;
 use rdma_mummy_sys::{ibv_device_cap_flags as device, ibv_qp_type, ibv_rx_hash_fields as hash};
 
 bitflags::bitflags! {
-    /// `enum ibv_device_cap_flags` — device capabilities. Bits from 32 on are those of `device_cap_flags_ex`.
+    /// `enum ibv_device_cap_flags` — the capabilities of a device. The upper 32 bits are those of
+    /// `device_cap_flags_ex`.
     #[doc(alias = "ibv_device_cap_flags")]
     #[doc(alias = "device_cap_flags_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapabilityFlags: u64 {
-        /// The size of a queue can be changed after the queue pair was created.
+        /// The size of a queue can be changed after its queue pair was created.
         const ResizeMaxWorkRequest = device::IBV_DEVICE_RESIZE_MAX_WR.0 as u64;
-        /// Packets with bad P_Keys are counted.
+        /// The device counts packets with bad P_Keys.
         const BadPartitionKeyCounter = device::IBV_DEVICE_BAD_PKEY_CNTR.0 as u64;
-        /// Packets with bad Q_Keys are counted.
+        /// The device counts packets with bad Q_Keys.
         const BadQueueKeyCounter = device::IBV_DEVICE_BAD_QKEY_CNTR.0 as u64;
-        /// Multicast of raw packets.
+        /// The device supports multicast of raw packets.
         const RawMulticast = device::IBV_DEVICE_RAW_MULTI.0 as u64;
         /// Automatic path migration.
         const AutoPathMigration = device::IBV_DEVICE_AUTO_PATH_MIG.0 as u64;
         /// A queue pair can be moved to another port.
         const ChangePhysicalPort = device::IBV_DEVICE_CHANGE_PHY_PORT.0 as u64;
-        /// Datagrams are sent only from the port of their address vector.
+        /// The device sends a datagram only from the port that its address vector names.
         const UnreliableDatagramAddressVectorPortEnforce = device::IBV_DEVICE_UD_AV_PORT_ENFORCE.0 as u64;
-        /// Modifying a queue pair can check its current state.
+        /// The verb that modifies a queue pair can check the current state of the queue pair.
         const CurrentQueuePairStateModification = device::IBV_DEVICE_CURR_QP_STATE_MOD.0 as u64;
         /// Ports can be shut down.
         const ShutdownPort = device::IBV_DEVICE_SHUTDOWN_PORT.0 as u64;
         /// Ports can be initialized in several ways.
         const InitType = device::IBV_DEVICE_INIT_TYPE.0 as u64;
-        /// An event reports that a port becomes active.
+        /// The device raises an event when a port becomes active.
         const PortActiveEvent = device::IBV_DEVICE_PORT_ACTIVE_EVENT.0 as u64;
         /// The GUID of the system image is valid.
         const SystemImageGuid = device::IBV_DEVICE_SYS_IMAGE_GUID.0 as u64;
-        /// Reliable connections report to the sender that no receive is posted.
+        /// A responder on a reliable connection reports to the sender that no receive is posted.
         const ReliableConnectionReceiverNotReadyNakGeneration = device::IBV_DEVICE_RC_RNR_NAK_GEN.0 as u64;
         /// Shared receive queues can be resized.
         const SharedReceiveQueueResize = device::IBV_DEVICE_SRQ_RESIZE.0 as u64;
-        /// A notification can be requested after N completions.
+        /// A program can request a notification after N completions.
         const NotifyCompletionQueueCount = device::IBV_DEVICE_N_NOTIFY_CQ.0 as u64;
         /// Memory windows of type 1.
         const MemoryWindow = device::IBV_DEVICE_MEM_WINDOW.0 as u64;
-        /// Checksums of IP, UDP and TCP in datagrams.
+        /// The device computes and checks the IP, UDP and TCP checksums of datagrams.
         const UnreliableDatagramIpChecksum = device::IBV_DEVICE_UD_IP_CSUM.0 as u64;
         /// Extended reliable connections.
         const ExtendedReliableConnection = device::IBV_DEVICE_XRC.0 as u64;
-        /// Fast registration, local invalidation, sends with invalidation.
+        /// The device supports fast registration, local invalidation, and sends with invalidation.
         const MemoryManagementExtensions = device::IBV_DEVICE_MEM_MGT_EXTENSIONS.0 as u64;
         /// Memory windows of type 2A.
         const MemoryWindowType2A = device::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 as u64;
         /// Memory windows of type 2B.
         const MemoryWindowType2B = device::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 as u64;
-        /// Checksums of IP in messages of reliable connections.
+        /// The device computes and checks the IP checksums of messages on reliable connections.
         const ReliableConnectionIpChecksum = device::IBV_DEVICE_RC_IP_CSUM.0 as u64;
-        /// Checksums of IP in raw packets.
+        /// The device computes and checks the IP checksums of raw packets.
         const RawIpChecksum = device::IBV_DEVICE_RAW_IP_CSUM.0 as u64;
         /// Flow steering.
         const ManagedFlowSteering = device::IBV_DEVICE_MANAGED_FLOW_STEERING.0 as u64;
         /// The frame check sequence of raw packets can be received.
         const RawScatterFcs = raw::IBV_DEVICE_RAW_SCATTER_FCS;
-        /// Writes over PCI Express can be padded to cache lines.
+        /// The device can pad its writes over PCI Express to full cache lines.
         const PciWriteEndPadding = raw::IBV_DEVICE_PCI_WRITE_END_PADDING;
-        /// Flushes that make data visible to every observer.
+        /// The device supports flushes that make data visible to every observer.
         const FlushGlobal = raw::IB_UVERBS_DEVICE_FLUSH_GLOBAL;
-        /// Flushes that make data survive a power loss.
+        /// The device supports flushes that make data survive a power loss.
         const FlushPersistent = raw::IB_UVERBS_DEVICE_FLUSH_PERSISTENT;
         /// Atomic writes.
         const AtomicWrite = raw::IB_UVERBS_DEVICE_ATOMIC_WRITE;
@@ -87,7 +88,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_odp_transport_cap_bits` — on-demand paging: the supported operations of one transport.
+    /// `enum ibv_odp_transport_cap_bits` — the operations for which one transport supports on-demand paging.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCapabilities: u32 {
@@ -121,9 +122,9 @@ bitflags::bitflags! {
         const UnreliableDatagram = 1 << ibv_qp_type::IBV_QPT_UD.0;
         /// Raw packets.
         const RawPacket = 1 << ibv_qp_type::IBV_QPT_RAW_PACKET.0;
-        /// Extended reliable connections, sending.
+        /// The sending side of extended reliable connections.
         const ReliableConnectionExtendedSend = 1 << ibv_qp_type::IBV_QPT_XRC_SEND.0;
-        /// Extended reliable connections, receiving.
+        /// The receiving side of extended reliable connections.
         const ReliableConnectionExtendedRecv = 1 << ibv_qp_type::IBV_QPT_XRC_RECV.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -165,7 +166,7 @@ bitflags::bitflags! {
         const DestinationPortUdp = hash::IBV_RX_HASH_DST_PORT_UDP.0 as u64;
         /// The security parameter index of IPsec.
         const IpsecSpi = hash::IBV_RX_HASH_IPSEC_SPI.0 as u64;
-        /// Hash the inner packet of a tunnel.
+        /// The hash covers the inner packet of a tunnel.
         const Inner = hash::IBV_RX_HASH_INNER.0 as u64;
         // Unnamed bits are kept.
         const _ = !0;
@@ -177,13 +178,13 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_raw_packet_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCapabilities: u32 {
-        /// Strips the customer VLAN tag.
+        /// The device can strip the customer VLAN tag.
         const CvlanStripping = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING.0;
-        /// Delivers the frame check sequence with the packet.
+        /// The device can deliver the frame check sequence with the packet.
         const ScatterFcs = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_SCATTER_FCS.0;
-        /// Computes and checks IP checksums.
+        /// The device computes and checks IP checksums.
         const IpChecksum = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_IP_CSUM.0;
-        /// Delays packets instead of dropping them if no receive is posted.
+        /// If no receive is posted, the device can delay packets instead of dropping them.
         const DelayDrop = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_DELAY_DROP.0;
         // Unnamed bits are kept.
         const _ = !0;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A globally unique 64-bit device number (EUI-64), such as `0002:c903:0033:1045`.
+/// A globally unique 64-bit number of a device (EUI-64), such as `0002:c903:0033:1045`.
 ///
-/// C stores it in network byte order; this type stores the number in host order.
+/// C stores the number in network byte order, whereas this type stores it in host order.
 ///
 /// ```
 /// use sideway::ibverbs::device_context::Guid;
@@ -73,7 +73,7 @@ impl FromStr for Guid {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut groups = text.split(':').map(|group| {
-            // `from_str_radix` alone would accept a sign.
+            // This check is needed because `from_str_radix` alone would accept a sign.
             let digits = group.len() == 4 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
             if digits { u64::from_str_radix(group, 16).ok() } else { None }
         });

@@ -1,4 +1,4 @@
-//! A second context of an open device.
+//! Importing a second context of an open device.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,12 +13,12 @@ use crate::ibverbs::fork;
 use crate::ibverbs::import::explain_device;
 
 impl DeviceContext {
-    /// `ibv_import_device(cmd_fd)` — creates a context from the descriptor of an open one ([`cmd_fd`](Self::cmd_fd)),
-    /// in this process or received from another (`SCM_RIGHTS`). Both contexts share the kernel's objects, which
-    /// [`import_pd`](Self::import_pd) and related methods make usable here. The objects exist until the last of the
-    /// contexts is closed.
+    /// `ibv_import_device(cmd_fd)` — creates a context from the descriptor ([`cmd_fd`](Self::cmd_fd)) of a context that
+    /// is already open. The descriptor may come from this process, or from another process through `SCM_RIGHTS`. Both
+    /// contexts share the objects in the kernel. [`import_pd`](Self::import_pd) and related methods make these objects
+    /// usable in the new context. The objects exist until the last of the contexts is closed.
     ///
-    /// The descriptor is duplicated; closing the context closes the duplicate.
+    /// This function duplicates the descriptor. Closing the context closes the duplicate.
     ///
     /// # Errors
     ///
@@ -37,19 +37,20 @@ impl DeviceContext {
             .try_clone_to_owned()
             .map_err(|error| VerbError::new("dup", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
         fork::before_device();
-        // SAFETY: the descriptor is open and owned by the library from here on; the library checks its type.
+        // SAFETY: the descriptor is open, and the library owns it from here on. The library checks that it belongs to
+        // an RDMA device.
         let context = unsafe { sys::ibv_import_device(duplicate.as_raw_fd()) };
         let context = check_pointer(VERB, context);
         mem::forget(duplicate);
-        // SAFETY: just made and not shared, and ibv_close_device destroys it.
+        // SAFETY: the context was just created and is not shared, and ibv_close_device closes it.
         let handle =
             unsafe { Handle::new(context.map_err(explain_device)?, sys::ibv_close_device, "ibv_close_device") };
         Ok(Arc::new(Self::of(handle)))
     }
 
-    /// `context->cmd_fd` — returns the descriptor of the open device; `None` if the provider has none.
+    /// `context->cmd_fd` — returns the descriptor of the open device, or `None` if the provider has none.
     pub fn cmd_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the context is open as long as `self`, and the field does not change.
+        // SAFETY: the context is open as long as `self` lives, and the field does not change.
         let fd = unsafe { (*self.raw()).cmd_fd };
         // SAFETY: the descriptor is open as long as the borrowed context.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })

@@ -9,7 +9,7 @@
 //! | reading of the device's clock | [`query_rt_values_ex`](DeviceContext::query_rt_values_ex) | [`RealTimeValues`] |
 //! | frequency of the device's clock | [`DeviceAttr::device_clock`] | [`DeviceClock`] |
 //!
-//! Results can hold values unknown to this crate, which print as numbers.
+//! Results can contain values that are unknown to this crate. Such values are printed as numbers.
 
 mod capabilities;
 mod device_attr;
@@ -59,13 +59,13 @@ use super::fork;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 
-/// Whether a table of data path functions has a given function.
+/// A function that checks whether a table of data path functions has one particular function.
 type HasOperation = fn(&ibv_context_ops) -> bool;
 
 /// `struct ibv_context` — an open device.
 ///
-/// All objects made from it keep it open. The last owner closes it: by [`close`](Self::close), which returns errors, or
-/// by drop, which logs them.
+/// All objects that are created from the context keep it open. The last owner closes it, either by
+/// [`close`](Self::close), which returns an error, or by drop, which logs it.
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct DeviceContext {
@@ -79,11 +79,12 @@ pub struct DeviceContext {
 enum End {
     /// The handle closes it.
     Close(Handle<ibv_context>),
-    /// Its owner keeps it open as long as this reference is held.
+    /// The context belongs to another owner, which keeps it open as long as this reference exists.
     GiveBack(#[expect(dead_code, reason = "held only to keep the context open")] Arc<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`, or to a lent context under the same terms.
+// SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`, or to a context lent by another owner, for
+// which the same holds.
 unsafe impl Send for DeviceContext {}
 // SAFETY: as for Send.
 unsafe impl Sync for DeviceContext {}
@@ -98,7 +99,7 @@ impl DeviceContext {
         fork::before_device();
         // SAFETY: the device is live by contract.
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
-        // SAFETY: just opened and not shared, and ibv_close_device destroys it.
+        // SAFETY: the context was just opened and is not shared, and ibv_close_device closes it.
         let handle = unsafe { Handle::new(context, sys::ibv_close_device, "ibv_close_device") };
         Ok(Arc::new(Self::of(handle)))
     }
@@ -107,23 +108,24 @@ impl DeviceContext {
         Self { raw: handle.as_non_null(), end: End::Close(handle), objects: AffiliatedObjects::default() }
     }
 
-    /// Wraps a context that its owner keeps open as long as `lender` is held.
+    /// Wraps a context that belongs to another owner. The owner keeps it open as long as `lender` exists.
     ///
     /// # Safety
     ///
-    /// - The owner keeps `raw` open as long as `lender` is held.
-    /// - No other `DeviceContext` of this `raw` creates objects: events look up their objects in one of them.
+    /// - The owner keeps `raw` open as long as `lender` exists.
+    /// - No other `DeviceContext` of this `raw` creates objects, because an event looks up its object in only one
+    ///   `DeviceContext`.
     pub(crate) unsafe fn lent(raw: NonNull<ibv_context>, lender: Arc<dyn Any + Send + Sync>) -> Self {
         Self { raw, end: End::GiveBack(lender), objects: AffiliatedObjects::default() }
     }
 
-    /// `ibv_close_device(context)` — closes the device and returns errors, which drop only logs. A context of the
-    /// connection manager
+    /// `ibv_close_device(context)` — closes the device. This method returns an error of the verb, whereas drop only
+    /// logs it. A context of the connection manager
     /// ([`Identifier::get_device_context`](crate::rdmacm::communication_manager::Identifier::get_device_context)) is
-    /// returned to the connection manager.
+    /// not closed, but returned to the connection manager.
     ///
-    /// Take a context out of its `Arc` with [`Arc::into_inner`], which succeeds once all objects made from it are
-    /// dropped.
+    /// Take a context out of its `Arc` with [`Arc::into_inner`], which succeeds once all objects created from the
+    /// context are dropped.
     ///
     /// # Errors
     ///
@@ -140,9 +142,9 @@ impl DeviceContext {
         }
     }
 
-    /// Returns the number of completion vectors, the exclusive upper bound of a completion queue's vector.
+    /// Returns the number of completion vectors. The vector of a completion queue must be less than this number.
     pub fn num_comp_vectors(&self) -> u32 {
-        // SAFETY: the context is open as long as `self`, and the field does not change.
+        // SAFETY: the context is open as long as `self` lives, and the field does not change.
         u32::try_from(unsafe { (*self.raw()).num_comp_vectors }).unwrap_or(0)
     }
 
@@ -159,13 +161,14 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` with the name of a missing function.
+    /// Returns `EOPNOTSUPP` with the name of a function that is missing.
     pub(crate) fn require_operations(
         &self,
         verb: &'static str,
         needed: &[(&str, HasOperation)],
     ) -> Result<(), VerbError> {
-        // SAFETY: the context is open as long as `self`, and its driver filled the table in before returning it.
+        // SAFETY: the context is open as long as `self` lives, and its driver filled the table before it returned the
+        // context.
         let operations = unsafe { &(*self.raw()).ops };
         match needed.iter().find(|(_, is_there)| !is_there(operations)) {
             None => Ok(()),
@@ -176,7 +179,7 @@ impl DeviceContext {
         }
     }
 
-    /// Returns the objects that events of the device can name.
+    /// Returns the table of the objects that events of the device can name.
     pub(crate) fn objects(&self) -> &AffiliatedObjects {
         &self.objects
     }
@@ -190,8 +193,8 @@ impl DeviceContext {
 
 impl sealed::Device for DeviceContext {
     fn device(&self) -> *mut ibv_device {
-        // SAFETY: the context is open as long as `self`, and the field does not change. The library keeps the device of
-        // an open context alive, even after its list was freed.
+        // SAFETY: the context is open as long as `self` lives, and the field does not change. The library keeps the
+        // device of an open context alive, even after its list was freed.
         unsafe { (*self.raw()).device }
     }
 }

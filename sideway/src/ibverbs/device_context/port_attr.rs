@@ -36,12 +36,13 @@ impl PortAttr {
         Mtu::from_raw(self.attr().max_mtu.0)
     }
 
-    /// `active_mtu`: the highest MTU currently usable; on Ethernet that of the interface, rounded down.
+    /// `active_mtu`: the highest MTU that is currently usable. On Ethernet it is the MTU of the network interface,
+    /// rounded down.
     pub fn active_mtu(&self) -> Mtu {
         Mtu::from_raw(self.attr().active_mtu.0)
     }
 
-    /// `gid_tbl_len`: the number of entries of the GID table, in use or not.
+    /// `gid_tbl_len`: the number of entries of the GID table, whether they are in use or not.
     pub fn gid_tbl_len(&self) -> u32 {
         u32::try_from(self.attr().gid_tbl_len).unwrap_or(0)
     }
@@ -51,7 +52,8 @@ impl PortAttr {
         PortCapabilityFlags::from_bits_retain(self.attr().port_cap_flags)
     }
 
-    /// `port_cap_flags2`: further capabilities, valid if [`PortCapabilityFlags::CapabilityMask2`] is set.
+    /// `port_cap_flags2`: further capabilities, which are valid only if [`PortCapabilityFlags::CapabilityMask2`] is
+    /// set.
     pub fn port_cap_flags2(&self) -> PortCapabilityFlags2 {
         PortCapabilityFlags2::from_bits_retain(self.attr().port_cap_flags2)
     }
@@ -91,7 +93,8 @@ impl PortAttr {
         self.attr().lmc
     }
 
-    /// `max_vl_num`: the number of virtual lanes, as a code: 1 is VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
+    /// `max_vl_num`: the number of virtual lanes, as a code: 1 means VL0, 2 means VL0-1, 3 means VL0-3, 4 means VL0-7,
+    /// and 5 means VL0-14.
     pub fn max_vl_num(&self) -> u8 {
         self.attr().max_vl_num
     }
@@ -116,9 +119,9 @@ impl PortAttr {
         PortWidth::from_raw(self.attr().active_width.into())
     }
 
-    /// `active_speed`, or `active_speed_ex` if the library sets it: the speed of each lane.
+    /// The speed of each lane, from `active_speed_ex` if the library sets it, otherwise from `active_speed`.
     ///
-    /// The older field has eight bits, too few for XDR.
+    /// `active_speed` has only eight bits, which are too few for XDR.
     #[doc(alias = "active_speed_ex")]
     pub fn active_speed(&self) -> PortSpeed {
         PortSpeed::from_raw(match self.raw.active_speed_ex {
@@ -127,8 +130,8 @@ impl PortAttr {
         })
     }
 
-    /// Returns the data rate of the link, all lanes together, in Gbit/s; `None` if speed or width are unknown to this
-    /// version of the crate.
+    /// Returns the data rate of all lanes of the link together, in Gbit/s. Returns `None` if the speed or the width is
+    /// unknown to this version of the crate.
     pub fn throughput(&self) -> Option<f64> {
         Some(self.active_speed().to_throughput()? * f64::from(self.active_width().lanes()?))
     }

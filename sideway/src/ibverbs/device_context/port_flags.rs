@@ -1,29 +1,30 @@
-//! The flag sets of a port.
+//! The sets of flags in the attributes of a port.
 
 use rdma_mummy_sys::{ibv_port_cap_flags as raw, ibv_port_cap_flags2 as raw2};
 
 bitflags::bitflags! {
-    /// `enum ibv_port_cap_flags` — port capabilities: `CapabilityMask` of `PortInfo` in the InfiniBand specification.
+    /// `enum ibv_port_cap_flags` — the capabilities of a port, which the InfiniBand specification calls
+    /// `CapabilityMask` of `PortInfo`.
     ///
     /// Most bits concern the management of an InfiniBand subnet.
     #[doc(alias = "ibv_port_cap_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapabilityFlags: u32 {
-        /// A subnet manager runs here.
+        /// A subnet manager runs on this port.
         const SubnetManager = raw::IBV_PORT_SM.0;
         /// Notices.
         const Notice = raw::IBV_PORT_NOTICE_SUP.0;
         /// Traps.
         const Trap = raw::IBV_PORT_TRAP_SUP.0;
-        /// Optional delays between packets.
+        /// The port supports the optional values of the delay between packets.
         const OptionalInterPacketDelay = raw::IBV_PORT_OPT_IPD_SUP.0;
         /// Automatic path migration.
         const AutomaticMigration = raw::IBV_PORT_AUTO_MIGR_SUP.0;
         /// Mapping of service levels to virtual lanes.
         const ServiceLevelMapping = raw::IBV_PORT_SL_MAP_SUP.0;
-        /// Management keys survive a reset.
+        /// The management keys (M_Keys) of the port survive a reset.
         const MKeyNonVolatile = raw::IBV_PORT_MKEY_NVRAM.0;
-        /// P_Keys survive a reset.
+        /// The P_Keys of the port survive a reset.
         const PKeyNonVolatile = raw::IBV_PORT_PKEY_NVRAM.0;
         /// LED information.
         const LedInfo = raw::IBV_PORT_LED_INFO_SUP.0;
@@ -47,7 +48,7 @@ bitflags::bitflags! {
         const VendorClass = raw::IBV_PORT_VENDOR_CLASS_SUP.0;
         /// Notices about directed routes.
         const DirectedRouteNotice = raw::IBV_PORT_DR_NOTICE_SUP.0;
-        /// Notices about changes of these bits.
+        /// The port sends notices about changes of its capabilities.
         const CapabilityMaskNotice = raw::IBV_PORT_CAP_MASK_NOTICE_SUP.0;
         /// Boot management.
         const BootManagement = raw::IBV_PORT_BOOT_MGMT_SUP.0;
@@ -55,7 +56,7 @@ bitflags::bitflags! {
         const LinkLatency = raw::IBV_PORT_LINK_LATENCY_SUP.0;
         /// Reregistration of clients with the subnet administrator.
         const ClientReregistration = raw::IBV_PORT_CLIENT_REG_SUP.0;
-        /// RoCE: GIDs are derived from IP addresses.
+        /// The GIDs of the port are derived from IP addresses (RoCE).
         const IpBasedGids = raw::IBV_PORT_IP_BASED_GIDS.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -63,7 +64,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_port_cap_flags2` — further port capabilities: `CapabilityMask2`, valid if
+    /// `enum ibv_port_cap_flags2` — further capabilities of a port (`CapabilityMask2`). They are valid only if
     /// [`PortCapabilityFlags::CapabilityMask2`] is set.
     #[doc(alias = "ibv_port_cap_flags2")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

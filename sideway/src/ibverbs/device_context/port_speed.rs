@@ -3,7 +3,7 @@
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// The speed of one lane of a link, by its InfiniBand name.
+    /// The speed of one lane of a link. The constants have the InfiniBand names of the speeds.
     ///
     /// Ethernet drivers report the closest InfiniBand speed and width.
     pub enum PortSpeed {
@@ -40,7 +40,7 @@ open_enum! {
 }
 
 impl PortSpeed {
-    /// Returns the signaling rate per lane in Gbit/s; `None` for an unknown speed.
+    /// Returns the signaling rate per lane in Gbit/s, or `None` for an unknown speed.
     pub const fn to_signaling_rate(self) -> Option<f64> {
         Some(match self {
             Self::Sdr => 2.5,
@@ -56,7 +56,8 @@ impl PortSpeed {
         })
     }
 
-    /// Returns the data rate per lane in Gbit/s, after line code and error correction; `None` for an unknown speed.
+    /// Returns the data rate per lane in Gbit/s, without the overhead of line code and error correction. Returns `None`
+    /// for an unknown speed.
     pub const fn to_throughput(self) -> Option<f64> {
         Some(match self {
             // 8b/10b.
@@ -67,7 +68,7 @@ impl PortSpeed {
             Self::Fdr10 => 10.0,
             Self::Fdr => 14.0625 * 64.0 / 66.0,
             Self::Edr => 25.0,
-            // 256b/257b, and 514 of 544 symbols.
+            // These speeds use 256b/257b, and 514 of 544 symbols carry data.
             Self::Hdr => 50.0,
             Self::Ndr => 100.0,
             Self::Xdr => 200.0,

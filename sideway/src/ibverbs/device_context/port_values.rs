@@ -73,7 +73,8 @@ impl PortWidth {
 open_enum! {
     /// The link layer of a port.
     pub enum LinkLayer {
-        /// Not reported, which means InfiniBand: the driver predates Ethernet ports.
+        /// The driver does not report the link layer. This means InfiniBand, because only drivers that predate Ethernet
+        /// ports do so.
         Unspecified = raw::IBV_LINK_LAYER_UNSPECIFIED,
         /// InfiniBand.
         InfiniBand = raw::IBV_LINK_LAYER_INFINIBAND,
@@ -87,15 +88,15 @@ open_enum! {
     #[doc(alias = "ibv_port_state")]
     #[doc(alias = "ibv_port_state_str")]
     pub enum PortState {
-        /// No state change; never the state of a port.
+        /// No state change. A port never has this state.
         Nop = raw::ibv_port_state::IBV_PORT_NOP.0 => "no state change",
-        /// Down: no traffic.
+        /// The port is down and transfers no packets.
         Down = raw::ibv_port_state::IBV_PORT_DOWN.0 => "down",
-        /// The link is up, but the subnet manager has not configured the port: is one running?
+        /// The link is up, but no subnet manager has configured the port. Check whether a subnet manager is running.
         Initializing = raw::ibv_port_state::IBV_PORT_INIT.0 => "initializing",
-        /// Configured, but not active yet.
+        /// The port is configured, but not active yet.
         Armed = raw::ibv_port_state::IBV_PORT_ARMED.0 => "armed",
-        /// Active: messages are transferred.
+        /// The port is active and transfers messages.
         Active = raw::ibv_port_state::IBV_PORT_ACTIVE.0 => "active",
         /// The link has failed and may recover.
         ActiveDefer = raw::ibv_port_state::IBV_PORT_ACTIVE_DEFER.0 => "active, link recovering",
@@ -105,15 +106,15 @@ open_enum! {
 open_enum! {
     /// The physical state of a port.
     pub enum PhysicalState {
-        /// No state change; never the state of a port.
+        /// No state change. A port never has this state.
         NoStateChange = 0 => "no state change",
         /// Asleep.
         Sleep = 1 => "sleep",
-        /// Searching for a link partner: is the cable plugged in?
+        /// The port is searching for a link partner. Check whether the cable is plugged in.
         Polling = 2 => "polling",
-        /// Disabled by an administrator.
+        /// The port was disabled by an administrator.
         Disabled = 3 => "disabled",
-        /// Negotiating width and speed with the partner.
+        /// The port is negotiating width and speed with its link partner.
         PortConfigurationTraining = 4 => "training",
         /// The link is up.
         LinkUp = 5 => "link up",

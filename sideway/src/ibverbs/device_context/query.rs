@@ -12,12 +12,12 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{check_errno, clear_errno};
 
 impl DeviceContext {
-    /// `ibv_query_port(context, port_num, port_attr)` — queries the state, addresses and limits of a port, counted from
-    /// 1.
+    /// `ibv_query_port(context, port_num, port_attr)` — queries the state, addresses and limits of a port. Ports are
+    /// counted from 1.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the device has no such port; the error lists its ports.
+    /// Returns `EINVAL` if the device has no such port. The error lists the ports of the device.
     ///
     /// # References
     ///
@@ -33,13 +33,13 @@ impl DeviceContext {
         Ok(PortAttr::from_raw(raw))
     }
 
-    /// `ibv_query_port_speed(context, port_num, port_speed)` — queries the effective bandwidth of a port, counted from
-    /// 1, in units of 100 Mbit/s. For a bonded port this covers all links.
+    /// `ibv_query_port_speed(context, port_num, port_speed)` — queries the effective bandwidth of a port, in units of
+    /// 100 Mbit/s. Ports are counted from 1. For a bonded port, the result is the bandwidth of all links together.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the library, the kernel or the driver is too old; [`PortAttr::throughput`] then returns the
-    /// link's speed.
+    /// Returns `EOPNOTSUPP` if the library, the kernel or the driver is too old. [`PortAttr::throughput`] returns the
+    /// speed of the link even then.
     #[doc(alias = "ibv_query_port_speed")]
     pub fn query_port_speed(&self, port_num: u8) -> Result<u64, VerbError> {
         let mut speed = 0;
@@ -71,7 +71,8 @@ fn port_hint(port_num: u8, count: u32) -> Option<String> {
     }
 }
 
-/// Queries with the later fields, or without them if the library does not take a size.
+/// Queries a port including the fields that were added later. If the library has no function that takes the size of the
+/// struct, queries the port without these fields.
 ///
 /// # Safety
 ///
@@ -93,7 +94,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the driver, such as `ENODEV` for a removed device.
+    /// Returns the errno of the driver, such as `ENODEV` for a removed device.
     ///
     /// # References
     ///
@@ -118,8 +119,8 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the library if the port or the index does not exist: rdma-core looks for a file of the kernel, and
-    /// returns `ENOENT`. The error lists the ports and entries.
+    /// Returns the errno of the library if the port or the index does not exist. rdma-core reads a file of the kernel,
+    /// so it returns `ENOENT` then. The error lists the existing ports and entries.
     ///
     /// # References
     ///
@@ -144,23 +145,25 @@ impl DeviceContext {
         })
     }
 
-    /// `ibv_get_pkey_index(context, port_num, pkey)` — finds a P_Key, in host order, in the table of a port.
+    /// `ibv_get_pkey_index(context, port_num, pkey)` — returns the index of a P_Key, given in host order, in the table
+    /// of a port.
     ///
     /// # Errors
     ///
-    /// `ENOENT` if the port is not in that partition; otherwise as for [`query_pkey`](Self::query_pkey).
+    /// Returns `ENOENT` if the port is not in that partition. The other errors are those of
+    /// [`query_pkey`](Self::query_pkey).
     ///
     /// # References
     ///
     /// [ibv_get_pkey_index(3)](https://man7.org/linux/man-pages/man3/ibv_get_pkey_index.3.html)
     #[doc(alias = "ibv_get_pkey_index")]
     pub fn get_pkey_index(&self, port_num: u8, pkey: u16) -> Result<u16, VerbError> {
-        // SAFETY: the context is open as long as `self`.
+        // SAFETY: the context is open as long as `self` lives.
         let index = unsafe { sys::ibv_get_pkey_index(self.raw(), port_num, pkey.to_be()) };
         if let Ok(index) = u16::try_from(index) {
             return Ok(index);
         }
-        // The library reads until an entry cannot be read, so it does not distinguish an absent P_Key from an absent
+        // The library reads entries until one cannot be read. So it does not distinguish an absent P_Key from an absent
         // port.
         let error = VerbError::new("ibv_get_pkey_index", Errno::ENOENT);
         let error = self.explain_port(error, port_num);
@@ -169,7 +172,8 @@ impl DeviceContext {
     }
 }
 
-/// Calls a verb that reads a table entry from a file, and leaves errno unset if the file has unexpected contents.
+/// Calls a verb that reads a table entry from a file. Such a verb fails without setting errno if the file has
+/// unexpected contents.
 pub(super) fn look_up(verb: &'static str, call: impl FnOnce() -> c_int) -> Result<(), VerbError> {
     clear_errno();
     check_errno(verb, call())

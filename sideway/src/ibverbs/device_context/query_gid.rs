@@ -1,4 +1,4 @@
-//! GIDs of a port: one, one with its attributes, or the whole table.
+//! Reading the GIDs of a port: a single GID, a GID with its attributes, or the whole table.
 //!
 //! The verbs that return attributes were added in rdma-core 32. For older libraries and drivers, this module combines
 //! `ibv_query_gid` with the kernel's files.
@@ -18,7 +18,8 @@ use crate::ffi::{check_errno, errno_of};
 use crate::ibverbs::address::{Gid, GidEntry, GidType};
 use crate::ibverbs::device::DeviceInfo;
 
-/// Exceeds any port's table: GID indices have 16 bits. A larger number from a driver is ignored.
+/// The length of the longest possible table, because GID indices have 16 bits. A larger number that a driver reports is
+/// reduced to this.
 const LONGEST_TABLE: u32 = 1 << 16;
 
 impl DeviceContext {
@@ -28,7 +29,8 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the library if the port or the index does not exist; the error lists the ports and indices.
+    /// Returns the errno of the library if the port or the index does not exist. The error lists the existing ports and
+    /// indices.
     ///
     /// # References
     ///
@@ -51,7 +53,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `ENODATA` if the entry is unused; otherwise as for [`query_gid`](Self::query_gid).
+    /// Returns `ENODATA` if the entry is unused. The other errors are those of [`query_gid`](Self::query_gid).
     ///
     /// # References
     ///
@@ -72,8 +74,8 @@ impl DeviceContext {
         }
     }
 
-    /// Returns the protocol of an entry of a port's GID table: the type that [`query_gid_ex`](Self::query_gid_ex)
-    /// returns.
+    /// Returns the protocol of an entry of a port's GID table. This is the type that
+    /// [`query_gid_ex`](Self::query_gid_ex) returns for the entry.
     ///
     /// # Errors
     ///
@@ -87,7 +89,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the driver, from this verb or from the preceding queries of ports and sizes.
+    /// Returns the errno of this verb, or of the preceding queries of the ports and table sizes.
     ///
     /// # References
     ///
@@ -100,7 +102,7 @@ impl DeviceContext {
             return Ok(Vec::new());
         }
         let mut entries = vec![zero_entry(); capacity];
-        // SAFETY: the context is open as long as `self`, and the array has room for the entries.
+        // SAFETY: the context is open as long as `self` lives, and the array has space for the entries.
         let ret = unsafe { sys::ibv_query_gid_table(self.raw(), entries.as_mut_ptr(), entries.len(), 0) };
         match usize::try_from(ret) {
             Ok(count) => Ok(entries.iter().take(count).map(GidEntry::from_raw).collect()),
@@ -143,7 +145,8 @@ impl DeviceContext {
         }
         let attributes = self.sysfs_path().map(|path| GidAttributes::new(&path, port_num, gid_index));
         let gid_type = attributes.as_ref().and_then(|attributes| attributes.gid_type(link_layer));
-        // Without files, the link layer leaves at most two types; kernels before 4.5 support only the first.
+        // Without the kernel's files, the link layer leaves at most two possible types. Kernels before 4.5 support only
+        // the first of them.
         let gid_type = gid_type.unwrap_or(match link_layer {
             LinkLayer::Ethernet => GidType::RoceV1,
             _ => GidType::InfiniBand,
@@ -191,7 +194,7 @@ fn is_unsupported(errno: Errno) -> bool {
     matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY)
 }
 
-/// Returns the index of a network interface, or 0 if there is none of this name.
+/// Returns the index of the network interface with this name, or 0 if there is none.
 fn interface_index(name: &str) -> u32 {
     // SAFETY: the name ends in a zero byte and is only read.
     CString::new(name).map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })

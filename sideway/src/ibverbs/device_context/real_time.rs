@@ -1,4 +1,4 @@
-//! `ibv_query_rt_values_ex`: current values of a device.
+//! Querying the current values of a device with `ibv_query_rt_values_ex`.
 
 use libc::timespec;
 use rdma_mummy_sys as sys;
@@ -9,7 +9,7 @@ use crate::error::VerbError;
 use crate::ffi::check_errno;
 
 bitflags::bitflags! {
-    /// `enum ibv_values_mask` — the values requested, or returned.
+    /// `enum ibv_values_mask` — the values that a query requests, or that the device returned.
     #[doc(alias = "ibv_values_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ValuesMask: u32 {
@@ -22,8 +22,8 @@ bitflags::bitflags! {
 
 /// The clock of the device, as `struct timespec`.
 ///
-/// Drivers store a count of device cycles in it, not a time:
-/// [`DeviceAttr::device_clock`](super::DeviceAttr::device_clock) has the frequency.
+/// Drivers do not store a time in it, but a count of device cycles.
+/// [`DeviceAttr::device_clock`](super::DeviceAttr::device_clock) returns the frequency of these cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawClock {
     seconds: i64,
@@ -36,13 +36,13 @@ impl RawClock {
         self.seconds
     }
 
-    /// `tv_nsec`, which holds device cycles and may exceed one second in nanoseconds.
+    /// `tv_nsec`, which contains device cycles and may exceed 999,999,999.
     pub fn nanoseconds(&self) -> i64 {
         self.nanoseconds
     }
 
-    /// Returns the clock in device cycles: all 64 bits of `tv_nsec`, comparable with completion timestamps;
-    /// [`DeviceClock`](super::DeviceClock) converts differences to nanoseconds.
+    /// Returns the clock in device cycles, which are all 64 bits of `tv_nsec`. The result is comparable with completion
+    /// timestamps. [`DeviceClock`](super::DeviceClock) converts differences of such values to nanoseconds.
     pub fn cycles(&self) -> u64 {
         self.nanoseconds as u64
     }
@@ -73,7 +73,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver lacks the verb or a requested value.
+    /// Returns `EOPNOTSUPP` if the driver does not support the verb or a requested value.
     ///
     /// # References
     ///

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::ibverbs::address::GidType;
 use crate::ibverbs::device_context::LinkLayer;
 
-/// Returns the nearest NUMA node; `None` if the file is missing or contains -1.
+/// Returns the nearest NUMA node, or `None` if the file is missing or contains -1.
 pub(in crate::ibverbs) fn numa_node(device: &Path) -> Option<u32> {
     parse_numa_node(&fs::read_to_string(device.join("device/numa_node")).ok()?)
 }
@@ -29,7 +29,7 @@ impl GidAttributes {
     }
 
     fn read(&self, folder: &str) -> Option<String> {
-        // Reading an unused entry fails with EINVAL.
+        // The kernel returns EINVAL when the file of an unused entry is read.
         fs::read_to_string(self.path.join(folder).join(self.gid_index.to_string())).ok()
     }
 
@@ -43,9 +43,9 @@ impl GidAttributes {
     }
 }
 
-/// Returns the text of an array up to its first zero byte, or all of it. Invalid UTF-8 is replaced.
+/// Returns the text of an array up to its first zero byte, or all of it. Invalid UTF-8 is replaced with U+FFFD.
 pub(in crate::ibverbs) fn c_text(array: &[c_char]) -> Cow<'_, str> {
-    // SAFETY: `c_char` has the size and alignment of `u8`, and each of its values is one of `u8`.
+    // SAFETY: `c_char` has the size and alignment of `u8`, and all of its bit patterns are valid for `u8`.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
     CStr::from_bytes_until_nul(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), CStr::to_string_lossy)
 }

@@ -46,7 +46,7 @@ impl DeviceContext {
         // SAFETY: the context is open as long as `self`; the structs that the attributes point to live until the end of
         // this function.
         let action = check_pointer(CREATE, unsafe { sys::ibv_create_flow_action_esp(self.raw(), &mut attr) })?;
-        // SAFETY: just created and not shared; this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(action, destroy_flow_action, "ibv_destroy_flow_action") };
         Ok(Arc::new(FlowAction { handle, context: Arc::clone(self) }))
     }
@@ -94,7 +94,7 @@ impl FlowAction {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn flow_action(&self) -> NonNull<ibv_flow_action> {
         self.handle.as_non_null()
     }
@@ -105,6 +105,6 @@ impl FlowAction {
 }
 
 unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> libc::c_int {
-    // SAFETY: called by the handle, once, with its own object.
+    // SAFETY: the handle calls this function once, with its own object.
     unsafe { sys::ibv_destroy_flow_action(action) }
 }

@@ -180,7 +180,7 @@ macro_rules! specs {
             unsafe fn write(&self, place: *mut u8, inner: bool) {
                 match self {
                     $( Self::$Variant { value, mask } => {
-                        // SAFETY: by the contract of this function.
+                        // SAFETY: the contract of this function is that of the verb.
                         unsafe {
                             let spec = begin::<$Spec>(place, code::$KIND, inner);
                             value.write(&raw mut (*spec).val);
@@ -217,7 +217,7 @@ macro_rules! filters {
             ///
             /// `to` can be written.
             pub(super) unsafe fn write(&self, to: *mut $C) {
-                // SAFETY: by the contract of this function.
+                // SAFETY: the contract of this function is that of the verb.
                 unsafe {
                     $( (*to).$field = { let $filter = self; $value }; )+
                 }

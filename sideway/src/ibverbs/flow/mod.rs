@@ -71,7 +71,7 @@ impl QueuePairCore {
         // (`check`).
         let flow = unsafe { sys::ibv_create_flow(self.raw(), attributes.as_mut_ptr()) };
         let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, self.context()))?;
-        // SAFETY: just created and not shared; this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(flow, destroy_flow, "ibv_destroy_flow") };
         let counters = Mutex::new(rule.counters().to_vec());
         Ok(Flow { handle, actions: rule.actions().to_vec(), counters, qp: Arc::clone(self) })
@@ -93,7 +93,7 @@ impl Flow {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn flow(&self) -> NonNull<ibv_flow> {
         self.handle.as_non_null()
     }
@@ -114,6 +114,6 @@ impl Flow {
 }
 
 unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> libc::c_int {
-    // SAFETY: called by the handle, once, with its own object.
+    // SAFETY: the handle calls this function once, with its own object.
     unsafe { sys::ibv_destroy_flow(flow) }
 }

@@ -85,7 +85,7 @@ impl MemoryRegion {
     ) -> Self {
         // SAFETY: by the contract of this function; ibv_dereg_mr destroys it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
-        // SAFETY: by the contract of this function.
+        // SAFETY: the contract of this function is that of the verb.
         unsafe { Self::from_handle(handle, pd, registration, backing) }
     }
 

@@ -58,7 +58,7 @@ pub struct MemoryWindow {
 
 /// `ibv_dealloc_mw` as a function with a C signature.
 unsafe extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     unsafe { sys::ibv_dealloc_mw(mw) }
 }
 
@@ -89,7 +89,7 @@ impl ProtectionDomain {
         }
         // SAFETY: the domain is live.
         let mw = check_pointer(VERB, unsafe { sys::ibv_alloc_mw(self.raw(), sys::ibv_mw_type(window_type.raw())) })?;
-        // SAFETY: just made and not shared, and this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(mw, dealloc, "ibv_dealloc_mw") };
         // SAFETY: the window is live and not shared.
         let first_rkey = RemoteKey::from_raw(unsafe { (*mw.as_ptr()).rkey });

@@ -26,7 +26,7 @@ pub struct Ece {
 
 impl QueuePairCore {
     pub(crate) fn query_ece(&self) -> Result<Ece, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut ece: ibv_ece = unsafe { mem::zeroed() };
         // SAFETY: the queue pair is live as long as the core, and the struct can be written.
         let ret = self.alone(|| unsafe { sys::ibv_query_ece(self.raw(), &mut ece) });

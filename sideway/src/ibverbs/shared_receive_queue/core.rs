@@ -19,7 +19,7 @@ use crate::ibverbs::xrc_domain::XrcDomain;
 #[derive(Debug)]
 pub(crate) struct SharedReceiveQueueCore {
     srq: NonNull<ibv_srq>,
-    /// `None` from the moment when the queue is destroyed.
+    /// `None` once the queue is being destroyed.
     handle: Option<Handle<ibv_srq>>,
     srq_type: SharedReceiveQueueType,
     user_context: usize,

@@ -166,8 +166,8 @@ impl SharedReceiveQueue {
         self.core.context()
     }
 
-    /// `ibv_destroy_srq(srq)` — destroys the queue and returns errors, which drop only logs. If queue pairs or events
-    /// reference it, the last of them destroys it.
+    /// `ibv_destroy_srq(srq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs
+    /// it. If queue pairs or events reference it, the last of them destroys it.
     ///
     /// A queue built with a completion queue (XRC, tag matching) is destroyed together with that queue: drivers look up
     /// the shared queue between two steps of a poll. Until then the device may use its receives.

@@ -147,7 +147,7 @@ impl SingleThreadedCompletionQueue {
         self.cq.wc_flags()
     }
 
-    /// `ibv_destroy_cq(cq)` — destroys the queue and returns errors, which drop only logs.
+    /// `ibv_destroy_cq(cq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl SingleThreadedCompletionQueue {
     /// Use it only while `self` lives, on this thread. Do not destroy it, poll it during a poll, or change its
     /// `cq_context` or its functions.
     pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
-        // SAFETY: by the contract of this function.
+        // SAFETY: the contract of this function is that of the verb.
         unsafe { self.cq.cq() }
     }
 

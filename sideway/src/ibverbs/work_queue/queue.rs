@@ -81,7 +81,7 @@ impl WorkQueue {
         self.core.wq_number()
     }
 
-    /// `ibv_destroy_wq(wq)` — destroys the queue and returns errors, which drop only logs.
+    /// `ibv_destroy_wq(wq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl WorkQueue {
 #[derive(Debug)]
 pub(crate) struct WorkQueueCore {
     wq: NonNull<ibv_wq>,
-    /// `None` from the moment when the queue is destroyed.
+    /// `None` once the queue is being destroyed.
     handle: Option<Handle<ibv_wq>>,
     // Declared after the handle, because they must outlive it.
     #[expect(dead_code, reason = "held only while the work queue lives")]
@@ -193,7 +193,7 @@ impl Drop for WorkQueueCore {
 }
 
 unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> libc::c_int {
-    // SAFETY: called by the handle, once, with its own object.
+    // SAFETY: the handle calls this function once, with its own object.
     unsafe { sys::ibv_destroy_wq(wq) }
 }
 

@@ -64,7 +64,7 @@ impl DeviceContext {
         // live queues of this context, and is valid for the call.
         let table = unsafe { sys::ibv_create_rwq_ind_table(self.raw(), &mut attr) };
         let table = check_pointer(VERB, table).map_err(|error| self.explain_table(error, queues.len()))?;
-        // SAFETY: just created and not shared; this verb destroys it.
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(table, destroy_table, "ibv_destroy_rwq_ind_table") };
         let queues = queues.iter().map(|queue| Arc::clone(queue.core())).collect();
         Ok(Arc::new(RwqIndirectionTable { handle, queues, context: Arc::clone(self) }))
@@ -119,7 +119,7 @@ impl RwqIndirectionTable {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not destroy it.
+    /// Use the object only while `self` lives, and do not destroy it.
     pub unsafe fn rwq_ind_table(&self) -> NonNull<ibv_rwq_ind_table> {
         self.handle.as_non_null()
     }
@@ -130,6 +130,6 @@ impl RwqIndirectionTable {
 }
 
 unsafe extern "C" fn destroy_table(table: *mut ibv_rwq_ind_table) -> libc::c_int {
-    // SAFETY: called by the handle, once, with its own object.
+    // SAFETY: the handle calls this function once, with its own object.
     unsafe { sys::ibv_destroy_rwq_ind_table(table) }
 }

@@ -269,7 +269,7 @@ impl EventChannel {
     ///
     /// # Safety
     ///
-    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Use the object only while `self` lives, and do not destroy it.
     /// - Take events from it, and create identifiers on it or migrate them to it, only through `self`.
     pub unsafe fn event_channel(&self) -> NonNull<rdma_event_channel> {
         self.raw
@@ -355,7 +355,7 @@ fn strange(hint: &'static str) -> VerbError {
 /// The identifier is live and no longer used, and its queue pair is destroyed.
 pub(super) unsafe fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
     clear_errno();
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     match unsafe { sys::rdma_destroy_id(id.as_ptr()) } {
         0 => Ok(()),
         _ => Err(VerbError::new("rdma_destroy_id", last_errno())),

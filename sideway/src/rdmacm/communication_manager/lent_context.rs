@@ -76,7 +76,7 @@ struct List(NonNull<*mut ibv_context>);
 
 // SAFETY: the list is not bound to a thread; it is only read, and its owner frees it once.
 unsafe impl Send for List {}
-// SAFETY: as for Send; a shared list is only read.
+// SAFETY: as for Send; a shared reference to the list can only read it.
 unsafe impl Sync for List {}
 
 impl List {

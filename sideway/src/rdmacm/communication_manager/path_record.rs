@@ -37,7 +37,7 @@ impl PathRecord {
     /// Creates a path between two ports that works in both directions, in the default partition. The MTU is 256 bytes;
     /// the LIDs, the service level, the rate and the packet life time are 0.
     pub fn new(source_gid: Gid, dest_gid: Gid) -> Self {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: ibv_sa_path_rec = unsafe { mem::zeroed() };
         (raw.sgid, raw.dgid) = (source_gid.into(), dest_gid.into());
         (raw.reversible, raw.numb_path, raw.pkey) = (1, 1, u16::MAX);

@@ -38,7 +38,7 @@ impl From<InfiniBandAddress> for RawAddress {
 
 impl From<Address> for RawAddress {
     fn from(address: Address) -> Self {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         match address {
             Address::Ip(SocketAddr::V4(address)) => {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn address_without_family_is_none() {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw = RawAddress(unsafe { mem::zeroed() });
         // SAFETY: `raw` is readable for its whole length.
         assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, None);

@@ -57,7 +57,8 @@ impl Identifier {
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn get_qp_attr(&self, state: QueuePairState) -> Result<QueuePairAttribute, VerbError> {
         const VERB: &str = "rdma_init_qp_attr";
-        // SAFETY: all zeros are valid: the struct has only integers. The library does not write all of it.
+        // SAFETY: all zeros are a valid value, because the struct has only integers. The library does not write all of
+        // it.
         let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
         attr.qp_state = ibv_qp_state(state.raw());
         let mut mask: c_int = 0;

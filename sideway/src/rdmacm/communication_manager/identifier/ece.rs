@@ -53,7 +53,7 @@ impl Identifier {
     /// [rdma_get_remote_ece(3)](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: ibv_ece = unsafe { mem::zeroed() };
         // SAFETY: the identifier is live, and the struct is writable.
         self.call("rdma_get_remote_ece", |id| unsafe { sys::rdma_get_remote_ece(id, &mut raw) })

@@ -88,7 +88,7 @@ impl Identifier {
         listener: Option<Option<&Arc<Self>>>,
     ) -> Arc<Self> {
         let context = listener.flatten().and_then(|listener| listener.lock_context().clone());
-        // SAFETY: by the contract of this function.
+        // SAFETY: the contract of this function is that of the verb.
         unsafe { Self::enter(raw, channel, listener.is_some(), 0, context) }
     }
 
@@ -103,7 +103,7 @@ impl Identifier {
         channel: &Arc<EventChannel>,
         connect_data_len: usize,
     ) -> Arc<Self> {
-        // SAFETY: by the contract of this function.
+        // SAFETY: the contract of this function is that of the verb.
         unsafe { Self::enter(raw, channel, false, connect_data_len, None) }
     }
 
@@ -162,7 +162,7 @@ impl Identifier {
     ///
     /// # Safety
     ///
-    /// - Use it only while `self` lives, and do not destroy it.
+    /// - Use the object only while `self` lives, and do not destroy it.
     /// - Do not read its fields while another thread may take an event from its channel or make a call on it.
     /// - Do not change its context, its channel or its queue pair.
     pub unsafe fn cm_id(&self) -> NonNull<rdma_cm_id> {
@@ -232,7 +232,7 @@ impl Identifier {
     fn answer(&self, verb: &'static str, answer: impl FnOnce(*mut rdma_cm_id) -> c_int) -> Result<(), VerbError> {
         self.call_on_device(verb, |id| {
             if !self.is_request() {
-                // SAFETY: this thread's errno.
+                // SAFETY: this writes the errno of this thread.
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return -1;
             }
@@ -272,7 +272,7 @@ impl Identifier {
 ///
 /// The identifier is live, and no other thread writes to it.
 unsafe fn verbs(id: *mut rdma_cm_id) -> Option<NonNull<ibv_context>> {
-    // SAFETY: by the contract of this function.
+    // SAFETY: the contract of this function is that of the verb.
     NonNull::new(unsafe { (*id).verbs })
 }
 

@@ -138,7 +138,7 @@ impl Identifier {
             // SAFETY: the identifier is live and locked.
             let has_one = |id: *mut rdma_cm_id| unsafe { !(*id).qp.is_null() };
             if has_one(id) {
-                // SAFETY: this thread's errno.
+                // SAFETY: this writes the errno of this thread.
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
