@@ -1,7 +1,8 @@
-//! Port counters from sysfs: the folder `counters` contains packet counters, `hw_counters` the driver's counters.
+//! Port counters from sysfs. The folder `counters` contains the packet counters, and `hw_counters` contains those of
+//! the driver.
 //!
-//! Each counter is a file with a number. Requested names are compared with the existing ones, and never become part of
-//! a path.
+//! Each counter is a file that contains a number. The names that the user requests are compared with the names of
+//! existing files, and never become part of a path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,31 +16,32 @@ use serde::{Deserialize, Serialize};
 use super::PortInfo;
 use crate::plan::ALL_COUNTERS;
 
-/// Folders of counters, relative to that of the port.
+/// Folders that contain counters, relative to the folder of the port.
 const KINDS: [&str; 2] = ["counters", "hw_counters"];
-/// Drivers may cache values; this file contains the lifetime of the cache in milliseconds.
+/// Path of the file that contains the lifetime of cached values in milliseconds. Drivers may return cached values for
+/// this time.
 const LIFESPAN: &str = "hw_counters/lifespan";
-/// Longest wait for fresh values.
+/// Maximum time to wait for values that are not cached.
 const MAX_LIFESPAN: Duration = Duration::from_secs(1);
 
-/// Changes of counters by name, such as `hw_counters/out_of_buffer`. If another port of the side has counters, a port
-/// without counters is listed by its name, such as `mlx5_0/1`, with `None`.
+/// The changes of counters by name, such as `hw_counters/out_of_buffer`. If one port of a side has counters and another
+/// has none, the latter is listed by its own name, such as `mlx5_0/1`, with `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Changes(pub BTreeMap<String, Option<i64>>);
 
-/// The changes on both sides. `None` if a side has no counters.
+/// The changes of counters on both sides. A side that has no counters is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// On the client.
+    /// Changes on the client.
     pub client: Option<Changes>,
-    /// On the server.
+    /// Changes on the server.
     pub server: Option<Changes>,
 }
 
 impl Changes {
-    /// Combines the changes of a side's ports. With several ports, names start with device and port, as in
-    /// `mlx5_0/1/counters/symbol_error`.
+    /// Combines the changes on all ports of a side. If there are several ports, each name starts with device and port,
+    /// as in `mlx5_0/1/counters/symbol_error`.
     pub(super) fn of_ports<'f>(ports: impl Iterator<Item = (&'f PortInfo, Option<Self>)>) -> Option<Self> {
         let mut ports: Vec<_> = ports.collect();
         if ports.len() < 2 {
@@ -81,11 +83,11 @@ impl fmt::Display for Changes {
     }
 }
 
-/// Finds the requested counters among the existing ones.
+/// Returns the requested counters, which must be among the existing ones in `there`.
 ///
 /// # Errors
 ///
-/// An error that names the unknown counter and lists the existing ones.
+/// Returns an error that names the unknown counter and lists the existing ones.
 pub(super) fn find(there: &[String], asked: &[String], owner: &str) -> Result<Vec<String>, String> {
     if asked == [ALL_COUNTERS] {
         return Ok(there.to_vec());
@@ -105,23 +107,23 @@ pub(super) fn find(there: &[String], asked: &[String], owner: &str) -> Result<Ve
     Ok(found)
 }
 
-/// Counters of a port.
+/// The requested counters of a port.
 #[derive(Debug)]
 pub(super) struct Counters {
     folder: PathBuf,
     names: Vec<String>,
-    /// Whether all counters were requested; only counters that changed are then reported.
+    /// Whether all counters were requested. In this case, only the counters that changed are reported.
     is_all: bool,
     before: BTreeMap<String, i128>,
 }
 
 impl Counters {
-    /// Opens the requested counters of the port with this folder. Returns `None` if no counter is requested, or if all
-    /// are requested and the port has none.
+    /// Opens the requested counters of a port, whose folder is `folder`. Returns `None` if no counter is requested, or
+    /// if all counters are requested and the port has none.
     ///
     /// # Errors
     ///
-    /// As for [`find`].
+    /// The same errors as [`find`].
     pub(super) fn open(folder: Option<PathBuf>, asked: &[String], owner: &str) -> Result<Option<Self>, String> {
         if asked.is_empty() {
             return Ok(None);
@@ -132,19 +134,20 @@ impl Counters {
         Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
     }
 
-    /// Stores the current values, from which changes are counted.
+    /// Stores the current values. Later changes are relative to them.
     pub(super) fn begin(&mut self) {
         self.before = self.now();
     }
 
-    /// Returns the changes since [`begin`](Self::begin). Waits first, so that the driver can update its values.
+    /// Returns the changes since [`begin`](Self::begin). Waits before it reads the values, so that the driver can
+    /// update them.
     pub(super) fn changes(&self) -> Changes {
         if self.names.iter().any(|name| name.starts_with(KINDS[1])) {
             let milliseconds = number(&self.folder.join(LIFESPAN)).and_then(|number| u64::try_from(number).ok());
             thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)).min(MAX_LIFESPAN));
         }
         let changes = self.now().into_iter().filter_map(|(name, now)| {
-            // A counter that was reset in the meantime has a negative change.
+            // If a counter was reset since then, its change is negative.
             let change = now - self.before.get(&name)?;
             Some((name, Some(i64::try_from(change).unwrap_or(i64::MAX))))
         });
@@ -157,7 +160,7 @@ impl Counters {
     }
 }
 
-/// The names of the readable counters.
+/// Returns the names of all counters that can be read.
 fn there(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for kind in KINDS {
@@ -178,7 +181,7 @@ fn number(file: &Path) -> Option<i128> {
 mod tests {
     use super::*;
 
-    /// A temporary port folder, removed on drop.
+    /// The folder of a port for a test, which is removed on drop.
     struct Port(PathBuf);
 
     impl Port {
@@ -224,7 +227,7 @@ mod tests {
         port.write("hw_counters/out_of_buffer", "1");
         assert_eq!(named.changes().to_string(), "counters/symbol_error +0, hw_counters/out_of_buffer -6");
         assert_eq!(all.changes().to_string(), "counters/port_xmit_data +615, hw_counters/out_of_buffer -6");
-        // Changes count from the second `begin`.
+        // A change counts only after the second call of `begin`.
         all.begin();
         port.write("counters/symbol_error", "6");
         assert_eq!(all.changes().to_string(), "counters/symbol_error +1");

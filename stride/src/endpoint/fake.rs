@@ -1,4 +1,5 @@
-//! Endpoints without devices, which compute figures from the plan. All tests use them, except those of the loops.
+//! Endpoints that have no device, and compute their figures from the plan. All tests of this crate use them, except for
+//! those of the measuring loops.
 
 use std::os::fd::BorrowedFd;
 use std::thread::{sleep, yield_now};
@@ -14,57 +15,57 @@ use super::{
 use crate::plan::{ALL_COUNTERS, Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
-/// Stages of a side.
+/// The stages at which an endpoint can be configured to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Open the device.
+    /// The endpoint opens its device.
     Open,
-    /// Create queue pairs.
+    /// The endpoint creates its queue pairs.
     MakeEnds,
-    /// Connect queue pairs.
+    /// The endpoint connects its queue pairs.
     Connect,
-    /// Prepare a size.
+    /// The endpoint prepares a step.
     Prepare,
-    /// Run a step.
+    /// The endpoint runs a step.
     Run,
 }
 
-/// A factory of endpoints without devices.
+/// A factory of endpoints that have no device.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
-    /// The side that fails, and the stage.
+    /// The side that fails, and the stage at which it fails.
     pub fails: Option<(Role, Stage)>,
     /// The side whose run ends only when it is stopped.
     pub waits: Option<Role>,
     /// The side whose run takes much longer than the other's.
     pub late: Option<Role>,
-    /// Whether both sides measure nothing.
+    /// Whether neither side measures anything.
     pub is_idle: bool,
     /// The MTU in bytes, if less than 4096.
     pub mtu: Option<u32>,
     /// Whether the port is InfiniBand instead of Ethernet.
     pub is_infiniband: bool,
-    /// The operation that the device lacks.
+    /// The operation that the device does not support.
     pub lacks: Option<Operation>,
-    /// The name of its kernel driver, if different from the default.
+    /// The name of the device's kernel driver, if it is not the default.
     pub provider: Option<&'static str>,
-    /// The longest message of each side in bytes, if limited.
+    /// The length of the longest message of each side in bytes, if it is limited.
     pub longest: [Option<u32>; 2],
 }
 
-/// The P_Keys of a port.
+/// The P_Keys in the table of a port.
 const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
 
 /// The counters of a port. The last one never changes.
 const COUNTERS: [&str; 3] = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_buffer"];
 
-/// Interval between two reports of a late side, during which messages of the peer arrive.
+/// Interval between two reports of a late side. During this time, messages of the peer arrive.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Nanoseconds per message of zero bytes.
+/// Time that a message of zero bytes takes, in nanoseconds.
 const BASE: f64 = 1000.0;
 
-/// Bytes per nanosecond: 100 Gb/s.
+/// Speed in bytes per nanosecond, which is 100 Gb/s.
 const SPEED: f64 = 12.5;
 
 impl EndpointFactory for Fake {
@@ -122,13 +123,13 @@ impl FakeEndpoint {
         Ok(())
     }
 
-    /// Whether this side measures: the sender, and a receiver.
+    /// Whether this side measures. A side that sends or receives does.
     fn measures(&self) -> bool {
         let is_sender = (self.role == Role::Client) != self.plan.workload.direction.is_reversed();
         is_sender || self.plan.workload.direction.is_both() || self.plan.workload.operation.takes_receive()
     }
 
-    /// An interval of a step: one in total, or one per report if the run does not end on its own.
+    /// Returns an interval of a step. A step has one interval, or one per report if the run does not end by itself.
     fn interval(&self, size: u64, index: u32) -> Interval {
         let seen = match self.figures(size) {
             Figures::Bandwidth(_) => Seen::Bandwidth { messages: (1e9 / gap(size)) as u64 },
@@ -225,12 +226,12 @@ impl Endpoint for FakeEndpoint {
         if let Figures::Bandwidth(bandwidth) = &mut figures
             && !waits
         {
-            // A run that was stopped early has measured less.
+            // A run that was stopped early has measured less than planned.
             bandwidth.messages = (bandwidth.messages as f64 * done) as u64;
             bandwidth.seconds *= done;
             let ports = self.plan.ports();
             if ports > 1 {
-                // The second port has twice the messages of the first, and so on.
+                // The second port sends twice as many messages as the first, the third three times as many, and so on.
                 let all = u64::from(ports * (ports + 1) / 2);
                 let of =
                     |at: u32| Bandwidth { messages: bandwidth.messages * u64::from(at) / all, ..bandwidth.clone() };
@@ -290,7 +291,7 @@ fn facts(place: &SideConfig, role: Role) -> PortInfo {
     }
 }
 
-/// Nanoseconds between two messages.
+/// Returns the time between two messages in nanoseconds.
 fn gap(size: u64) -> f64 {
     (size as f64 / SPEED).max(BASE / 100.0)
 }
@@ -306,7 +307,7 @@ fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
     };
     let whole = ((seconds / interval) as usize).min(1000);
     let each = (interval * 1e9 / gap(size)) as u64;
-    // One of four intervals is slower, so that the intervals differ.
+    // Every fourth interval is slower, so that the intervals differ.
     let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
     Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0), ..Bandwidth::default() }
 }

@@ -1,8 +1,9 @@
-//! Messages of trespass on one connection (`stride-perf msg`), for comparison with the raw verbs of the other commands.
+//! Sends messages of the trespass library over one connection (`stride-perf msg`). The results can be compared with
+//! those of raw verbs, which the other commands use.
 //!
-//! The client connects to the server's GID as an IP address; the library creates its own queue pairs and buffers on the
-//! device. Messages above the library's copy limit are sent from its registered buffers, and received in them, without
-//! a copy.
+//! The client connects to the IP address that the server's GID contains. The library creates its own queue pairs and
+//! buffers on the device. Messages above the library's copy limit are sent from its registered buffers, and received
+//! into them, without a copy.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,14 +22,14 @@ use crate::stats::{Bandwidth, Figures};
 
 /// Time limit for connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The period of checks for messages of the peer on the control channel.
+/// Interval at which the control channel is checked for messages of the peer.
 const TICK: Duration = Duration::from_millis(20);
-/// The library copies messages up to this size instead of sending them from the program's buffer.
+/// Largest message that the library copies. It sends larger messages from the program's buffer.
 const COPIED: usize = 16 << 10;
-/// Latency samples that are stored one by one.
+/// Number of latency samples that are stored one by one.
 const KEPT: u64 = 1 << 20;
 
-/// A side with one connection.
+/// A side that has one connection of the library.
 pub(super) struct MessageEndpoint {
     plan: Plan,
     role: Role,
@@ -40,7 +41,7 @@ pub(super) struct MessageEndpoint {
 }
 
 impl MessageEndpoint {
-    /// Creates a side on the port of `facts`.
+    /// Creates a side that uses the port of `facts`.
     pub(super) fn new(plan: &Plan, facts: PortInfo, role: Role) -> Result<Self> {
         let is_one = plan.queues.queue_pairs == 1 && plan.queues.threads == 1;
         let is_ack = plan.workload.measure == Measure::Latency(Semantics::Ack);
@@ -59,7 +60,7 @@ impl MessageEndpoint {
         Ok(Self { plan: plan.clone(), role, facts, worker, listener: None, connection: None, message: Vec::new() })
     }
 
-    /// The address of this side's port on the path.
+    /// Returns the address of this side's port on the path, also in the form of a GID.
     fn address(&self, path: &Path) -> Result<(IpAddr, String)> {
         let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
         let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index);
@@ -67,7 +68,7 @@ impl MessageEndpoint {
         Ok((ip(&text)?, text))
     }
 
-    /// Polls until `done` returns something.
+    /// Polls the worker until `done` returns a value.
     fn wait<T>(&mut self, mut done: impl FnMut(&mut Worker) -> io::Result<Option<T>>) -> Result<T> {
         let begun = Instant::now();
         loop {
@@ -103,7 +104,7 @@ impl Endpoint for MessageEndpoint {
             }
         };
         self.facts.inline = None;
-        // The library creates its queue pair when it connects.
+        // The queue pair has no number yet, because the library creates it when it connects.
         let queue_pairs = vec![QpAddress { number: 0, psn: 0, address: 0, rkey: 0, intake: None }];
         let reads = u8::try_from(self.facts.reads[1]).unwrap_or(u8::MAX);
         Ok(PeerInfo {
@@ -182,7 +183,7 @@ impl Endpoint for MessageEndpoint {
     }
 }
 
-/// The loops of a step, which run on their own thread.
+/// The loops of a step. They run on a thread of their own.
 struct Loop<'l> {
     plan: &'l Plan,
     worker: &'l mut Worker,
@@ -192,7 +193,7 @@ struct Loop<'l> {
 }
 
 impl Loop<'_> {
-    /// The client of a latency test: sends, and waits for the answer.
+    /// Runs the client of a latency test, which sends a message and waits for the reply.
     fn ping(&mut self, semantics: Semantics) -> Result<Figures> {
         let (mut samples, until) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -212,7 +213,7 @@ impl Loop<'_> {
         latency.map(Figures::Latency).context("no message was answered")
     }
 
-    /// The client of a bandwidth test: sends until the peer's device has received everything.
+    /// Runs the client of a bandwidth test, which sends until the peer's device has received everything.
     fn send(&mut self) -> Result<Figures> {
         let (warm_up, until) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
@@ -241,7 +242,7 @@ impl Loop<'_> {
         Ok(sent)
     }
 
-    /// The server: answers each message, or drops it.
+    /// Runs the server, which replies to each message or discards it.
     fn serve(&mut self, answers: bool) -> Result<()> {
         while self.receive_one()? && (!answers || self.send_one()?) {
             self.signal.add(1);
@@ -249,7 +250,7 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Sends a message; false if the step was stopped.
+    /// Sends a message. Returns `false` if the step was stopped before.
     #[inline]
     fn send_one(&mut self) -> Result<bool> {
         if self.message.len() > COPIED {
@@ -267,7 +268,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Sends a message from a registered buffer, like a program that creates its messages there.
+    /// Sends a message from a registered buffer, as a program does that creates its messages in such a buffer.
     fn send_buffer(&mut self) -> Result<bool> {
         let mut buffer = self.worker.alloc(self.id, self.message.len());
         loop {
@@ -283,7 +284,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Receives a message; false if the step was stopped.
+    /// Receives a message. Returns `false` if the step was stopped before.
     #[inline]
     fn receive_one(&mut self) -> Result<bool> {
         loop {
@@ -292,7 +293,7 @@ impl Loop<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            // If no event has occurred, no message can be received.
+            // A message can only be received after an event has occurred.
             while self.worker.poll() == 0 {
                 if self.signal.has_stopped() {
                     return Ok(false);
@@ -305,7 +306,7 @@ impl Loop<'_> {
     }
 }
 
-/// A GID as an IP address.
+/// Converts a GID to an IP address.
 fn ip(gid: &str) -> Result<IpAddr> {
     let address: Ipv6Addr = gid.parse().with_context(|| format!("{gid:?} is not a GID"))?;
     Ok(address.to_canonical())
@@ -313,7 +314,7 @@ fn ip(gid: &str) -> Result<IpAddr> {
 
 fn wait_readable(fd: Option<BorrowedFd<'_>>) {
     let time = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
-    // A signal may end the wait early; this is harmless.
+    // A signal may end the wait early. This is harmless, because the caller checks again.
     _ = match fd {
         Some(fd) => poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time)),
         None => poll(&mut [], Some(&time)),

@@ -1,5 +1,5 @@
-//! One side of a test: device, memory and queue pairs. Implemented on sideway, and by a fake for tests of everything
-//! else.
+//! One side of a test, with its device, memory and queue pairs. One implementation uses sideway. Another one, which has
+//! no device, serves to test the rest of the program.
 
 pub mod fake;
 
@@ -28,14 +28,14 @@ use crate::stats::{Figures, Interval};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Requests the tests, and measures.
+    /// This side requests the tests, and measures.
     Client,
-    /// Serves the client.
+    /// This side serves the client.
     Server,
 }
 
 impl Role {
-    /// The opposite role.
+    /// Returns the opposite role.
     pub fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,
@@ -46,19 +46,19 @@ impl Role {
 
 /// Creates endpoints.
 pub trait EndpointFactory: Send + Sync {
-    /// Opens the device that `place` names, or a suitable one, with everything that the plan requires except the queue
-    /// pairs.
+    /// Opens the device that `place` names, or a suitable device if it names none. Creates everything that the plan
+    /// requires except for the queue pairs.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>>;
 
-    /// Checks that what `place` names exists, before a client requests a test.
+    /// Checks that the devices and other things that `place` names exist, before a client requests a test.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn look(&self, _place: &SideConfig) -> Result<()> {
         Ok(())
     }
@@ -67,70 +67,70 @@ pub trait EndpointFactory: Send + Sync {
 /// The path between the queue pairs of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// Index of the client's GID; `None` if only the LID is used.
+    /// Index of the client's GID. `None` if only LIDs are used.
     pub client_gid: Option<u32>,
     /// Index of the server's GID.
     pub server_gid: Option<u32>,
     /// Path MTU in bytes.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
-    /// The paths of further ports, in the order in which both sides name them.
+    /// The paths of further ports, in the order in which both sides list their ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
 
 impl Path {
-    /// The path of each port.
+    /// Returns the path of each port.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
 
-    /// Limits that apply to messages on all paths between these sides.
+    /// Returns the limits that apply to messages on all paths between these sides.
     pub fn limits(&self, sides: &[&PortInfo]) -> PathLimits {
         let longest = sides.iter().flat_map(|side| side.all()).filter_map(|port| port.longest).min();
         PathLimits { mtu: self.all().map(|path| path.mtu).min().unwrap_or(self.mtu), longest }
     }
 }
 
-/// A side's queue pairs and memory, as sent to the peer.
+/// The queue pairs and the memory of a side, in the form that is sent to the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerInfo {
     /// LID of the port.
     pub lid: u16,
-    /// The GID in IPv6 notation; `None` if only the LID is used.
+    /// The GID in IPv6 notation. `None` if only LIDs are used.
     pub gid: Option<String>,
-    /// Reads and atomics that each queue pair can serve at a time.
+    /// How many reads and atomics each queue pair can serve at the same time.
     pub reads: u8,
-    /// The queue pairs of the port, ordered by thread.
+    /// The queue pairs of the port. Those of the first thread come first.
     pub queue_pairs: Vec<QpAddress>,
-    /// Messages of up to this size are sent inline.
+    /// Size of the largest message that is sent inline.
     #[serde(rename = "inline_bytes")]
     pub inline: u32,
-    /// The address for connection requests, if librdmacm connects the queue pairs.
+    /// The address to which connections are requested, if librdmacm connects the queue pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<Listening>,
-    /// Information on further ports.
+    /// The same description for further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
 
 impl PeerInfo {
-    /// Returns the information of each port.
+    /// Returns the description of each port.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
 }
 
-/// The librdmacm address at which the server listens.
+/// The address at which the server listens through librdmacm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// The port in the port space of librdmacm.
     pub port: u16,
-    /// A token that each request must contain; others are rejected.
+    /// A token that each connection request must contain. Requests without it are rejected.
     pub token: u64,
 }
 
-/// A queue pair and the memory that the peer reads and writes.
+/// A queue pair, and the memory that the peer reads and writes through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QpAddress {
     /// The queue pair number.
@@ -141,33 +141,33 @@ pub struct QpAddress {
     pub address: u64,
     /// The remote key of the memory.
     pub rkey: u32,
-    /// The object that receives the peer's messages, if this is not the queue pair itself.
+    /// The object that receives the peer's messages, if it is not the queue pair itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intake: Option<Intake>,
 }
 
-/// An object that receives messages in place of the sending queue pair.
+/// An object that receives messages instead of the queue pair that sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intake {
     /// An XRC receiver.
     Xrc {
-        /// Number of the XRC receive queue pair.
+        /// Number of the XRC queue pair that receives.
         number: u32,
         /// Number of the shared receive queue.
         srq: u32,
     },
     /// A DC target.
     Dc {
-        /// The target's number.
+        /// Number of the DC target.
         number: u32,
-        /// The DC access key.
+        /// The DC access key of the target.
         key: u64,
     },
 }
 
 impl Intake {
-    /// Whether `intake` has the kind that queue pairs of this transport have.
+    /// Whether `intake` is of the kind that belongs to queue pairs of this transport.
     pub fn is_of(intake: Option<&Self>, transport: Transport) -> bool {
         match transport {
             Transport::Xrc => matches!(intake, Some(Self::Xrc { .. })),
@@ -177,48 +177,48 @@ impl Intake {
     }
 }
 
-/// Progress of a running step.
+/// The progress of a step that is running.
 #[derive(Clone, Copy, Debug)]
 pub struct StepProgress<'a> {
-    /// Fraction completed, 0.0 to 1.0.
+    /// The fraction of the step that has completed, from 0.0 to 1.0.
     pub done: f64,
-    /// The intervals that ended since the last report.
+    /// The intervals that have ended since the last report.
     pub intervals: &'a [Interval],
 }
 
-/// An open side.
+/// One side of a test, whose device is open.
 pub trait Endpoint {
-    /// Information on the device and its port.
+    /// Returns the description of the device and its port.
     fn facts(&self) -> &PortInfo;
 
     /// Creates the queue pairs.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo>;
 
     /// Connects the queue pairs to those of the peer.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn connect(&mut self, path: &Path, theirs: &PeerInfo) -> Result<()>;
 
-    /// Prepares a step with messages of `size` bytes. Receives are posted when this returns.
+    /// Prepares a step with messages of `size` bytes. When this method returns, the receives have been posted.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn prepare(&mut self, size: u64) -> Result<()>;
 
-    /// Runs the prepared step. Calls `report` at least once a second, and soon after `readable_fd` becomes readable.
-    /// The step ends when `report` returns `false`. A passive side always ends this way, after the peer has ended; then
-    /// it counts the arrivals.
+    /// Runs the prepared step. Calls `report` at least once a second, and also soon after `readable_fd` has become
+    /// readable. If `report` returns `false`, the step ends. A passive side always ends in this way, after the peer has
+    /// ended. If messages may be lost, it then also counts those that still arrive.
     ///
     /// # Errors
     ///
-    /// An error for the user: the failed operation, its queue pair and the usual cause.
+    /// Returns an error for the user that contains the failed operation, its queue pair and the usual cause.
     fn run(
         &mut self,
         size: u64,
@@ -226,13 +226,13 @@ pub trait Endpoint {
         report: &mut dyn FnMut(StepProgress<'_>) -> bool,
     ) -> Result<Option<Figures>>;
 
-    /// Checks whether any plain write of an unreliable transport has arrived, after the peer has sent its last message.
-    /// Returns the figures of the run with the result. Waits for late messages, less after a step that was cut short,
-    /// and only while `report` returns `true`.
+    /// Checks whether any plain write over an unreliable transport has arrived. Called after the peer has sent its last
+    /// message. Returns the figures of the run, to which the result is added. Waits for late messages while `report`
+    /// returns `true`, but for a limited time, which is shorter after a step that was cut short.
     ///
     /// # Errors
     ///
-    /// An error for the user with cause and remedy.
+    /// Returns an error for the user that contains the cause and a remedy.
     fn settle(
         &mut self,
         _size: u64,
@@ -243,31 +243,31 @@ pub trait Endpoint {
         Ok(figures)
     }
 
-    /// Disconnects, after both sides have finished.
+    /// Disconnects from the peer, after both sides have finished.
     fn end(&mut self) {}
 
-    /// Changes of the counters that the plan names since the step was prepared, after both sides have run it. `None` if
-    /// the plan names none, or names all and the device has none.
+    /// Returns how much the counters of the plan have changed since the step was prepared. Called after both sides have
+    /// run the step. Returns `None` if the plan names no counter, or if it names all counters and the device has none.
     fn counted(&mut self) -> Option<Changes> {
         None
     }
 
-    /// Validates what has arrived, if the plan requires it, after both sides have run.
+    /// Checks the data that has arrived, if the plan requires it. Called after both sides have run the step.
     ///
     /// # Errors
     ///
-    /// An error with the first wrong byte.
+    /// Returns an error that contains the first wrong byte.
     fn check(&mut self, _size: u64) -> Result<()> {
         Ok(())
     }
 }
 
-/// The device lacks something that the test requires. The text is for the user.
+/// The error that the device does not support something that the test requires. The text is for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// Whether an error reports that the device or its driver lacks a feature.
+/// Whether this error means that the device or its driver does not support a feature.
 pub fn is_unsupported(error: &anyhow::Error) -> bool {
     let lacks = [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPROTONOSUPPORT];
     error.chain().any(|cause| {

@@ -1,4 +1,4 @@
-//! Processors near a device.
+//! Processors that are near a device, and the binding of threads to processors.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::plan::cpus;
 
-/// The NUMA nodes of a machine.
+/// The NUMA nodes of a machine, each with its number and its processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nodes(Vec<(u32, Vec<u32>)>);
 
 impl Nodes {
-    /// The nodes of this machine; none if sysfs has no list.
+    /// Returns the nodes of this machine, or no node if sysfs does not list them.
     pub(super) fn of_system() -> Self {
         Self::read(Path::new("/sys/devices/system/node")).unwrap_or_default()
     }
@@ -27,7 +27,7 @@ impl Nodes {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("node")?.parse::<u32>().ok());
             let Some(number) = number else { continue };
-            // A node with memory only has no processors.
+            // A node that has only memory has no list of processors.
             let list = fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
             nodes.push((number, cpus::parse(list.trim()).unwrap_or_default()));
         }
@@ -35,15 +35,15 @@ impl Nodes {
         Ok(Self(nodes))
     }
 
-    /// The nodes of these processors, each once.
+    /// Returns the nodes to which these processors belong. Each node is listed once.
     pub(super) fn of(&self, cpus: &[u32]) -> Vec<u32> {
         let has = |own: &[u32]| own.iter().any(|cpu| cpus.contains(cpu));
         self.0.iter().filter(|(_, own)| has(own)).map(|(node, _)| *node).collect()
     }
 
-    /// Returns the processors for threads that are not bound otherwise: those of the device's node. `None` if the
-    /// machine has one node, if the device's node has no processors, or if the threads are bound already: they may not
-    /// run on all `online` processors.
+    /// Returns the processors to which threads are bound by default, which are those of the device's node. Returns
+    /// `None` if the machine has only one node with processors, or if the device's node has none. Also returns `None`
+    /// if the threads are already bound, so that they may not run on all `online` processors.
     pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
         let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
         let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));
@@ -51,7 +51,8 @@ impl Nodes {
         (has_several && !is_placed).then(|| own.clone())
     }
 
-    /// The processors of a node among these, in the syntax of `--cpu`. Empty if there are none or the node is unknown.
+    /// Returns those processors of `among` that belong to the node, in the syntax of `--cpu`. The text is empty if
+    /// there are none, or if the node is unknown.
     pub(super) fn near(&self, node: Option<u32>, among: &[u32]) -> String {
         let found = self.0.iter().find(|(number, _)| Some(*number) == node);
         let own = found.into_iter().flat_map(|(_, own)| own).copied();
@@ -59,13 +60,13 @@ impl Nodes {
     }
 }
 
-/// The processors that are online; none if sysfs has no list.
+/// Returns the processors that are online, or none if sysfs does not list them.
 pub(super) fn online() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     cpus::parse(text.trim()).unwrap_or_default()
 }
 
-/// The processors on which this thread may run.
+/// Returns the processors on which this thread may run.
 pub(super) fn allowed() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect()
@@ -88,12 +89,12 @@ pub(super) fn can_run_on(cpus: &[u32]) -> bool {
     thread::scope(|scope| scope.spawn(|| run_on(cpus).is_ok()).join()).unwrap_or(false)
 }
 
-/// Keeps this thread on some processors until dropped.
+/// Keeps this thread bound to some processors until it is dropped. Then the thread is bound as before.
 #[derive(Debug)]
 pub(super) struct Bound(Option<CpuSet>);
 
-/// Binds this thread to these processors until the result is dropped. Does nothing if there are none, or if the system
-/// refuses.
+/// Binds this thread to these processors until the result is dropped. Does nothing if the list is empty, or if the
+/// system rejects the binding.
 pub(super) fn bind(cpus: &[u32]) -> Bound {
     if cpus.is_empty() {
         return Bound(None);
@@ -105,20 +106,20 @@ pub(super) fn bind(cpus: &[u32]) -> Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // The thread ran on these processors before, so this does not fail.
+            // Ignores the error. The thread was bound to these processors before, so this call does not fail.
             let _ = sched_setaffinity(None, before);
         }
     }
 }
 
-/// Checks that threads can run on these processors, given with the option `named`.
+/// Checks that threads can run on these processors, which the user gave with the option `named`.
 ///
 /// # Errors
 ///
-/// An error for the user with the first processor on which no thread can run.
+/// Returns an error for the user that contains the first processor on which no thread can run.
 pub(super) fn check(cpus: &[u32], named: &str) -> Result<()> {
     let allowed = allowed();
-    // Uses a separate thread, because binding moves the thread to other processors.
+    // Uses a separate thread, because binding a thread moves it to other processors.
     let tried = thread::scope(|scope| {
         let try_all = || cpus.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
         scope.spawn(try_all).join()
@@ -136,7 +137,7 @@ pub(super) fn check(cpus: &[u32], named: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A machine with two nodes of processors and one with memory only.
+    /// Returns a machine that has two nodes with processors and one node that has only memory.
     fn machine() -> Nodes {
         let folder = std::env::temp_dir().join(format!("stride-nodes-{}", std::process::id()));
         for (node, list) in [("node1", "4-7,12-15\n"), ("node0", "0-3,8-11\n"), ("node2", "\n"), ("power", "x")] {
@@ -170,11 +171,11 @@ mod tests {
         let all: Vec<u32> = (0..16).collect();
         let second = vec![4, 5, 6, 7, 12, 13, 14, 15];
         assert_eq!(nodes.bound(Some(1), &all, &all), Some(second.clone()));
-        // The process is bound by taskset, numactl or a container; or the system has no list.
+        // Either taskset, numactl or a container has bound the process, or the system does not list its processors.
         assert_eq!(nodes.bound(Some(1), &all[..8], &all), None);
         assert_eq!(nodes.bound(Some(1), &second, &all), None);
         assert_eq!(nodes.bound(Some(1), &all, &[]), None);
-        // A device without a node, on a node with memory only, and on an unknown node.
+        // The device has no node, its node has only memory, or its node is unknown.
         for none in [None, Some(2), Some(3)] {
             assert_eq!(nodes.bound(none, &all, &all), None);
         }

@@ -1,4 +1,4 @@
-//! The facts that a side reports about itself, to the peer and in results.
+//! What a side reports about itself, both to the peer and in the results.
 
 use std::fmt;
 use std::iter;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Memory;
 
-/// A port of a side, with its machine.
+/// The description of a port of a side, and of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Version of this program.
@@ -16,52 +16,54 @@ pub struct PortInfo {
     pub host: String,
     /// Kernel release, as in `uname -r`.
     pub kernel: String,
-    /// Identifies the running system: its boot ID, which its containers share. For softrnic devices also network
-    /// namespace and user, because these devices reach nothing else. Empty if unknown.
+    /// Identifies the running system by its boot ID, which all containers on it share. For softrnic devices, the
+    /// network namespace and the user are added, because these devices cannot reach other namespaces or users. Empty if
+    /// unknown.
     #[serde(default)]
     pub machine: String,
-    /// Processor model; empty if the system reports none.
+    /// Processor model. Empty if the system does not report it.
     #[serde(default)]
     pub cpu_model: String,
-    /// Frequency governor, such as `performance`; several if they differ, empty if unknown.
+    /// Frequency governor of the processors, such as `performance`. If processors have different governors, all are
+    /// listed. Empty if unknown.
     #[serde(default)]
     pub cpu_governor: String,
     /// Device name.
     pub device: String,
-    /// Provider: `softrnic`, or the kernel driver.
+    /// The provider of the device, which is `softrnic` or the name of the kernel driver.
     pub provider: String,
-    /// Firmware version; empty if none.
+    /// Firmware version. Empty if the device has none.
     pub firmware: String,
     /// Vendor ID.
     pub vendor_id: u32,
-    /// Vendor's part ID.
+    /// Part ID, which the vendor has assigned.
     pub vendor_part_id: u32,
     /// Port number.
     pub port: u8,
     /// `Ethernet`, `InfiniBand` or [`IWARP`].
     pub link_layer: String,
-    /// Port speed in Gb/s, as the port reports it.
+    /// Speed in Gb/s that the port reports.
     #[serde(rename = "gigabits_per_second")]
     pub gigabits: Option<f64>,
     /// Active MTU of the port in bytes.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
-    /// Longest message in bytes, if the transport has its own limit.
+    /// Length of the longest message in bytes, if the transport has a limit of its own.
     #[serde(default, rename = "longest_message_bytes", skip_serializing_if = "Option::is_none")]
     pub longest: Option<u32>,
-    /// LID (InfiniBand).
+    /// LID of the port. Only InfiniBand ports have one.
     pub lid: u16,
-    /// Destination LID given by the user.
+    /// Destination LID that the user gave.
     #[serde(default)]
     pub dlid: Option<u16>,
-    /// Partition of the queue pairs. `None` if librdmacm chooses it, or if the device has none.
+    /// Partition of the queue pairs. `None` if librdmacm chooses it, or if the device has no partitions.
     #[serde(default)]
     pub partition: Option<Partition>,
     /// GIDs of the port.
     pub gids: Vec<GidInfo>,
-    /// Memory of the messages.
+    /// Kind of memory that contains the messages.
     pub memory: Memory,
-    /// The GPU, if messages are in its memory.
+    /// The GPU whose memory contains the messages, if any.
     #[serde(default)]
     pub gpu: Option<GpuInfo>,
     /// How GPU memory is registered.
@@ -69,21 +71,21 @@ pub struct PortInfo {
     pub registration: Option<Registration>,
     /// NUMA node of the device.
     pub numa_node: Option<u32>,
-    /// Processors of the threads; empty if the system chooses.
+    /// Processors to which the user bound the threads. Empty if the system chooses.
     pub cpus: Vec<u32>,
     /// NUMA nodes on which the threads may run; empty if unknown.
     pub thread_nodes: Vec<u32>,
-    /// Processors of the device's node, in the syntax of `--cpu`; empty if unknown.
+    /// Processors of the device's NUMA node, in the syntax of `--cpu`. Empty if unknown.
     pub near_cpus: String,
-    /// Whether the threads are bound to those processors by default.
+    /// Whether the threads are bound to the processors in `near_cpus` by default.
     #[serde(rename = "is_bound_to_node", default)]
     pub is_bound: bool,
-    /// Outstanding reads and atomics of a queue pair as requester, and as responder.
+    /// How many reads and atomics a queue pair can have outstanding, first as requester and then as responder.
     pub reads: [u32; 2],
-    /// Messages of up to this size are sent inline. `None` before queue pairs exist.
+    /// Size of the largest message that is sent inline. `None` before the queue pairs exist.
     #[serde(rename = "inline_bytes", default)]
     pub inline: Option<u32>,
-    /// Further ports of the test, of this device or of others.
+    /// Further ports of the test, which may belong to this device or to others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
@@ -91,13 +93,13 @@ pub struct PortInfo {
 /// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GidInfo {
-    /// The index.
+    /// The index in the table.
     pub index: u32,
     /// The GID in IPv6 notation.
     pub gid: String,
     /// `IB`, `RoCE v1` or `RoCE v2`.
     pub kind: String,
-    /// The network interface; empty if none.
+    /// The network interface to which the GID belongs. Empty if there is none.
     pub interface: String,
     /// Prefix length of the GID's subnet, if known.
     pub prefix: Option<u8>,
@@ -106,20 +108,20 @@ pub struct GidInfo {
 /// An entry of a port's P_Key table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// The index.
+    /// The index in the table.
     pub index: u16,
-    /// The P_Key: the partition, with the full-membership bit as the highest.
+    /// The P_Key. Its highest bit means full membership, and the other bits are the partition.
     pub key: u16,
 }
 
 impl Partition {
     const FULL: u16 = 1 << 15;
 
-    /// Returns the entry at `index` of a table with `length` entries.
+    /// Returns the entry at `index` of a table that has `length` entries.
     ///
     /// # Errors
     ///
-    /// An error for the user, if the entry does not exist or is empty.
+    /// Returns an error for the user if the entry does not exist or is empty.
     pub(super) fn find(index: u16, length: u16, key: impl Fn(u16) -> Option<u16>, owner: &str) -> Result<Self, String> {
         let is_used = |key: &u16| key & !Self::FULL != 0;
         if let Some(key) = Some(index).filter(|index| *index < length).and_then(&key).filter(is_used) {
@@ -134,7 +136,8 @@ impl Partition {
         Err(format!("--pkey-index {index}: no P_Key at this index of {owner}; it has {there}"))
     }
 
-    /// Whether the ports can communicate: same partition, and at least one is a full member.
+    /// Whether two ports can communicate. They must be in the same partition, and at least one of them must be a full
+    /// member.
     pub fn meets(self, other: Self) -> bool {
         (self.key ^ other.key) & !Self::FULL == 0 && (self.key | other.key) & Self::FULL != 0
     }
@@ -146,38 +149,39 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The link layer of iWARP ports.
+/// The name of the link layer of iWARP ports.
 pub const IWARP: &str = "iWARP";
 
-/// The provider of software devices.
+/// The name of the provider of software devices.
 pub const SOFTRNIC: &str = "softrnic";
 
 impl PortInfo {
-    /// This port and the further ones.
+    /// Returns this port and then the further ones.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         iter::once(self).chain(&self.others)
     }
 
-    /// Device and port, for texts and tables.
+    /// Returns the device and the port number, for texts and tables.
     pub fn name(&self) -> String {
         format!("{} port {}", self.device, self.port)
     }
 
-    /// Whether the device is iWARP; if so, only librdmacm can connect its queue pairs, by TCP addresses.
+    /// Whether the device is an iWARP device. Only librdmacm can connect the queue pairs of such a device, by IP
+    /// addresses.
     pub fn is_iwarp(&self) -> bool {
         self.link_layer == IWARP
     }
 
-    /// Whether the device is a software device that reaches no network.
+    /// Whether the device is a software device that cannot reach any network.
     pub fn is_soft(&self) -> bool {
         self.provider == SOFTRNIC
     }
 
-    /// Checks that the port's link layer has LIDs if `--dlid` is given.
+    /// Checks that the port's link layer has LIDs, if the user gave `--dlid`.
     ///
     /// # Errors
     ///
-    /// An error for the user.
+    /// Returns an error for the user.
     pub(super) fn check_dlid(&self) -> Result<(), String> {
         match self.dlid {
             Some(lid) if self.link_layer != "InfiniBand" => Err(format!(
@@ -189,7 +193,7 @@ impl PortInfo {
     }
 }
 
-/// A GPU.
+/// The description of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuInfo {
     /// Index in the order of the CUDA driver.
@@ -212,9 +216,10 @@ impl fmt::Display for GpuInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Registration {
-    /// As a DMA buffer.
+    /// GPU memory is registered as a DMA buffer.
     DmaBuf,
-    /// By address: `nvidia_peermem` with a NIC, copies by the CUDA driver with softrnic.
+    /// GPU memory is registered by its address. With a NIC, this requires `nvidia_peermem`; with softrnic, the CUDA
+    /// driver copies the data.
     PeerMemory,
 }
 

@@ -1,9 +1,9 @@
-//! Prefix length of an address's subnet, from the kernel.
+//! Finds the prefix length of an address's subnet, as the kernel knows it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Prefix length of an interface's address; `None` if unknown.
+/// Returns the prefix length of an address of an interface, or `None` if it is unknown.
 pub(super) fn of(address: Ipv6Addr, interface: &str) -> Option<u8> {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     match address.to_ipv4_mapped() {
@@ -12,8 +12,8 @@ pub(super) fn of(address: Ipv6Addr, interface: &str) -> Option<u8> {
     }
 }
 
-/// Reads the kernel's list of IPv6 addresses: address in hexadecimal, interface index, prefix length in hexadecimal, …,
-/// interface.
+/// Searches the kernel's list of IPv6 addresses. Each line contains the address in hexadecimal, the interface's index,
+/// the prefix length in hexadecimal, some other columns, and the name of the interface.
 fn in_addresses(list: &str, address: Ipv6Addr, interface: &str) -> Option<u8> {
     list.lines().find_map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -23,8 +23,9 @@ fn in_addresses(list: &str, address: Ipv6Addr, interface: &str) -> Option<u8> {
     })
 }
 
-/// Reads the kernel's IPv4 routes. Routes without a gateway are the subnets of interfaces. Columns: interface,
-/// destination, gateway, …, mask in the eighth; numbers are hexadecimal, in network byte order in memory.
+/// Searches the kernel's IPv4 routes. Routes without a gateway are the subnets of interfaces. The first columns are
+/// interface, destination and gateway, and the eighth is the mask. Numbers are hexadecimal, in network byte order in
+/// memory.
 fn in_routes(list: &str, address: Ipv4Addr, interface: &str) -> Option<u8> {
     let bits =
         |text| u32::from_str_radix(text, 16).ok().map(|number: u32| Ipv4Addr::from(number.to_ne_bytes()).to_bits());

@@ -1,16 +1,16 @@
-//! Processor model and frequency governor, which affect the results.
+//! The processor model and the frequency governor, both of which affect the results.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The model of the first processor; empty if the system reports none, as on AArch64.
+/// Returns the model of the first processor. It is empty if the system does not report it, as on AArch64.
 pub(super) fn model() -> String {
     named(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
-/// The cpufreq governor, such as `performance`; several, separated by commas, if they differ. Empty if there is none,
-/// as in most virtual machines.
+/// Returns the cpufreq governor, such as `performance`. If processors have different governors, all are listed,
+/// separated by commas. Empty if there is none, as in most virtual machines.
 pub(super) fn governor() -> String {
     governors(Path::new("/sys/devices/system/cpu/cpufreq"))
 }
@@ -48,7 +48,7 @@ mod tests {
             fs::create_dir_all(folder.join(policy)).unwrap();
             fs::write(folder.join(policy).join("scaling_governor"), governor).unwrap();
         }
-        // The folder has other files as well.
+        // The folder also contains other files, which must be ignored.
         fs::write(folder.join("boost"), "1\n").unwrap();
         assert_eq!(governors(&folder), "performance,powersave");
         fs::remove_dir_all(&folder).unwrap();

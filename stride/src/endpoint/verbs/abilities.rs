@@ -1,4 +1,4 @@
-//! Capabilities of a device. Verbs report some of them; others are determined by creating objects.
+//! The capabilities of a device. Verbs report some of them; to determine the others, objects are created.
 
 use anyhow::{Error, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
@@ -11,40 +11,43 @@ use super::pairs::Pairs;
 use crate::endpoint::is_unsupported;
 use crate::plan::{Operation, Plan, QpAttributes, Queues, Transport, Workload};
 
-/// The transports that any device may support.
+/// The transports that the device of any vendor may support.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-/// More inline data than any device supports.
+/// A number of inline bytes that no device supports.
 const MOST: u32 = 1 << 16;
 
 /// The capabilities of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Transports for which queue pairs can be created.
+    /// The transports for which queue pairs can be created.
     pub transports: Vec<Transport>,
-    /// The causes of failure for other transports, unless the device reports them as unsupported.
+    /// The reasons why queue pairs of other transports could not be created, except if the device reports that it does
+    /// not support the transport.
     pub refusals: Vec<(Transport, String)>,
-    /// The vendor's transport. Tried only if a test requires this transport, because the attempt loads the vendor's
-    /// library.
+    /// The transport of the device's vendor. Whether the device supports it is only checked if a test requires this
+    /// transport, because the check loads the vendor's library.
     pub vendors: Option<Transport>,
-    /// Outstanding reads and atomics of a queue pair as requester, and as responder.
+    /// How many reads and atomics a queue pair can have outstanding, first as requester and then as responder.
     pub reads: [u32; 2],
-    /// Whether atomics are supported.
+    /// Whether the device supports atomics.
     pub has_atomics: bool,
-    /// Operations with on-demand paging, by transport.
+    /// The operations that support on-demand paging, for each transport.
     pub on_demand: Vec<(Transport, Vec<Operation>)>,
-    /// Whether completion queues are extended ones.
+    /// Whether completion queues have the extended interface.
     pub has_extended_queues: bool,
-    /// The inline limit of the first transport; `None` without a transport.
+    /// The inline limit of the first transport. `None` if there is no transport.
     pub inline: Option<u32>,
 }
 
 impl Abilities {
-    /// Queries the device of a protection domain, whose kernel driver is `driver`.
+    /// Determines the capabilities of the device to which the protection domain belongs. `driver` is the name of its
+    /// kernel driver.
     pub(super) fn of(pd: &Arc<ProtectionDomain>, driver: &str) -> Result<Self> {
         let context = pd.device_context();
         let device = context.query_device()?;
-        // Two entries: one for a send, one for the additional request of `set_send_queue`.
+        // The queue has two entries: one for a send, and one for the additional request that `set_send_queue` allows
+        // for.
         let queue = || context.create_cq_builder().setup_cqe(2).build_generic();
         let (sends, receives) = (queue()?, queue()?);
         let make = |transport, inline| {
@@ -79,14 +82,15 @@ impl Abilities {
     }
 }
 
-/// The cause of an error, without the attempted operation.
+/// Returns the cause of an error without the operation that was attempted.
 fn cause(error: &Error) -> String {
     error.root_cause().to_string()
 }
 
-/// The largest accepted number up to [`MOST`], if all numbers below an accepted one are accepted.
+/// Returns the largest number up to [`MOST`] that `takes` accepts. If it accepts a number, it must also accept all
+/// smaller ones.
 fn most(takes: impl Fn(u32) -> bool) -> u32 {
-    // The largest number known to be accepted, and the smallest known to be rejected.
+    // `least` is the largest number known to be accepted, and `above` is the smallest number known to be rejected.
     let (mut least, mut above) = (0, 16);
     while above < MOST && takes(above) {
         (least, above) = (above, above * 2);

@@ -1,4 +1,4 @@
-//! Detects whether any plain write of an unreliable transport has arrived.
+//! Detects whether any plain write over an unreliable transport has arrived.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use super::worker_resources::WorkerResources;
 use crate::plan::Plan;
 use crate::stats::{Bandwidth, Figures};
 
-/// How long to wait for late messages after the peer's last one.
+/// How long to wait for late messages after the peer's last message.
 const LATE: Duration = Duration::from_secs(1);
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time at which to stop waiting for late messages. After a step that was cut short, the time limit starts
-/// with the step, because its first messages would have arrived by now.
+/// at the beginning of the step, because the first messages of the step would have arrived by now.
 pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
     began.filter(|_| was_cut).unwrap_or_else(Instant::now) + LATE
 }
 
-/// Determines for each port, with `threads` threads each, whether any write of the peer arrives before `end`. Stops
+/// Determines for each port whether any write of the peer arrives before `end`. Each port has `threads` threads. Stops
 /// waiting when `report` returns `false`.
 pub(super) fn awaited(
     resources: &[WorkerResources],
@@ -37,7 +37,8 @@ pub(super) fn awaited(
         for (has_come, resources) in come.iter_mut().zip(&ports) {
             for worker in *resources {
                 *has_come = *has_come || contents::has_come(worker, size)?;
-                // Report to the peer during the check: there may be many queue pairs, and memory that is slow to read.
+                // Reports to the peer during the check, because it may take long: there may be many queue pairs, and
+                // reading their memory may be slow.
                 goes_on &= report();
             }
         }
@@ -48,7 +49,7 @@ pub(super) fn awaited(
     }
 }
 
-/// Adds to a side's figures the ports over which nothing arrived.
+/// Records in the figures of a side over which ports nothing arrived.
 pub(super) fn marked(figures: Option<Figures>, plan: &Plan, come: &[bool]) -> Option<Figures> {
     if come.iter().all(|has_come| *has_come) {
         return figures;
@@ -115,7 +116,7 @@ mod tests {
         };
         let now = Instant::now();
         assert!(looked(now + Duration::from_millis(200), true) >= Duration::from_millis(190));
-        // The peer has disconnected, or the step was ended.
+        // If the peer has disconnected or the step was ended, the wait ends early.
         assert!(looked(now + LATE * 100, false) < LATE);
         let ago = now.checked_sub(LATE * 2).unwrap();
         assert!(end(Some(ago), true) < now && end(Some(ago), false) > now && end(None, true) > now);

@@ -1,4 +1,4 @@
-//! Contents of messages for `--validate`: written before a step and checked after it.
+//! The contents of messages for `--validate`. They are written before a step and checked after it.
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -9,22 +9,22 @@ use crate::endpoint::Role;
 use crate::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};
 use crate::run::{Places, cas_check, pattern};
 
-/// Contents of an area of a queue pair's memory.
+/// What an area of a queue pair's memory contains before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
-    /// Messages.
+    /// The area contains the messages to send.
     Filled,
-    /// Bytes that differ from every correct message.
+    /// The area contains bytes that differ from every correct message.
     Blank,
-    /// Zeros.
+    /// The area contains zeros.
     Zero,
-    /// Initial values for compare-and-swaps.
+    /// The area contains the initial values for compare-and-swaps.
     CasCheck,
-    /// A value that no swap can return.
+    /// The area contains a value that no swap can return.
     Returned,
 }
 
-/// The contents of the outgoing and the incoming area before a step.
+/// Returns what the outgoing and the incoming area contain before a step.
 fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     match plan.workload.operation {
         Operation::FetchAdd => (Area::Zero, Area::Zero),
@@ -35,7 +35,7 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     }
 }
 
-/// Fills the memory of a side for messages of `size` bytes.
+/// Fills the memory of a side, for messages of `size` bytes.
 pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
     for qp in 0..worker.unposted.len() {
@@ -58,8 +58,8 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     Ok(())
 }
 
-/// Changes the last byte of each incoming slot to a value that no message has at this position, so that an arrival is
-/// detectable. Writes no other memory, because the driver may have to copy each byte.
+/// Changes the last byte of each incoming slot to a value that no message has at this position. A message that arrives
+/// can therefore be detected. Writes no other memory, because the driver may have to copy each byte.
 pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
     let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
@@ -79,7 +79,7 @@ pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     Ok(())
 }
 
-/// Whether any message has arrived: the last byte of a slot has changed.
+/// Whether any message has arrived, which is the case if the last byte of a slot has changed.
 pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(true) };
     for qp in 0..worker.unposted.len() {
@@ -95,7 +95,7 @@ pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Offsets of the messages in an area. Received messages share one slot.
+/// Returns the offsets of the messages in an area. If messages are received by sends, they all share one slot.
 fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     let is_received =
         matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
@@ -108,8 +108,8 @@ pub(super) fn is_in_one_place(plan: &Plan) -> bool {
     matches!(plan.workload.measure, Measure::Latency(_)) && plan.workload.operation == Operation::Write
 }
 
-/// Checks what a side has received, after both sides have finished. Checks nothing if requests are still in flight,
-/// because then the contents are undefined; this happens if the user ends an endless test and the peer no longer
+/// Checks what a side has received, after both sides have finished. Does nothing if requests are still in flight,
+/// because the contents are undefined then. This happens if the user ends an endless test and the peer no longer
 /// receives.
 pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     if worker.has_in_flight {
@@ -133,12 +133,12 @@ pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64
     }
 }
 
-/// Number of a thread's queue pairs that carry messages; one for latency tests.
+/// Returns how many queue pairs of a thread carry messages. In a latency test, only one does.
 fn qps(worker: &WorkerResources, plan: &Plan) -> usize {
     if matches!(plan.workload.measure, Measure::Latency(_)) { 1 } else { worker.unposted.len() }
 }
 
-/// Messages per queue pair, if known.
+/// Returns the number of messages per queue pair, if it is known.
 fn total(plan: &Plan) -> Option<u64> {
     match plan.workload.amount {
         RunLength::Messages { count, warm_up } => Some(count + warm_up),
@@ -146,13 +146,14 @@ fn total(plan: &Plan) -> Option<u64> {
     }
 }
 
-/// The minimum number of messages per queue pair in a timed test. Slots are used in turn, so the first slot is used,
-/// and no slot after an unused one. With a rate limit, the time may end before each queue pair has had its turn.
+/// Returns the minimum number of messages per queue pair in a timed test. Because slots are used in turn, at least the
+/// first slot is used, and no slot after an unused one is. With a rate limit, the time may end before each queue pair
+/// has sent a message.
 fn least(plan: &Plan, qp: usize) -> u64 {
     u64::from(plan.workload.rate_limit.is_none() || qp == 0)
 }
 
-/// The eight bytes in each slot of a queue pair.
+/// Returns the eight bytes in each slot of a queue pair.
 fn words(
     worker: &WorkerResources,
     qp: usize,
@@ -173,7 +174,7 @@ fn check_area(
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<()> {
-    // If a side polls the last byte, the byte is a counter.
+    // If a side polls the last byte of the messages, this byte is a counter and is not checked.
     let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
     for qp in 0..qps(worker, plan) {
@@ -190,11 +191,11 @@ fn check_area(
     Ok(())
 }
 
-/// Checks that the sum of the counters equals the number of requests.
+/// Checks that the sum of all counters equals the number of requests.
 fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     let Some(expected) = total(plan) else { return Ok(()) };
     for qp in 0..qps(worker, plan) {
-        // The peer can write any value to the counters.
+        // The sum wraps, because the peer can write any value to the counters.
         let sum = words(worker, qp, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,
@@ -205,7 +206,7 @@ fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks the slots that compare-and-swaps have changed.
+/// Checks the contents of the slots that compare-and-swaps have changed.
 fn check_left(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     for qp in 0..qps(worker, plan) {
         let words = words(worker, qp, size, |pair| &pair.incoming)?;
@@ -214,7 +215,7 @@ fn check_left(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks the values that the last swap at each slot has returned.
+/// Checks the value that the last swap at each slot has returned.
 fn check_returned(worker: &WorkerResources, size: u64) -> Result<()> {
     for (qp, &posted) in worker.posted.iter().enumerate() {
         let words = words(worker, qp, size, |pair| &pair.outgoing)?;
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Runs both sides of a test on one thread, with `meddle` applied to the server first.
+    /// Runs both sides of a test on one thread. `meddle` can change the server before the client runs.
     fn played(plan: &Plan, meddle: impl FnOnce(&mut VerbsEndpoint)) -> [VerbsEndpoint; 2] {
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let open = |role| VerbsEndpoint::open(plan, &plan.placement.client, role).unwrap();
@@ -296,7 +297,7 @@ mod tests {
     fn unused_queue_pairs_of_a_timed_test_are_valid() {
         let time = std::time::Duration::from_millis(5);
         let swaps = swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO });
-        // The rate is one message in half a minute.
+        // The rate limit allows one message in half a minute.
         let swaps = Plan {
             workload: Workload { rate_limit: Some(8.0 * 8.0 / 30e9), ..swaps.workload },
             queues: Queues { queue_pairs: 4, ..swaps.queues },
@@ -338,7 +339,8 @@ mod tests {
         let far = server.create_queue_pairs(&path).unwrap();
         client.connect(&path, &far).unwrap();
         client.prepare(8).unwrap();
-        // The server's queue pairs are never connected: nothing is acknowledged, and draining times out.
+        // The server's queue pairs are never connected, so nothing is acknowledged, and the wait for the last requests
+        // times out.
         client.run(8, None, &mut |_| false).unwrap();
         assert_eq!(checked(&mut client), "");
         assert!(client.resources[0].has_in_flight);

@@ -18,14 +18,14 @@ use crate::endpoint::processor;
 use crate::endpoint::{GidInfo, IWARP, Partition, PortInfo, SOFTRNIC};
 use crate::plan::{Memory, SideConfig};
 
-/// A port with its state.
+/// A port, its state, and whether it can be used.
 #[derive(Clone, Debug)]
 pub struct DevicePort {
-    /// `active`, `down`, …
+    /// The state, such as `active` or `down`.
     pub state: String,
-    /// The reason why the port cannot be used, in a word or two.
+    /// The reason why the port cannot be used, in one or two words.
     pub obstacle: Option<&'static str>,
-    /// Everything else.
+    /// The description of the port.
     pub facts: PortInfo,
     /// The GPUs nearest to the device.
     pub gpus: Option<NearGpus>,
@@ -34,19 +34,19 @@ pub struct DevicePort {
 /// The devices of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// All ports of the devices that open.
+    /// All ports of the devices that could be opened.
     pub ports: Vec<DevicePort>,
-    /// The cause for each device that does not open.
+    /// For each device that could not be opened, the cause.
     pub failed: Vec<String>,
-    /// Capabilities by device name, or the reason why they are unknown.
+    /// The capabilities of each device by its name, or the reason why they are unknown.
     pub abilities: Vec<(String, Result<Abilities, String>)>,
 }
 
-/// Lists all ports of all devices, with the nearest of these GPUs.
+/// Lists all ports of all devices. For each, names those of `gpus` that are nearest to its device.
 ///
 /// # Errors
 ///
-/// An error if the list of devices is not available.
+/// Returns an error if the list of devices is not available.
 pub fn ports(gpus: &Gpus) -> Result<Found> {
     Ok(gather(list()?.iter(), |device| {
         ports_of(device, gpus).map_err(|error| {
@@ -56,10 +56,10 @@ pub fn ports(gpus: &Gpus) -> Result<Found> {
     }))
 }
 
-/// Ports and capabilities of a device.
+/// The ports of a device and its capabilities.
 type Known = (Vec<DevicePort>, Result<Abilities, String>);
 
-/// A device that cannot be opened does not hide the others.
+/// Describes all devices. If a device cannot be opened, the other devices are still described.
 fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Known, String>) -> Found {
     let mut found = Found::default();
     for device in devices {
@@ -96,7 +96,7 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
     Ok((ports, abilities().map_err(|error: Error| format!("{error:#}"))))
 }
 
-/// Returns the reason why a port cannot be used.
+/// Returns the reason why a port cannot be used, if there is one.
 fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
     match (transport, state) {
         (TransportType::IWarp, PortState::Active) => Some("only with -R"),
@@ -105,14 +105,14 @@ fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> 
     }
 }
 
-/// Describes an active port.
+/// Returns the description of an active port.
 pub(super) fn facts(context: &DeviceContext, port: u8, place: &SideConfig) -> Result<PortInfo> {
     let facts = describe(context, port, &active(context, port)?, place)?;
     facts.check_dlid().map_err(Error::msg)?;
     Ok(facts)
 }
 
-/// The partition that `place` names, or the first.
+/// Returns the partition that `place` names, or the first one.
 fn partition(
     context: &DeviceContext,
     port: u8,
@@ -157,7 +157,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
             _ => attributes.link_layer().to_string(),
         },
         gigabits: attributes.throughput(),
-        // An unknown MTU is treated as the smallest.
+        // An unknown MTU is treated as the smallest one.
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
         longest: None,
         lid: attributes.lid(),
@@ -178,7 +178,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
     })
 }
 
-/// Identifies the running system; for softrnic devices also network namespace and user.
+/// Returns a text that identifies the running system. For softrnic devices, it also contains the network namespace and
+/// the user.
 fn machine(system: String, is_soft: bool) -> String {
     let namespace = fs::metadata("/proc/self/ns/net").ok().filter(|_| is_soft && !system.is_empty());
     match namespace {

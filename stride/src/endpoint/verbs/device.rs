@@ -9,22 +9,22 @@ use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr
 use crate::endpoint::Unsupported;
 use crate::plan::{Operation, Plan, SideConfig, Transport};
 
-/// The named device has no such port. The text is for the user.
+/// The error that the device does not have a port that the user named. The text is for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoPort(pub(super) String);
 
-/// No device is usable, and none was named.
+/// The error that no device can be used, if the user named none.
 #[derive(Debug, thiserror::Error)]
 #[error("no usable RDMA device: {reasons}{instead}")]
 pub(super) struct NoDevice {
-    /// The cause for each device.
+    /// The reason why each device cannot be used.
     pub(super) reasons: String,
-    /// The alternative, as the end of the sentence; empty if there is none.
+    /// What the user can do instead, as the end of the sentence. It is empty if there is no alternative.
     pub(super) instead: &'static str,
 }
 
-/// All devices, those of softrnic last.
+/// Lists all devices. Those of softrnic come last.
 pub(super) fn list() -> Result<DeviceList> {
     softrnic::register().context("softrnic has no devices")?;
     match DeviceList::new() {
@@ -40,8 +40,8 @@ fn no_device() -> Error {
     anyhow!("no RDMA device found; unset SOFTRNIC_DEVICES to use softrnic's")
 }
 
-/// Opens the named device, or the first with an active port that is not taken. Devices that `suits` accepts are
-/// preferred.
+/// Opens the device that the user named. If there is no name, opens the first device that has an active port which is
+/// not in `taken`, and prefers devices that `suits` accepts.
 pub(super) fn open_one(
     place: &SideConfig,
     taken: &[(String, u8)],
@@ -63,7 +63,8 @@ pub(super) fn open_one(
     pick(list.iter(), is_soft, open, |found| suits(&found.0))
 }
 
-/// The name of the first device on which all these ports are active. Devices that `suits` accepts are preferred.
+/// Returns the name of the first device on which all these ports are active. Devices that `suits` accepts are
+/// preferred.
 pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -> Result<String> {
     let list = list()?;
     let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
@@ -75,8 +76,9 @@ pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -
     pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
 }
 
-/// Returns the first device that suits, otherwise the first that opens, otherwise an error with all causes. softrnic's
-/// device is used only if the system has no other: if a user's device is down, the user needs the error instead.
+/// Returns the first device that suits. If none does, returns the first device that can be opened, and if there is
+/// none, an error with all causes. A softrnic device is used only if the system has no other device: if the user's own
+/// device is down, the error is of more use.
 fn pick<D, T>(
     devices: impl Iterator<Item = D>,
     is_soft: impl Fn(&D) -> bool,
@@ -100,7 +102,7 @@ fn pick<D, T>(
     first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
 }
 
-/// The iWARP device of softrnic, if `context` is another of its devices.
+/// Returns the iWARP device of softrnic if `context` is another device of softrnic.
 pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceContext>>> {
     if context.sysfs_path().is_some() || context.transport_type() == TransportType::IWarp {
         return Ok(None);
@@ -110,7 +112,8 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
     Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
 }
 
-/// Whether the named device, or the only one, is softrnic's iWARP device, which has a loopback address.
+/// Whether the device that the user named, or the only device, is softrnic's iWARP device, which has a loopback
+/// address.
 pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
     let is_named = |device: &Device<'_>| place.device.as_ref().is_none_or(|name| *name == device.name());
     let is_iwarp =
@@ -120,7 +123,7 @@ pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
     Ok(named.peek().is_some() && named.all(is_iwarp))
 }
 
-/// Checks that an iWARP device has what the plan requires.
+/// Checks that an iWARP device supports what the plan requires.
 pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
     if context.transport_type() != TransportType::IWarp {
         return Ok(());
@@ -140,7 +143,7 @@ pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the device is not iWARP: only librdmacm connects its queue pairs.
+/// Checks that the device is not an iWARP device, because only librdmacm can connect queue pairs of those.
 pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     if transport == TransportType::IWarp {
         bail!(
@@ -150,7 +153,8 @@ pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     Ok(())
 }
 
-/// Opens the given port, or the first active one that is not taken. The error has the cause.
+/// Opens the port that the user gave, or the first active port that is not in `taken`. If there is none, the error
+/// contains the cause.
 fn first_active(
     device: &Device<'_>,
     asked: Option<u8>,
@@ -172,18 +176,18 @@ fn first_active(
     Ok((context, port))
 }
 
-/// Number of ports of a device.
+/// Returns the number of ports of a device.
 pub(super) fn ports_of_device(context: &DeviceContext) -> Result<u8> {
     Ok(u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX))
 }
 
-/// The error for a port number that the device does not have.
+/// Returns the error for a port number that the device does not have.
 fn no_port(name: &str, count: u8, asked: u8) -> String {
     let there = if count == 1 { "port 1".to_owned() } else { format!("ports 1 to {count}") };
     format!("{name} has no port {asked} (only {there})")
 }
 
-/// Selects the given port, or the first active one, of `count` ports.
+/// Selects the port that the user gave, or the first active one. The device has `count` ports.
 fn active_port(
     name: &str,
     count: u8,
@@ -217,7 +221,7 @@ pub(super) fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
 pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let device = context.query_device()?;
     let atomics = device.atomic_cap() != AtomicCapability::None;
-    // The reported limits apply to connected transports only.
+    // The limits that the device reports apply to connected transports only.
     let is_counted = matches!(plan.attributes.transport, Transport::Rc | Transport::Xrc | Transport::Dc);
     let reads = device.max_qp_init_rd_atom().min(device.max_qp_rd_atom());
     has(&context.name(), plan.workload.operation, atomics, !is_counted || reads > 0)

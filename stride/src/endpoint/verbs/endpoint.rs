@@ -1,4 +1,4 @@
-//! One side of a test on sideway: opened, connected, then run for each size.
+//! One side of a test that uses sideway. It is opened and connected once, and then run for each size.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -29,29 +29,31 @@ use crate::plan::{Plan, RunLength, SideConfig, cpus};
 use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
-/// Interval of progress reports. On a machine with few processors, reports take time from the measurement.
+/// Interval of progress reports. It is this long because reports disturb the measurement on a machine with few
+/// processors.
 const TICK: Duration = Duration::from_millis(200);
-/// Reporting interval if the control channel has no readable descriptor, so that only this tick reads the peer's
-/// messages.
+/// The same interval if the control channel has no readable descriptor. In that case, messages of the peer are read
+/// only at these reports.
 const READ_TICK: Duration = Duration::from_millis(100);
-/// Reporting interval of a side that measures nothing and continues when the peer has finished.
+/// The same interval for a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
-/// Number of ticks per interval: an interval is reported at most one tick after it ends.
+/// Minimum number of reports per interval of the test. An interval is therefore reported at the latest one fifth of its
+/// length after it ends.
 const TICKS: u32 = 5;
 
-/// A side on sideway.
+/// One side of a test that uses sideway.
 pub(super) struct VerbsEndpoint {
     plan: Plan,
     role: Role,
-    /// The first port, with the further ones in it.
+    /// The description of the first port, which also contains the further ports.
     facts: PortInfo,
-    /// Resources per thread, those of the first port first.
+    /// The resources of each thread. Those of the first port come first.
     pub(super) resources: Vec<WorkerResources>,
     ends: Option<PeerInfo>,
-    /// librdmacm state, if it connects the queue pairs.
+    /// The state of librdmacm, if librdmacm connects the queue pairs.
     manager: Option<Manager>,
     ports: Vec<PortContext>,
-    /// Start of the step.
+    /// The time at which the step began.
     began: Option<Instant>,
 }
 
@@ -62,7 +64,7 @@ impl VerbsEndpoint {
             Role::Server => "the client's --remote-cpu or the server's --cpu",
         };
         numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
-        // Calibrates the clock first, so that the length of a tick is known when the test starts.
+        // Starts the calibration of the clock first, so that the length of a tick is known when the test starts.
         Scale::begin();
         let mut manager = None;
         let places = port_context::places(plan, place);
@@ -92,12 +94,12 @@ impl VerbsEndpoint {
     pub(super) fn look(place: &SideConfig) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
         let places = place.each_port();
-        // The options are those of this side.
+        // The role selects the names of options in errors, and these options are those of this side.
         let found = ports::open(&places, Role::Client, |_| true)?;
         found.iter().zip(&places).try_for_each(|((context, port), place)| port_context::look(context, *port, place))
     }
 
-    /// Index of this side's GID.
+    /// Returns the index of this side's GID.
     fn gid_index(&self, path: &Path) -> Option<u32> {
         match self.role {
             Role::Client => path.client_gid,
@@ -105,16 +107,17 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Threads per port.
+    /// Returns the number of threads per port.
     fn threads(&self) -> u32 {
         (self.plan.queues.threads / self.plan.ports()).max(1)
     }
 
-    /// Creates the queue pairs of a port for its threads.
+    /// Creates the queue pairs of a port for all of its threads.
     fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
         let _bound = numa::bind(&near(facts));
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
-        // Queue pairs are distributed evenly; the first threads have one more.
+        // Queue pairs are distributed evenly among the threads. If this is not possible, the first threads have one
+        // more.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
         let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));
@@ -131,7 +134,8 @@ impl VerbsEndpoint {
         let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
         let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
-        // A DC target has a number once it is ready, which requires only the local address.
+        // The targets are made ready before their numbers are sent, because a DC target has a number only then. This
+        // requires only the address of this side.
         let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
         resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
         for worker in &resources {
@@ -226,7 +230,8 @@ impl Endpoint for VerbsEndpoint {
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
         for (facts, resources) in self.facts.all().zip(self.resources.chunks_mut(threads)) {
-            // Pages for on-demand paging are first touched here.
+            // With on-demand paging, the pages of the memory are used here for the first time, and are allocated near
+            // the processor that does so.
             let _bound = numa::bind(&near(facts));
             resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
         }
@@ -257,7 +262,8 @@ impl Endpoint for VerbsEndpoint {
         let threads_of_port = self.threads() as usize;
         self.began = Some(Instant::now());
         let Self { plan, role, resources, facts, .. } = self;
-        // Each port's threads with the processors near the device.
+        // For each port, its description and the processors near its device. The threads of the port run on these
+        // processors.
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let role = *role;
         let (signal, count) = (Signal::default(), resources.len());
@@ -283,7 +289,7 @@ impl Endpoint for VerbsEndpoint {
                     if let Some((facts, near)) = home {
                         worker::begin(facts, near, thread);
                     }
-                    // All threads start together, or none if one could not be created.
+                    // Either all threads start together, or none starts because one could not be created.
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
                     }
@@ -303,7 +309,7 @@ impl Endpoint for VerbsEndpoint {
                 starts.push(start);
             }
             drop(up);
-            // A thread that ended early is detected when it is joined.
+            // The channel also closes if a thread ended early. This is detected when the thread is joined.
             let _ = are_up.iter().take(count).count();
             for start in starts {
                 let _ = start.send(());
@@ -349,17 +355,18 @@ impl Endpoint for VerbsEndpoint {
     }
 }
 
-/// Processors for threads without their own, and for the first touch of memory. Empty if the system chooses.
+/// Returns the processors for threads that have none of their own and for the first use of memory. The list is empty if
+/// the system chooses.
 fn near(facts: &PortInfo) -> Vec<u32> {
     if facts.is_bound { cpus::parse(&facts.near_cpus).unwrap_or_default() } else { Vec::new() }
 }
 
-/// The path MTU.
+/// Returns the path MTU.
 fn packets(path: &Path) -> Result<Mtu> {
     Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))
 }
 
-/// The expected end of a step.
+/// When a step is expected to end.
 enum Expected {
     Messages(u64),
     Time(Duration),

@@ -1,4 +1,4 @@
-//! Endpoints on sideway.
+//! Endpoints that use sideway.
 
 mod abilities;
 mod arrival;
@@ -29,7 +29,7 @@ use super::message::MessageEndpoint;
 use super::{Endpoint, EndpointFactory, Role};
 use crate::plan::{Operation, Plan, SideConfig, Workload};
 
-/// Endpoints on the devices of this machine and of softrnic.
+/// The factory of endpoints on the devices of this machine and of softrnic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Verbs;
 
@@ -41,7 +41,7 @@ impl EndpointFactory for Verbs {
             ..plan.clone()
         };
         if is_message {
-            // Opens only the port: the library has its own memory and queue pairs.
+            // Opens only the port, because the library has memory and queue pairs of its own.
             let port = VerbsEndpoint::open(&sends(plan), place, role)?;
             return Ok(Box::new(MessageEndpoint::new(plan, port.facts().clone(), role)?));
         }
@@ -53,7 +53,7 @@ impl EndpointFactory for Verbs {
     }
 }
 
-/// The GPUs of this machine, or why there is none.
+/// Returns the GPUs of this machine, or the reason why there are none.
 pub fn gpus() -> Gpus {
     memory::gpus()
 }

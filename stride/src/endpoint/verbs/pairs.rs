@@ -1,4 +1,4 @@
-//! The queue pairs of a thread, by transport.
+//! The queue pairs of a thread, for each transport.
 
 use std::sync::Arc;
 
@@ -16,35 +16,35 @@ use crate::endpoint::Intake;
 use crate::plan::{Measure, Plan, Transport};
 use crate::run::{self, DatagramSend};
 
-/// Default inline limit of latency tests, in bytes.
+/// Default size up to which latency tests send messages inline, in bytes.
 pub(super) const INLINE: u32 = 220;
 
-/// The queue pairs.
+/// The queue pairs of a thread. Each variant is a transport or a group of transports.
 pub(super) enum Pairs {
     Connected(Vec<GenericQueuePair>),
-    /// Datagram queue pairs, with the destination of each when it is known.
+    /// Datagram queue pairs, each with its destination, once that is known.
     Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
     Xrc(Vec<XrcPair>),
     Dynamic(Vec<Dynamic>),
     Scalable(Vec<Scalable>),
 }
 
-/// An XRC sender and an XRC receiver, one per direction. The fields are dropped in this order.
+/// Two XRC queue pairs, one of which sends and the other receives. The fields are dropped in this order.
 pub(super) struct XrcPair {
-    /// Sends.
+    /// Sends messages to the peer.
     pub(super) sender: GenericQueuePair<Xrc>,
     /// Receives the peer's messages.
     pub(super) receiver: XrcReceiveQueuePair,
-    /// The receives for these messages; each receiver has its own queue, so that receives are counted as with other
-    /// transports.
+    /// The receives for the peer's messages. Each receiver has a queue of its own, so that receives are counted in the
+    /// same way as with other transports.
     pub(super) queue: SharedReceiveQueue,
 }
 
-/// The completion queues of sends and of receives.
+/// The completion queues of a thread, first that of sends and then that of receives.
 pub(super) type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
 
 impl Pairs {
-    /// Creates `count` queue pairs. Also returns the limit of inline data.
+    /// Creates `count` queue pairs. Also returns up to which size messages are sent inline.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
@@ -52,9 +52,10 @@ impl Pairs {
         count: u32,
         can_inline: bool,
     ) -> Result<(Self, u32)> {
-        // If the device rejects the default inline size, smaller ones are tried.
+        // If the device rejects the default inline size, smaller sizes are tried.
         let asked = match (plan.queues.inline, plan.workload.measure) {
-            // The processor would copy inline data.
+            // Nothing is inline if the operation fetches data, or if the processor cannot access the memory from which
+            // it would copy inline data.
             _ if plan.workload.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
             (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable_inline(pd, plan)?,
@@ -131,7 +132,7 @@ impl Pairs {
         (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
     }
 
-    /// Returns the numbers of the sending queue pairs, and the receiving object if it is a different one.
+    /// Returns the number of each queue pair that sends, and the object that receives if it is another one.
     pub(super) fn numbers(&self) -> Result<Vec<(u32, Option<Intake>)>> {
         match self {
             Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),
@@ -160,7 +161,7 @@ impl XrcPair {
         Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
     }
 
-    /// The queues for requests and for receives.
+    /// Returns the queues to which requests and receives are posted.
     pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<Xrc>, run::Intake<'_>) {
         (self.sender.queues().0, run::Intake::Named(&mut self.queue))
     }
@@ -171,7 +172,7 @@ impl XrcPair {
     }
 }
 
-/// An XRC domain that only this process uses.
+/// Creates an XRC domain that only this process uses.
 fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
         let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
@@ -192,10 +193,10 @@ pub(super) fn equip<T: Service>(
     builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
 }
 
-/// Sizes the send queue for a test, and selects extended queue pairs even on drivers that do not check for free
-/// entries.
+/// Sets the size of the send queue for a test. Also selects extended queue pairs, even for drivers that do not check
+/// themselves whether the queue has free entries.
 pub(super) fn set_send_queue<T: Service>(builder: &mut QueuePairBuilder<T>, plan: &Plan) {
-    // One more entry for the last request of a timed test, which is signaled.
+    // The queue has one more entry, for the last request of a timed test, which is signaled.
     builder.setup_max_send_wr(plan.queues.tx_depth + 1);
     // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the one mentioned above. No request
     // is segmented, and no memory window is bound.

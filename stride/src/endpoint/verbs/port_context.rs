@@ -1,4 +1,4 @@
-//! A port of a side: its device, its memory and its counters.
+//! A port of a side, with its device, its memory and its counters.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::endpoint::counters::Counters;
 use crate::endpoint::{PortInfo, Role};
 use crate::plan::{Plan, SideConfig};
 
-/// A port of a side, without its threads.
+/// A port of a side. Its threads are kept elsewhere.
 pub(super) struct PortContext {
     pub(super) port: u8,
     pub(super) memory: Source,
@@ -54,7 +54,7 @@ impl PortContext {
     }
 }
 
-/// Checks that what `place` names exists at a port.
+/// Checks that the things that `place` names exist at this port.
 pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -> Result<()> {
     let facts = description::facts(context, port, place)?;
     if let Some(index) = place.gid_index
@@ -65,7 +65,7 @@ pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -
     Source::find(&context.alloc_pd()?, place).map(drop)
 }
 
-/// The configuration of each port of a side, with the processors of its threads.
+/// Returns the configuration of each port of a side. Each contains the processors for the threads of its port.
 pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
     let mut all = place.each_port();
     let threads = (plan.queues.threads / plan.ports()).max(1) as usize;

@@ -1,4 +1,4 @@
-//! Selects the ports of a side. Errors name the options to use.
+//! Selects the ports of a side. Errors name the options with which the user can select ports.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::device::{self, NoDevice, NoPort};
 use crate::endpoint::Role;
 use crate::plan::SideConfig;
 
-/// Opens a port for each of these places. If no device is named, devices that `suits` accepts are preferred.
+/// Opens one port for each configuration in `places`. If no device is named, devices that `suits` accepts are
+/// preferred.
 pub(super) fn open(
     places: &[SideConfig],
     role: Role,
@@ -31,8 +32,8 @@ pub(super) fn open(
     Ok(all)
 }
 
-/// Returns the ports that one device must have: all listed ports, if no device is named and the port numbers differ. If
-/// all numbers are equal, each port may be on a device of its own.
+/// Returns the ports that one device must have. These are all listed ports, if no device is named and the port numbers
+/// differ. If all numbers are equal, each port may belong to another device.
 fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     let ports: Option<Vec<u8>> = places.iter().map(|place| place.port.filter(|_| place.device.is_none())).collect();
     let Some(ports) = ports.filter(|ports| ports.windows(2).any(|pair| pair[0] != pair[1])) else { return Ok(None) };
@@ -46,7 +47,7 @@ fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     Ok(Some(ports))
 }
 
-/// The options for device and port.
+/// Returns the names of the options for device and port.
 fn options(role: Role) -> (&'static str, &'static str) {
     match role {
         Role::Client => ("--device", "--ib-port"),
@@ -58,7 +59,7 @@ fn list(ports: &[u8]) -> String {
     ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The alternative if no device has all ports.
+/// Returns what the user can do instead if no device has all ports.
 fn devices_of_one_port(role: Role) -> String {
     let way = match role {
         Role::Client => "give them with -d, such as mlx5_0,mlx5_1, instead of --ib-port or -O",
@@ -80,7 +81,7 @@ fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
     }
 }
 
-/// The error for a missing port, with the options to use.
+/// Adds the options with which the user can select another port to an error about a missing one.
 fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error {
     if let Some(NoPort(why)) = error.downcast_ref() {
         let are_several = places.windows(2).any(|pair| pair[0].device != pair[1].device);

@@ -1,4 +1,4 @@
-//! Combines the results of a side's threads, in total and per port.
+//! Combines the results of a side's threads, for each port and in total.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::plan::{Plan, RunLength};
 use crate::run::{Scale, Window};
 use crate::stats::{Bandwidth, Figures};
 
-/// The result of all threads.
+/// Returns the combined result of all threads.
 pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
     let mut times = None;
     let windows: Vec<Vec<Window>> = outcomes
@@ -30,7 +30,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
     if ports == 1 {
         return Some(Figures::Bandwidth(bandwidth));
     }
-    // The threads of a port are adjacent.
+    // The threads of each port follow each other in the list.
     let threads = (plan.queues.threads as usize / ports).max(1);
     let of_port = |windows: &[Vec<Window>]| of_windows(&windows.concat(), plan, size).unwrap_or_default();
     let ports = windows.chunks(threads).map(of_port).collect();
@@ -41,12 +41,12 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
 fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
-    // If a thread received messages but has no window of its own, the sender's window counts.
+    // If a thread has received messages but has no window of its own, the sender's figures are used instead.
     let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
     if windows.iter().any(is_late) {
         return Some(Bandwidth { arrived: arrived(windows), ..Bandwidth::default() });
     }
-    // A thread whose window is too short does not contribute to the total.
+    // The window of a thread may be too short to have a length. If other windows are longer, it is left out.
     let is_any_long = windows.iter().any(|window| has_length(&window));
     let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
     let started = of_some().map(|window| window.started).min()?;
@@ -54,7 +54,8 @@ fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let messages: u64 = windows.iter().map(|window| window.messages).sum();
     let mut seconds = (ended - started).as_secs_f64();
     if matches!(plan.workload.amount, RunLength::Time { .. }) {
-        // Each thread's window ends with its own completion, so the total rate is the sum of the rates.
+        // Each thread's window starts and ends with completions of that thread, so the total rate is the sum of the
+        // rates.
         let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
         let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
         seconds = if rates > 0.0 { messages as f64 / rates } else { seconds };
@@ -116,7 +117,7 @@ mod tests {
         };
         let all = sum([of(10, 100), of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all, (1000, 0.04, vec![(200, 0.02), (800, 0.04)]));
-        // A thread without a result still counts as a thread of its port.
+        // A thread that has no result still counts as a thread of its port.
         let all = sum([Outcome::Nothing, of(20, 100), of(40, 300), of(40, 500)]);
         assert_eq!(all.2, [(100, 0.02), (800, 0.04)]);
     }
@@ -144,9 +145,9 @@ mod tests {
         };
         assert_eq!(sum([of(20, 400, Some(420)), of(10, 200, Some(210))]), (600, 0.02, Some(630)));
         assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(210))]), (0, 0.0, Some(630)));
-        // One thread received nothing.
+        // One of the two threads received nothing.
         assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(0))]), (400, 0.02, Some(420)));
-        // The sender's window may be too short.
+        // The window of one of the senders is too short to have a length.
         assert_eq!(sum([of(20, 400, None), of(0, 0, None)]), (400, 0.02, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Transports that only one vendor's devices support.
+//! Checks for transports that only the devices of one vendor support.
 
 use anyhow::{Context, Result, bail, ensure};
 use sideway::efa::{EfaDeviceAttr, EfaDeviceCapabilityFlags as Capability};
@@ -17,9 +17,9 @@ pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
     }
 }
 
-/// Checks that the device belongs to the vendor of the plan's transport and supports the operation. Returns the longest
-/// message in bytes, if the transport has a limit. Loads the vendor's library, which plans without such a transport do
-/// not.
+/// Checks that the device belongs to the vendor of the plan's transport and supports the operation. If the transport
+/// limits the length of messages, returns the limit in bytes. This loads the vendor's library, but only if the plan has
+/// such a transport.
 pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
     let of = |vendor| Vendor { vendor, plan, facts, role };
     match plan.attributes.transport {
@@ -36,7 +36,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role
     }
 }
 
-/// The vendor whose device a transport requires.
+/// The vendor whose devices a transport requires.
 struct Vendor<'v> {
     vendor: &'static str,
     plan: &'v Plan,
@@ -45,9 +45,10 @@ struct Vendor<'v> {
 }
 
 impl Vendor<'_> {
-    /// Queries the vendor's library about the device, whose kernel driver must be `driver`.
+    /// Returns the answer of the vendor's library to a query about the device. The kernel driver of the device must be
+    /// `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
-        // If the device belongs to another vendor, installing the library would not help.
+        // If the device belongs to another vendor, it would not help to install the library.
         if asked.is_err() && self.facts.provider != driver {
             let option = match self.role {
                 Role::Client => "-d",
@@ -64,7 +65,7 @@ impl Vendor<'_> {
         asked.with_context(|| format!("--transport {}: {}", self.transport(), self.device_of_side()))
     }
 
-    /// Longest message of an EFA device in bytes, for the plan's operation.
+    /// Returns the length of the longest message of an EFA device for the plan's operation, in bytes.
     fn longest(&self, context: &DeviceContext, device: &EfaDeviceAttr) -> Result<Option<u32>> {
         let (needed, longest) = match self.plan.workload.operation {
             Operation::Send | Operation::SendWithImmediate => {
@@ -79,7 +80,7 @@ impl Vendor<'_> {
             self.device_of_side(),
             self.plan.workload.operation
         );
-        // 0 means unknown.
+        // The value 0 means that the limit is unknown.
         Ok(Some(longest).filter(|longest| *longest > 0))
     }
 
@@ -114,7 +115,7 @@ mod tests {
             facts.provider = driver.to_owned();
             let why = format!("{:#}", check(&context, &plan, &facts, Role::Server).unwrap_err());
             let name = transport.to_string().to_lowercase();
-            // The library is missing, or does not support this device.
+            // Either the library is missing, or it does not support this device.
             assert!(why.starts_with(&format!("--transport {name}: soft0 of the server: {verb}: EOPNOTSUPP")), "{why}");
             assert!(!why.contains("requires a device"), "{why}");
         }

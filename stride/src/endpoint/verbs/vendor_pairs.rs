@@ -1,4 +1,5 @@
-//! Queue pairs of one vendor: DC (mlx5), with an initiator that sends and a target that receives, and SRD (EFA).
+//! Queue pairs of one vendor's transport. With DC (mlx5), an initiator sends and a target receives. SRD (EFA) has
+//! normal queue pairs.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -17,18 +18,19 @@ use crate::endpoint;
 use crate::plan::{Operation, Plan};
 use crate::run::{DatagramSend, Intake, Target};
 
-/// A DC initiator, and a target for the peer's messages, as in perftest. The fields are dropped in this order.
+/// A DC initiator, and a target for the peer's messages. perftest uses the same pair. The fields are dropped in this
+/// order.
 pub(super) struct Dynamic {
-    /// Sends.
+    /// Sends messages to the peer's target.
     pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
     /// Receives the peer's messages.
     pub(super) target: TargetQueuePair,
-    /// The receives for these messages; each target has its own queue, so that receives are counted as with other
-    /// transports.
+    /// The receives for the peer's messages. Each target has a queue of its own, so that receives are counted in the
+    /// same way as with other transports.
     queue: SharedReceiveQueue,
     /// The DC access key, which requests to the target must contain.
     key: u64,
-    /// The peer's target, once known.
+    /// The peer's target, once it is known.
     pub(super) there: Option<Target>,
 }
 
@@ -51,12 +53,12 @@ impl Dynamic {
         Ok(Self { initiator, target, queue, key, there: None })
     }
 
-    /// The queues for requests and for receives.
+    /// Returns the queues to which requests and receives are posted.
     pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<DynamicallyConnected>, Intake<'_>) {
         (self.initiator.queues().0, Intake::Named(&mut self.queue))
     }
 
-    /// The number of the initiator, and the target.
+    /// Returns the number of the initiator, and the description of the target.
     pub(super) fn numbers(&self) -> (u32, Option<endpoint::Intake>) {
         let target = endpoint::Intake::Dc { number: self.target.qp_number(), key: self.key };
         (self.initiator.qp_number(), Some(target))
@@ -66,7 +68,7 @@ impl Dynamic {
 /// An SRD queue pair (EFA).
 pub(super) struct Scalable {
     pub(super) pair: ExtendedQueuePair<ScalableReliableDatagram>,
-    /// The destination of its requests, once known.
+    /// The destination of the requests, once it is known.
     pub(super) there: Option<DatagramSend>,
 }
 
@@ -77,13 +79,14 @@ impl Scalable {
         Ok(Self { pair: builder.build_srd()?, there: None })
     }
 
-    /// The queues for requests and for receives.
+    /// Returns the queues to which requests and receives are posted.
     pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<ScalableReliableDatagram>, &mut ReceiveQueue) {
         self.pair.queues()
     }
 }
 
-/// Default inline limits of latency tests, to be tried in this order: for sends the device's limit, otherwise none.
+/// Returns the default inline limits of latency tests, which are tried in this order. Sends use the limit of the
+/// device; other operations send nothing inline.
 pub(super) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
     if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
         return Ok(vec![0]);

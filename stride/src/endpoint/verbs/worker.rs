@@ -1,20 +1,21 @@
-//! Prepares a worker thread before its first step.
+//! Prepares a worker thread before its step.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::endpoint::numa;
 use crate::endpoint::port_info::PortInfo;
 
-/// Binds this new thread to its processor, or to the processors near the device, and gives the thread its own table of
-/// file descriptors.
+/// Binds this new thread to its processor, or to the processors near the device. Also gives the thread a table of file
+/// descriptors of its own.
 pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
     let own = facts.cpus.get(index % facts.cpus.len().max(1));
     let cpus = own.map_or(near, std::slice::from_ref);
     if !cpus.is_empty() {
-        // Ignores the error: binding succeeded when the side was opened.
+        // Ignores the error, because binding succeeded when the side was opened.
         let _ = numa::run_on(cpus);
     }
-    // softrnic opens files while posting, and all threads must share these files.
+    // The table stays shared for softrnic, because it opens files while it posts, and all threads must share these
+    // files.
     if !facts.is_soft() {
         own_descriptors();
     }
@@ -22,11 +23,11 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
 
 /// Gives this thread its own table of file descriptors.
 ///
-/// On a software device of the kernel, each post is a `write`, and waiting for events is a `read`. If several threads
-/// share the table, each of these calls takes a reference to the file, with atomic instructions.
+/// On a software device of the kernel, each post is a `write`, and each wait for an event is a `read`. If several
+/// threads share a table, each of these calls takes a reference to the file, which requires atomic instructions.
 ///
-/// A file that another thread closes later stays open in this thread's table until this thread ends. To end a
-/// connection at once, shut it down.
+/// If another thread closes a file later, the file stays open in this thread's table until this thread ends. To end a
+/// connection at once, it has to be shut down.
 fn own_descriptors() {
     // SAFETY: this thread uses the device, the channels of its queues and the stop signal. All were opened before, and
     // have the same numbers in the copy. This thread opens and closes nothing that another thread uses: queues and
@@ -59,7 +60,7 @@ mod tests {
         let mut text = [0; 4];
         reader.read_exact(&mut text).unwrap();
         assert_eq!((&text, opened.to_str()), (b"here", Some("/dev/null")));
-        // The copy ended with its thread, so the writing end is closed.
+        // The copy of the table ended with its thread, so no descriptor of the writing end is left.
         drop(writer);
         assert_eq!(reader.read(&mut text).unwrap(), 0);
     }

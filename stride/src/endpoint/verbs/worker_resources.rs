@@ -1,4 +1,4 @@
-//! Resources of a worker thread: queue pairs, completion queues and memory.
+//! The resources of a worker thread: queue pairs, completion queues and memory.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 use crate::run::{CompletionEvents, Failed};
 
-/// Bytes before a received datagram (GRH).
+/// Number of bytes that precede each received datagram in memory. They are for the GRH.
 pub(super) const HEADROOM: u64 = 40;
 const PAGE: u64 = 4096;
 
-/// Resources of a worker thread. Queue pairs are dropped before what they use.
+/// The resources of a worker thread. Queue pairs are dropped before the resources that they use.
 pub(super) struct WorkerResources {
     pub(super) pairs: Pairs,
     pub(super) sends: GenericCompletionQueue,
     pub(super) receives: GenericCompletionQueue,
-    /// Completion events, if the thread sleeps.
+    /// The completion events, if the thread sleeps until an event.
     pub(super) events: Option<CompletionEvents>,
     pub(super) memory: Areas,
-    /// The peer's queue pairs, in the same order.
+    /// The addresses of the peer's queue pairs, in the same order as those of this side.
     pub(super) theirs: Vec<QpAddress>,
     /// The peer's address, for error texts.
     pub(super) there: String,
-    /// Messages of up to this size are inline.
+    /// Size of the largest message that is sent inline.
     pub(super) inline: u32,
-    /// Receives to be posted, per queue pair.
+    /// For each queue pair, how many receives still have to be posted.
     pub(super) unposted: Vec<u32>,
-    /// Requests posted in this step, per queue pair.
+    /// For each queue pair, how many requests were posted in this step.
     pub(super) posted: Vec<u64>,
-    /// Whether some of them had not completed when the step ended.
+    /// Whether requests were still in flight when the step ended.
     pub(super) has_in_flight: bool,
 }
 
 impl WorkerResources {
-    /// Creates the resources of the thread with this index, which has `count` queue pairs.
+    /// Creates the resources of the thread with the index `thread`, which has `count` queue pairs.
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
@@ -56,8 +56,8 @@ impl WorkerResources {
             let mut builder = context.create_cq_builder();
             builder.setup_cqe(depth.saturating_mul(count).max(1)).setup_cq_context(number);
             if let Some(events) = &events {
-                // Spreads threads over the completion vectors of the device, so that each has its own interrupt if
-                // possible.
+                // Distributes the threads among the completion vectors of the device, so that each thread has an
+                // interrupt of its own if possible.
                 builder.setup_comp_channel(events.channel(), thread % context.num_comp_vectors().max(1));
             }
             builder.build_generic()
@@ -82,7 +82,7 @@ impl WorkerResources {
         })
     }
 
-    /// The remote queue pair of a failed request.
+    /// Describes the remote queue pair of a failed request, if it is known.
     pub(super) fn peer(&self, failed: &Failed) -> Option<String> {
         let end = self.theirs.get(failed.qp)?;
         let number = match end.intake {
@@ -92,14 +92,15 @@ impl WorkerResources {
         Some(format!("queue pair {number:#x}{}", self.there))
     }
 
-    /// Bytes per receive: the largest message, because receives of an earlier size may remain.
+    /// Returns the size of each receive in bytes. This is the size of the largest message, because receives that were
+    /// posted for an earlier size may remain.
     pub(super) fn slot_size(&self) -> u32 {
-        // At most 2 GiB, the longest message.
+        // The conversion is lossless, because the longest message has 2 GiB.
         u32::try_from(self.memory.slot_size).unwrap_or(u32::MAX)
     }
 }
 
-/// The peer's address, for error texts. There is no GID if only LIDs are used.
+/// Formats the peer's address, for error texts. There is no GID if only LIDs are used.
 pub(super) fn at(gid: Option<&str>, lid: u16) -> String {
     match (gid, lid) {
         (Some(gid), _) => format!(" at GID {gid}"),
@@ -115,8 +116,8 @@ mod tests {
     use crate::endpoint::{Endpoint, Path, PeerInfo, Role};
     use crate::plan::{Operation, Placement, QpAttributes, Queues, RunLength, SideConfig, Transport, Workload};
 
-    /// Two connected sides. The client has received changed addresses of the server; returned with the addresses of
-    /// both.
+    /// Returns two connected sides and the addresses of both. The client has received the addresses of the server after
+    /// `change` has changed them.
     fn connected(
         client: &Plan,
         server: &Plan,

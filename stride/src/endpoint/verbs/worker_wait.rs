@@ -1,4 +1,4 @@
-//! Waits for the worker threads of a step and for messages of the peer.
+//! Waits for the worker threads of a step, and for messages of the peer.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
 /// Minimum time between two wake-ups for messages of the peer. It is longer than the minimum time between two reads of
-/// the control channel, so each wake-up may read what an earlier read has left.
+/// the control channel. Each wake-up can therefore read what the previous read has left.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// Counts the worker threads that run or are about to start; the last one to end signals an eventfd.
+/// Counts the worker threads that run or are about to start. When the last one ends, it signals an eventfd.
 #[derive(Debug)]
 pub(super) struct WorkerCount {
     left: AtomicUsize,
@@ -32,7 +32,8 @@ impl WorkerCount {
         Ok(Self { left: AtomicUsize::new(0), event })
     }
 
-    /// Counts one more worker. A caller that starts several workers keeps its own guard until all are started.
+    /// Counts one more worker. A caller that starts several workers should keep a guard of its own until all are
+    /// started.
     pub(super) fn join(&self) -> WorkerGuard<'_> {
         self.left.fetch_add(1, Ordering::Relaxed);
         WorkerGuard(self)
@@ -46,23 +47,23 @@ impl WorkerCount {
 impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // A failed write only delays the waiting thread until its next tick.
+            // Ignores the error, because a failed write only delays the waiting thread until its next tick.
             let _ = write(&self.0.event, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Waits for the workers. Without events, the waiting thread wakes up rarely, because each wake-up disturbs the
-/// measurement on a machine with few processors.
+/// Waits for the workers. If nothing happens, the waiting thread wakes up only rarely, because each wake-up disturbs
+/// the measurement on a machine with few processors.
 #[derive(Debug)]
 pub(super) struct WorkerWait<'c> {
     workers: &'c WorkerCount,
-    /// Readable when a message of the peer has arrived.
+    /// A descriptor that is readable when a message of the peer has arrived.
     readable_fd: Option<BorrowedFd<'c>>,
-    /// Longest time between two reports, and when the next one is due.
+    /// Maximum time between two reports. `next` is the time at which the next report is due.
     tick: Duration,
     next: Instant,
-    /// When a message of the peer last woke the thread.
+    /// The time at which a message of the peer last woke the thread.
     last_message: Option<Instant>,
 }
 
@@ -71,16 +72,16 @@ impl<'c> WorkerWait<'c> {
         Self { workers, readable_fd, tick, next: Instant::now() + tick, last_message: None }
     }
 
-    /// Stops waking up for messages of the peer.
+    /// From now on, messages of the peer do not wake the thread.
     pub(super) fn ignore_peer(&mut self) {
         self.readable_fd = None;
     }
 
-    /// Sleeps until work is available, or until `due`. Returns `false` when all threads have ended.
+    /// Sleeps until there is something to do, or until `due`. Returns `false` when all workers have ended.
     pub(super) fn wait(&mut self, due: Option<Instant>) -> bool {
         let until = due.map_or(self.next, |due| due.min(self.next));
         if self.sleep(self.readable_fd, until) {
-            // Unread data is left from the last read, or more has arrived.
+            // Either the last read has left data, or more data has arrived since.
             if let Some(pause) = self.last_message.map(|last_message| last_message + PAUSE) {
                 self.sleep(None, pause.min(until));
             }
@@ -93,7 +94,7 @@ impl<'c> WorkerWait<'c> {
         !self.workers.is_gone()
     }
 
-    /// Sleeps until `until` or an event. Returns whether a message of the peer has arrived.
+    /// Sleeps until the time `until`, or until an event. Returns whether a message of the peer has arrived.
     fn sleep(&self, readable_fd: Option<BorrowedFd<'_>>, until: Instant) -> bool {
         let event = PollFd::new(&self.workers.event, PollFlags::IN);
         let mut both = [
@@ -103,7 +104,7 @@ impl<'c> WorkerWait<'c> {
         let time = until.saturating_duration_since(Instant::now());
         match poll(&mut both, Timespec::try_from(time).ok().as_ref()) {
             Ok(_) => readable_fd.is_some() && !both[1].revents().is_empty(),
-            // The signal may be the user's Ctrl-C.
+            // The signal may be that of the user's Ctrl-C.
             Err(Errno::INTR) => false,
             Err(error) => {
                 log::debug!("poll: {error}");
@@ -160,10 +161,10 @@ mod tests {
         assert!(wait.wait(None));
         assert!(wait.last_message.unwrap() - last_message >= PAUSE);
         reader.read_exact(&mut [0]).unwrap();
-        // Everything was read, so the thread sleeps until `due`.
+        // All data has been read, so the thread sleeps until `due`.
         let (last_message, due) = (wait.last_message, Instant::now() + 2 * PAUSE);
         assert!(wait.wait(Some(due)) && wait.last_message == last_message && Instant::now() >= due);
-        // A closed connection stays readable.
+        // A descriptor stays readable after its connection is closed.
         drop(writer);
         assert!(wait.wait(None) && wait.last_message > last_message);
         wait.ignore_peer();
@@ -184,7 +185,7 @@ mod tests {
             assert!(wait.wait(None) && wait.last_message.is_none());
             assert!(wait.next >= next + SHORT);
         }
-        // A message of the peer does not postpone the tick.
+        // A message of the peer does not postpone the next tick.
         writer.write_all(b"a").unwrap();
         let mut wait = WorkerWait::new(&workers, Some(reader.as_fd()), LONG);
         let next = wait.next;

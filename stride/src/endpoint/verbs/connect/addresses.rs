@@ -1,4 +1,4 @@
-//! IP addresses and the devices to which they resolve.
+//! IP addresses, and the devices to which they belong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::slice;
@@ -12,10 +12,11 @@ use crate::endpoint::verbs::{self, description, device};
 use crate::endpoint::{Gpus, PortInfo, Role};
 use crate::plan::{SideConfig, Transport};
 
-/// Maximum number of addresses to list per device.
+/// Maximum number of addresses per device that an error lists.
 const NAMED: usize = 4;
 
-/// Returns an address of the device that `place` names, or of any device. Used if both sides are in one process.
+/// Returns an IP address of the device that `place` names, or of any device. This is used if both sides are in one
+/// process.
 pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     if device::is_soft_iwarp(place)? {
         return Ok(Ipv4Addr::LOCALHOST.into());
@@ -32,9 +33,9 @@ pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     })
 }
 
-/// The IP addresses of a port.
+/// Returns the IP addresses of a port.
 fn of(facts: &PortInfo) -> Vec<IpAddr> {
-    // GIDs of InfiniBand ports are not IP addresses.
+    // GIDs of InfiniBand ports are left out, because they are not IP addresses.
     let gids = facts.gids.iter().filter(|gid| gid.kind.starts_with("RoCE"));
     let mut all = Vec::new();
     for address in gids.filter_map(|gid| gid.gid.parse::<Ipv6Addr>().ok()) {
@@ -51,7 +52,7 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The error for an address that resolves to no device.
+/// Returns the error for an IP address that belongs to no device.
 pub(super) fn unreachable(address: IpAddr, transport: Transport, role: Role, error: ConnectError) -> Error {
     let is_of_address =
         matches!(error.step(), ConnectStep::ResolveAddress | ConnectStep::ResolveRoute | ConnectStep::Bind);
@@ -75,7 +76,7 @@ pub(super) fn unreachable(address: IpAddr, transport: Transport, role: Role, err
     }
 }
 
-/// Lists the devices with their addresses.
+/// Lists the devices with their IP addresses, for an error text.
 fn devices() -> String {
     let Ok(description::Found { ports, .. }) = description::ports(&Gpus::Some(Vec::new())) else {
         return "no device".to_owned();
@@ -96,7 +97,7 @@ fn devices() -> String {
     if texts.is_empty() { "no device".to_owned() } else { texts.join(", ") }
 }
 
-/// Checks that the resolved device is the one given with `--device`.
+/// Checks that the device to which the address belongs is the one that the user gave with `--device`.
 pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, address: IpAddr, role: Role) -> Result<()> {
     let found = context.name();
     if let Some(asked) = place.device.as_ref().filter(|asked| **asked != found) {

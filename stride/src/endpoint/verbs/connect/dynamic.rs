@@ -1,4 +1,4 @@
-//! DC queue pairs. They are not connected: each request names its destination.
+//! Makes DC queue pairs ready. They are not connected, because each request contains its destination.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::plan::Plan;
 use crate::run::Target;
 
 impl Manual {
-    /// Makes the DC targets of a side ready, if any; they have numbers only after this. The address vector contains
-    /// this side's own address, because a target uses only the local fields.
+    /// Makes the DC targets of a side ready, if it has any. A target has a number only after this. The address vector
+    /// contains this side's own address, because a target uses only those fields of it that concern its own port.
     pub(in super::super) fn open_targets(&self, pairs: &Pairs, plan: &Plan, mtu: Mtu) -> Result<()> {
         let Pairs::Dynamic(pairs) = pairs else { return Ok(()) };
         pairs.iter().try_for_each(|pair| self.open_target(&pair.target, plan, mtu))
@@ -25,7 +25,7 @@ impl Manual {
 
     fn open_target(&self, target: &TargetQueuePair, plan: &Plan, mtu: Mtu) -> Result<()> {
         let mut access = AccessFlags::RemoteWrite | AccessFlags::RemoteRead;
-        // Not every device supports remote atomics on DC.
+        // Remote atomics are only requested if the test needs them, because not every device supports them over DC.
         access.set(AccessFlags::RemoteAtomic, plan.workload.operation.is_atomic());
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
@@ -35,7 +35,7 @@ impl Manual {
         Ok(target.modify(receive.setup_address_vector(&self.way))?)
     }
 
-    /// Makes an initiator ready, with the address of the peer's target.
+    /// Makes an initiator ready to send, and sets the address of the peer's target.
     pub(super) fn initiate(
         &self,
         shared: &Shared<'_>,

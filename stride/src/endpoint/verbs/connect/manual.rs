@@ -1,4 +1,4 @@
-//! Connects queue pairs with the addresses exchanged over the control channel.
+//! Connects queue pairs with the addresses that the sides exchange over the control channel.
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::endpoint::{PeerInfo, PortInfo, QpAddress};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
-/// Hop limit of packets.
+/// Hop limit of the packets.
 const HOP_LIMIT: u8 = 64;
 /// The Q_Key of all datagrams.
 const QKEY: u32 = 0x1111_1111;
@@ -27,7 +27,7 @@ pub(in super::super) struct Manual {
 }
 
 impl Manual {
-    /// From this side's port, with the GID at this index.
+    /// Creates the path from this side's port to the peer. `gid` is the index of this side's GID.
     pub(in super::super) fn new(plan: &Plan, own: &PortInfo, gid: Option<u32>, theirs: &PeerInfo) -> Result<Self> {
         let port = own.port;
         let mut way = AddressHandleAttribute::new();
@@ -67,7 +67,7 @@ impl Manual {
             }
             Unconnected::Scalable(pair) => {
                 let has = pd.device_context().query_efa_device()?.device_caps();
-                // 7 means unlimited retries, as for connected queue pairs.
+                // The value 7 means that the number of retries is unlimited, as for connected queue pairs.
                 let retries = has.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
                 Shared::make_ready(&pair.pair, &self.address(own, retries))?;
                 pair.there = Some(self.target(pd, their, QKEY)?);
@@ -85,7 +85,7 @@ impl Manual {
         Route { port: self.port, pkey_index: self.pkey_index, way: self.way, own_psn, their_psn, their_number }
     }
 
-    /// The destination of datagrams to a queue pair.
+    /// Returns the destination of datagrams to a queue pair of the peer.
     pub(super) fn target(&self, pd: &Arc<ProtectionDomain>, their: &QpAddress, qkey: u32) -> Result<DatagramSend> {
         Ok(DatagramSend { way: pd.create_ah(&self.way)?, number: their.number, qkey })
     }

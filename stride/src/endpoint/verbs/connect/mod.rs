@@ -1,4 +1,4 @@
-//! Connects queue pairs, with exchanged addresses or through librdmacm.
+//! Connects queue pairs, either with exchanged addresses or through librdmacm.
 
 mod addresses;
 mod dynamic;
@@ -21,16 +21,16 @@ use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
-/// `min_rnr_timer`: 0.64 ms.
+/// The value of `min_rnr_timer` that means 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
 /// A queue pair that is not connected yet.
 pub(super) enum Unconnected<'p> {
     Connected(&'p GenericQueuePair),
-    /// A datagram queue pair, and its destination, which is filled in later.
+    /// A datagram queue pair, and the destination of its datagrams, which is set later.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
     Xrc(&'p XrcPair),
-    /// A queue pair with the destination of its requests, which is filled in later.
+    /// A queue pair that contains the destination of its requests, which is set later.
     Dynamic(&'p mut Dynamic),
     Scalable(&'p mut Scalable),
 }
@@ -53,7 +53,8 @@ impl Pairs {
 pub(super) struct Shared<'p> {
     pub(super) plan: &'p Plan,
     pub(super) mtu: Mtu,
-    /// Outstanding reads and atomics as requester, and as responder.
+    /// How many reads and atomics a queue pair can have outstanding as requester. The next field is the same number as
+    /// responder.
     pub(super) initiator_depth: u8,
     pub(super) responder_resources: u8,
 }
@@ -69,13 +70,13 @@ struct Route {
     their_number: u32,
 }
 
-/// Direction of the requests on a connection.
+/// In which direction a connection carries requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Both,
-    /// From this side to the peer.
+    /// Requests go from this side to the peer.
     Out,
-    /// From the peer to this side.
+    /// Requests go from the peer to this side.
     In,
 }
 
@@ -85,11 +86,11 @@ struct Address {
     pkey_index: u16,
     qkey: u32,
     psn: u32,
-    /// Retries of a message that finds no receive, if the device supports a limit.
+    /// How often a message is sent again if it finds no receive. `None` if the device does not support a limit.
     retries: Option<u8>,
 }
 
-/// The numbers of the peer's XRC receive queue pair and its shared receive queue.
+/// Returns the numbers of the peer's XRC queue pair that receives, and of its shared receive queue.
 fn intake(their: &QpAddress) -> Result<(u32, u32)> {
     match their.intake {
         Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
@@ -100,7 +101,7 @@ fn intake(their: &QpAddress) -> Result<(u32, u32)> {
 }
 
 impl Shared<'_> {
-    /// Modifies a queue pair to the states in which it sends and receives.
+    /// Modifies a queue pair to the states in which it receives and sends, as far as the direction requires them.
     fn connect<F>(&self, modify: F, route: &Route, direction: Direction) -> Result<()>
     where
         F: Fn(&QueuePairAttribute) -> Result<(), ModifyQueuePairError>,
@@ -133,7 +134,7 @@ impl Shared<'_> {
         Ok(modify(&send)?)
     }
 
-    /// Modifies a datagram queue pair to RTS.
+    /// Modifies a datagram queue pair to the state RTS.
     fn make_ready(pair: &impl QueuePair, address: &Address) -> Result<()> {
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(address.pkey_index).setup_port(address.port);

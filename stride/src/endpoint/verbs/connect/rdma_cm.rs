@@ -1,6 +1,6 @@
-//! Connects queue pairs through librdmacm (`--rdma-cm`). The server listens at the address that the client used, and
-//! sends the port to the client. The client requests one connection per queue pair. This module modifies the queue
-//! pairs, with the path from librdmacm.
+//! Connects queue pairs through librdmacm (`--rdma-cm`). The server listens at the address by which the client reached
+//! it, and sends the port number to the client. The client then requests one connection per queue pair. This module
+//! modifies the queue pairs itself, with the path that librdmacm has found.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -25,29 +25,29 @@ use crate::endpoint::{Listening, PeerInfo, QpAddress, Role};
 use crate::plan::{Plan, QpAttributes, SideConfig, Transport};
 use crate::run::DatagramSend;
 
-/// Time limit of each step.
+/// Time limit of each step of a connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for disconnecting all connections.
+/// Time limit for disconnecting all connections together.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A port number for resolving the path before the server's port is known.
+/// A port number with which the client resolves the path before it knows the server's port.
 const ANY_PORT: u16 = 18515;
-/// The first bytes of a connection's private data.
+/// The first bytes of the private data in a connection request.
 const MAGIC: [u8; 4] = *b"STRD";
-/// Not reached, because both sides reject such a plan earlier.
+/// The error for other transports. It does not occur, because both sides reject such a plan earlier.
 const NOT_CONNECTED: &str = "--rdma-cm supports RC, UC, UD and XRC only";
-/// Private data of a rejection.
+/// The private data of a rejection.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
-/// The librdmacm state of a side.
+/// What a side needs to use librdmacm.
 pub(in super::super) struct Manager {
     address: IpAddr,
-    /// The listener (server only).
+    /// The listener and its token. Only the server has them.
     listener: Option<(Listener, u64)>,
     connections: Vec<Connection>,
 }
 
 impl Manager {
-    /// Finds the device and port to which the server's address resolves. The server also listens there.
+    /// Finds the device and the port to which the server's address belongs. The server also listens at this address.
     pub(in super::super) fn open(
         plan: &Plan,
         place: &SideConfig,
@@ -93,7 +93,7 @@ impl Manager {
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
     }
 
-    /// The port and token of the server.
+    /// Returns the port number and the token of the server.
     pub(in super::super) fn listening(&self) -> Option<Listening> {
         let (listener, token) = self.listener.as_ref()?;
         Some(Listening { port: listener.local_address().port(), token: *token })
@@ -133,7 +133,7 @@ impl Manager {
     /// Disconnects all connections.
     pub(in super::super) fn end(&mut self) {
         let end = Instant::now() + DISCONNECT_TIMEOUT;
-        // Disconnect all before waiting for the first.
+        // Starts to disconnect all connections before it waits for the first of them.
         for connection in &self.connections {
             if let Err(error) = connection.identifier().disconnect() {
                 log::debug!("{error}");
@@ -160,7 +160,7 @@ fn connector(plan: &Plan) -> Connector {
     connector
 }
 
-/// A queue pair to be connected, with its address and that of its peer.
+/// A queue pair that is not connected yet, with its own address and that of its peer.
 type Due<'d> = (Unconnected<'d>, (&'d QpAddress, &'d QpAddress));
 
 struct Setup<'m> {
@@ -189,7 +189,7 @@ impl Setup<'_> {
         match pair {
             Unconnected::Connected(pair) if self.is_iwarp() => {
                 self.through(resolved.identifier(), pair)?;
-                // librdmacm modifies the state of the queue pair.
+                // On iWARP, librdmacm itself modifies the queue pair.
                 Ok(Some(resolved.connect_with(&parameter, |_, _| Ok::<_, Error>(()))?))
             }
             Unconnected::Connected(pair) => {
@@ -220,7 +220,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Accepts a request for each pending connection, in any order, and rejects all others.
+    /// Accepts one request for each queue pair, in any order, and rejects all other requests.
     fn accept_all(
         &self,
         listener: &Listener,
@@ -275,7 +275,8 @@ impl Setup<'_> {
             }
             Unconnected::Datagram(pair, target) => {
                 let qkey = make_ready(&id, pair, own)?;
-                // The lookup does not return the path to the client, so the server uses the exchanged addresses.
+                // librdmacm does not return the path to the client in this case, so the server uses the exchanged
+                // addresses.
                 *target = Some(by_hand.target(self.pd, their, qkey)?);
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
@@ -293,7 +294,7 @@ impl Setup<'_> {
         parameter
     }
 
-    /// Sets the service level and flow label that the user requested, if any.
+    /// Sets the service level and the flow label if the user requested them.
     fn level(&self, way: &mut AddressHandleAttribute) -> Result<()> {
         let QpAttributes { service_level, flow_label, .. } = self.shared.plan.attributes;
         if service_level != 0 {
@@ -309,12 +310,12 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Requests of iWARP do not contain the number of the queue pair.
+    /// Whether the device is an iWARP device. Its connection requests do not contain the number of the queue pair.
     fn is_iwarp(&self) -> bool {
         self.pd.device_context().transport_type() == TransportType::IWarp
     }
 
-    /// Modifies a connected queue pair, with the path from librdmacm; on iWARP, modifies only its access rights.
+    /// Modifies a connected queue pair according to the path from librdmacm. On iWARP, modifies only its access rights.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
         if self.is_iwarp() {
             return Ok(pair.modify(&id.get_qp_attr(QueuePairState::Init)?)?);
@@ -322,8 +323,8 @@ impl Setup<'_> {
         self.shared.connect(|to| pair.modify(to), &self.route(id)?, Direction::Both)
     }
 
-    /// Modifies the queue pairs of both directions. The connection carries the client's messages. The server's messages
-    /// take the same path, with the exchanged queue pair numbers.
+    /// Modifies the queue pairs of both directions. The connection is for the client's messages. The server's messages
+    /// use the same path, but the queue pair numbers that the sides have exchanged.
     fn both_ways(
         &self,
         id: &Identifier,
@@ -341,7 +342,7 @@ impl Setup<'_> {
         self.shared.connect(|to| pair.sender.modify(to), &out, Direction::Out)
     }
 
-    /// The path of a connection, from librdmacm.
+    /// Returns the path of a connection, which librdmacm has found.
     fn route(&self, id: &Identifier) -> Result<Route> {
         let init = id.get_qp_attr(QueuePairState::Init)?;
         let receive = id.get_qp_attr(QueuePairState::ReadyToReceive)?;
@@ -359,7 +360,7 @@ impl Setup<'_> {
     }
 }
 
-/// Modifies a datagram queue pair to RTS and returns its Q_Key.
+/// Modifies a datagram queue pair to the state RTS and returns its Q_Key.
 fn make_ready(id: &Identifier, pair: &impl QueuePair, own: &QpAddress) -> Result<u32> {
     let init = id.get_qp_attr(QueuePairState::Init)?;
     let qkey = init.qkey();
@@ -368,17 +369,18 @@ fn make_ready(id: &Identifier, pair: &impl QueuePair, own: &QpAddress) -> Result
     Ok(qkey)
 }
 
-/// The private data of a connection request.
+/// Returns the private data of a connection request.
 fn name(token: u64, index: usize) -> [u8; 16] {
     let mut name = [0; 16];
     name[..4].copy_from_slice(&MAGIC);
     name[4..12].copy_from_slice(&token.to_be_bytes());
-    // There are at most 16384 queue pairs.
+    // The conversion is lossless, because there are at most 16384 queue pairs.
     name[12..].copy_from_slice(&(index as u32).to_be_bytes());
     name
 }
 
-/// The queue pair index of a request; `None` if it belongs to another test. Zeros may follow the data that was sent.
+/// Returns the index of the queue pair that a request names, or `None` if the request belongs to another test. Zeros
+/// may follow the data that was sent.
 fn index_of(data: &[u8], token: u64) -> Option<usize> {
     let data: &[u8; 16] = data.first_chunk()?;
     let index = u32::from_be_bytes(*data.last_chunk()?);
@@ -386,7 +388,7 @@ fn index_of(data: &[u8], token: u64) -> Option<usize> {
     (*data == name(token, index)).then_some(index)
 }
 
-/// Takes the pending connection to which a request belongs, if any.
+/// Takes the pending queue pair to which a request belongs, if there is one.
 fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64, has_number: bool) -> Option<(usize, Due<'d>)> {
     let index = index_of(request.private_data(), token)?;
     let slot = due.get_mut(index)?;
@@ -419,7 +421,7 @@ mod tests {
         #[test]
         fn other_private_data_has_no_index(data in prop::collection::vec(any::<u8>(), 0..60), token: u64, index in 0..1_usize << 20) {
             prop_assert_eq!(index_of(&data, token), None);
-            // A valid name with one byte changed.
+            // The data is a valid name in which one byte was changed.
             let mut data = [&name(token, index)[..], &data].concat();
             prop_assert_eq!(index_of(&data, token), Some(index));
             let place = index % 12;

@@ -1,4 +1,5 @@
-//! Memory of messages. Outgoing and incoming messages have separate regions; peers cannot access the first.
+//! The memory of messages. Outgoing and incoming messages have separate regions, and peers cannot access the outgoing
+//! ones.
 
 mod gpu;
 mod on_demand;
@@ -19,7 +20,7 @@ pub(super) use self::on_demand::operations as on_demand;
 use crate::endpoint::PortInfo;
 use crate::plan::{Memory, Operation, Plan, SideConfig};
 
-/// The kind of memory of a side.
+/// The kind of memory that a side uses.
 #[derive(Debug)]
 pub(super) enum Source {
     Host(HugePages),
@@ -27,7 +28,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The memory that `place` names, checked against the plan.
+    /// Returns the kind of memory that `place` names, after checking that the plan supports it.
     pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &SideConfig) -> Result<Self> {
         if plan.placement.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
@@ -35,7 +36,8 @@ impl Source {
         Self::find(pd, place)
     }
 
-    /// The memory that `place` names: finds the GPU, and how to register its memory.
+    /// Returns the kind of memory that `place` names. For GPU memory, opens the GPU and finds out how its memory can be
+    /// registered.
     pub(super) fn find(pd: &Arc<ProtectionDomain>, place: &SideConfig) -> Result<Self> {
         let memory = place.memory.as_ref().unwrap_or(&Memory::Host);
         if let (None, Some(way)) = (memory.cuda(), place.gpu_registration) {
@@ -48,7 +50,7 @@ impl Source {
         })
     }
 
-    /// Adds the description of the memory to `facts`.
+    /// Adds a description of the memory to `facts`.
     pub(super) fn describe(&self, facts: &mut PortInfo) {
         if let Self::Gpu(gpu) = self {
             (facts.gpu, facts.registration) = (Some(gpu.fact().clone()), Some(gpu.registration()));
@@ -78,7 +80,8 @@ impl Source {
     }
 }
 
-/// Warns once that reserved huge pages are not available; both sides and all their regions share the cause.
+/// Logs a warning that no reserved huge pages are available. Logs it once, because both sides and all of their regions
+/// have the same cause.
 #[cold]
 fn warn_about_huge_pages(bytes: usize, error: &VerbError) {
     static WARNED: Once = Once::new();
@@ -92,7 +95,7 @@ fn warn_about_huge_pages(bytes: usize, error: &VerbError) {
     });
 }
 
-/// A memory region with its memory.
+/// A memory region together with the memory that it registers.
 #[derive(Debug)]
 pub(super) enum Area {
     Host(OwnedMemoryRegion),
@@ -100,7 +103,7 @@ pub(super) enum Area {
 }
 
 impl Area {
-    /// The address, as used in requests.
+    /// Returns the address that requests contain.
     pub(super) fn start(&self) -> u64 {
         match self {
             Self::Host(region) => region.addr(),
@@ -137,23 +140,23 @@ impl Area {
     }
 }
 
-/// The memory of a thread: for each queue pair, a slot of the same size in each direction.
+/// The memory of a thread. Each queue pair has one slot per direction, and all slots have the same size.
 #[derive(Debug)]
 pub(super) struct Areas {
-    /// One for all queue pairs, or one for each.
+    /// One pair of regions for all queue pairs, or one pair for each.
     pairs: Vec<Pair>,
     is_shared: bool,
-    /// Bytes per queue pair and direction.
+    /// Number of bytes per queue pair and direction.
     pub(super) slot_size: u64,
 }
 
-/// Two regions.
+/// A pair of regions, one per direction.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// Outgoing messages, and the data that reads and atomics return. Only requests of this side access it, so host
-    /// memory may be borrowed as a slice.
+    /// Contains outgoing messages, and the data that reads and atomics return. Only requests of this side access it, so
+    /// host memory may be borrowed as a slice.
     pub(super) outgoing: Area,
-    /// Memory that a peer reads, writes or changes, and that receives use.
+    /// Contains memory that a peer reads, writes or changes, and that receives use.
     pub(super) incoming: Area,
 }
 
@@ -185,33 +188,33 @@ impl Areas {
         if self.is_shared { 0 } else { qp }
     }
 
-    /// The regions of a queue pair.
+    /// Returns the regions that contain the slots of a queue pair.
     pub(super) fn of(&self, qp: usize) -> &Pair {
         &self.pairs[self.index(qp)]
     }
 
-    /// The regions of a queue pair, mutable.
+    /// Returns the same regions mutably.
     pub(super) fn of_mut(&mut self, qp: usize) -> &mut Pair {
         let index = self.index(qp);
         &mut self.pairs[index]
     }
 
-    /// Offset of a queue pair's slots in its regions.
+    /// Returns the offset of a queue pair's slots in its regions.
     pub(super) fn offset(&self, qp: usize) -> u64 {
         if self.is_shared { self.slot_size * qp as u64 } else { 0 }
     }
 
-    /// The addresses of a queue pair's outgoing and incoming messages.
+    /// Returns the addresses of a queue pair's outgoing and incoming messages.
     pub(super) fn places(&self, qp: usize) -> (u64, u64) {
         let (pair, offset) = (self.of(qp), self.offset(qp));
         (pair.outgoing.start() + offset, pair.incoming.start() + offset)
     }
 }
 
-/// Access flags of both regions.
+/// Returns the access flags that both regions of a pair have.
 fn common(plan: &Plan) -> AccessFlags {
-    // Polling the memory of a message requires that the device writes its last byte last. The check of compare-and-swap
-    // results requires that the device writes the last value of a slot last.
+    // If a side polls the memory of a message, the device must write the last byte last. To check the results of
+    // compare-and-swaps, the device must write the last value of a slot last.
     let needs_order =
         plan.polls_memory() || plan.workload.is_validated && plan.workload.operation == Operation::CompareSwap;
     let mut access = AccessFlags::LocalWrite;
@@ -220,7 +223,7 @@ fn common(plan: &Plan) -> AccessFlags {
     access
 }
 
-/// Access rights of a peer to incoming memory.
+/// Returns the rights that a peer needs for the incoming memory.
 fn rights(operation: Operation) -> AccessFlags {
     match operation {
         Operation::Write | Operation::WriteWithImmediate => AccessFlags::RemoteWrite,

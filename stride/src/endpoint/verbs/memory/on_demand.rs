@@ -1,4 +1,4 @@
-//! On-demand paging (`--odp`): pages are not pinned; the device requests them when it uses them.
+//! On-demand paging (`--odp`). Pages are not pinned. Instead, the device requests them when it uses them.
 
 use anyhow::{Result, ensure};
 use sideway::ibverbs::device::DeviceInfo;
@@ -6,7 +6,7 @@ use sideway::ibverbs::device_context::{DeviceContext, OdpCapabilities, OdpTransp
 
 use crate::plan::{Operation, Plan, Transport};
 
-/// Checks that the device supports on-demand paging for the plan.
+/// Checks that the device supports on-demand paging for the operation and the transport of the plan.
 pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let (device, all) = (context.name(), context.query_device()?.odp_caps());
     ensure!(
@@ -16,19 +16,20 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     check_transport(&device, of(&all, plan.attributes.transport), plan)
 }
 
-/// The capabilities of a transport.
+/// Returns what a transport supports with on-demand paging.
 fn of(all: &OdpCapabilities, transport: Transport) -> Can {
     match transport {
         Transport::Rc => all.reliable_connection(),
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
         Transport::Xrc => all.reliable_connection_extended(),
-        // The verbs report nothing for these transports, and plans exclude them.
+        // Verbs report nothing for these transports, and plans with them are rejected earlier.
         Transport::Dc | Transport::Srd => Can::empty(),
     }
 }
 
-/// Operations of a transport that support on-demand paging; none for transports outside of libibverbs.
+/// Returns the operations that support on-demand paging with a transport. Returns none for transports that libibverbs
+/// itself does not have.
 pub(in super::super) fn operations(all: &OdpCapabilities, transport: Transport) -> Vec<Operation> {
     possible(transport, if all.is_supported() { of(all, transport) } else { Can::empty() })
 }
@@ -37,7 +38,7 @@ fn possible(transport: Transport, can: Can) -> Vec<Operation> {
     PLAIN.into_iter().filter(|operation| transport.has(*operation) && can.contains(needs(*operation))).collect()
 }
 
-/// Operations that differ in their requirements.
+/// Operations whose requirements differ. Each stands for others with the same requirements.
 const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
@@ -52,10 +53,10 @@ fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What an operation requires of the memory of both sides.
+/// Returns what an operation requires of the memory of both sides.
 fn needs(operation: Operation) -> Can {
     match operation {
-        // Immediate data consumes a receive, but the receive has no memory.
+        // Immediate data consumes a receive, but this receive has no memory.
         Operation::Write | Operation::WriteWithImmediate => Can::Write,
         Operation::Read => Can::Read,
         Operation::Send | Operation::SendWithImmediate | Operation::Message => Can::Send | Can::Receive,

@@ -20,7 +20,7 @@ fn plan(operation: Operation) -> Plan {
     }
 }
 
-/// The result of a client that accesses the server's memory with changed addresses.
+/// Returns the result of a client that accesses the server's memory by addresses that `change` has changed.
 fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap();
@@ -107,7 +107,7 @@ fn relaxed_ordering_is_off_if_order_matters() {
     assert!(!is_relaxed(Operation::Write, Measure::Latency(Semantics::Oneway), false));
 }
 
-/// Runs a test with both sides in turn on one thread.
+/// Runs a test, both sides of which take turns on one thread.
 fn play(plan: &Plan) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let text = |error: anyhow::Error| format!("{error:#}");

@@ -1,4 +1,4 @@
-//! Selects the types of the loop from the plan: the queues and the requests.
+//! Selects the types for the loops from the plan, which are the types of the queues and of the requests.
 
 use anyhow::{Context, Result, bail};
 use sideway::ibverbs::queue_pair::{BasicSendQueue, ExtendedSendQueue, GenericSendQueue, Service};
@@ -14,10 +14,10 @@ use crate::run::{
     Any, Chosen, DatagramSendImmediate, Intake, Message, PeerQueue, Places, Poll, Read, Request, SendPlain, Write,
 };
 
-/// The queues to which the requests of a queue pair and its receives are posted.
+/// The queues of a queue pair: the one to which requests are posted, and the one to which receives are posted.
 pub(super) type Both<'q, S> = (&'q mut S, Intake<'q>);
 
-/// The queues of all queue pairs, in one of the two kinds.
+/// The queues of all queue pairs. Their interface is either the basic or the extended one.
 enum Kinds<'q, T> {
     Basic(Vec<Both<'q, BasicSendQueue<T>>>),
     Extended(Vec<Both<'q, ExtendedSendQueue<T>>>),
@@ -38,7 +38,7 @@ fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> 
     }
 }
 
-/// The queues of a queue pair with its own receive queue.
+/// Returns the queues of a queue pair that has a receive queue of its own.
 fn own<'q, S>((send, receive): (&'q mut S, &'q mut ReceiveQueue)) -> Both<'q, S> {
     (send, Intake::Own(receive))
 }
@@ -54,7 +54,7 @@ fn message(operation: Operation) -> Option<Message> {
     }
 }
 
-/// The operation of a queue pair; each validated swap has its own chain.
+/// Returns the operation for a queue pair. If swaps are validated, each queue pair has a chain of its own.
 fn any(workload: &Workload, qp: usize) -> Any {
     match message(workload.operation) {
         Some(message) => Any::Message(message),
@@ -65,8 +65,8 @@ fn any(workload: &Workload, qp: usize) -> Any {
 }
 
 impl Step<'_> {
-    /// Writes, reads and sends over RC, UC and UD have their own loops for each kind of queue pair. Everything else
-    /// selects the operation, and the kind, at each request.
+    /// Runs the loops for these queue pairs. Separate loops are compiled for writes, reads and sends over RC, UC and
+    /// UD, and for each interface. All other loops select the operation, and the interface, at each request.
     pub(super) fn with<C: Poll>(&mut self, pairs: &mut Pairs, sends: &mut C, receives: &mut C) -> Result<Outcome> {
         let workload = &self.plan.workload;
         match pairs {
@@ -114,7 +114,7 @@ impl Step<'_> {
         }
     }
 
-    /// Runs the loops for the kind of the queue pairs.
+    /// Runs the loops for queue pairs with either interface.
     fn of_one_kind<'q, T, R, C>(
         &mut self,
         queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>,

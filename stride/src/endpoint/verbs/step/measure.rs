@@ -1,4 +1,4 @@
-//! Runs the loop that the plan requires, for one size.
+//! Runs the loop that the plan requires for one size.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::run::{
     acknowledged, by_memory, by_receives, length, receive, send, take_count,
 };
 
-/// If no message arrives for this time after a side's own last message, the peer has ended as well, or its messages
-/// were lost.
+/// If no message arrives for this time after a side has sent its own last message, either the peer has ended too, or
+/// its messages were lost.
 const QUIET: Duration = Duration::from_millis(500);
-/// Number of samples that are kept in memory if the number of messages is unknown. When the memory is full, the samples
-/// are added to a histogram.
+/// Number of samples that are kept in memory if the number of messages is not known in advance. When the memory is
+/// full, the samples move into a histogram.
 const SAMPLES: usize = 16 << 20;
 
 impl Step<'_> {
@@ -44,7 +44,7 @@ impl Step<'_> {
                 };
                 let mut window = send(qps, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
-                    // The peer may not have sent all of its messages yet.
+                    // Continues to receive, because the peer may not have sent all of its messages yet.
                     receive(receives, self.messages(), Some(QUIET), None, self.signal)?;
                 }
                 if self.plan.counts_arrivals() {
@@ -70,13 +70,13 @@ impl Step<'_> {
         }
     }
 
-    /// This thread's share of the rate limit, in messages per second.
+    /// Returns the part of the rate limit that applies to this thread, in messages per second.
     fn rate(&self) -> Option<f64> {
         let bytes = self.plan.workload.rate_limit? * 1e9 / 8.0;
         Some(bytes / self.size.max(1) as f64 / f64::from(self.plan.queues.threads.max(1)))
     }
 
-    /// Number of messages to expect.
+    /// Returns the number of messages to expect.
     fn messages(&self) -> u64 {
         match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => (count + warm_up) * self.places.len() as u64,
@@ -105,7 +105,8 @@ impl Step<'_> {
                 (Until::Count(count + warm_up), samples)
             }
             RunLength::Time { time, warm_up } => {
-                // Allocating takes time that is not part of the test. Only one side needs the samples; the peer waits.
+                // Memory is allocated before the time is read, because the allocation is not part of the test. Only the
+                // side that begins needs samples; the peer waits for its first message.
                 let samples = if begins { Samples::new(SAMPLES, 0) } else { Samples::none() };
                 let begin = Tsc::now().after(warm_up);
                 (Until::Time(begin.after(time)), samples.from(begin))

@@ -1,4 +1,4 @@
-//! One step of a thread: from the plan to the loop that runs it.
+//! One step of a thread, from the plan to the loop that runs the step.
 
 mod choice;
 mod measure;
@@ -16,15 +16,15 @@ use crate::run::{
     Window, with_peer,
 };
 
-/// The result of a thread.
+/// The result of a thread in a step.
 pub(super) enum Outcome {
     Window(Window),
-    /// Samples in ticks of [`Tsc`](crate::run::Tsc).
+    /// Latency samples in ticks of [`Tsc`](crate::run::Tsc).
     Times(Samples),
     Nothing,
 }
 
-/// The part of a side in a step.
+/// What a side does in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) sends: bool,
@@ -40,12 +40,12 @@ pub(super) fn part(plan: &Plan, role: Role) -> Part {
     Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
 }
 
-/// Whether the figures of a test come from this side.
+/// Whether the figures of a test are those of this side.
 pub(super) fn measures(plan: &Plan, role: Role) -> bool {
     plan.workload.direction.is_both() || (role == Role::Client) != plan.workload.direction.is_reversed()
 }
 
-/// Prepares a step: clears counters in memory and posts receives.
+/// Prepares a step: writes the initial contents of memory and posts receives.
 pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     worker.posted.fill(0);
     worker.has_in_flight = false;
@@ -56,7 +56,7 @@ pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, siz
     }
     for qp in 0..worker.unposted.len() {
         if contents::is_in_one_place(plan) {
-            // The byte that the receiver polls.
+            // The receiver polls the last byte of the message, so clears this byte.
             let offset = worker.memory.offset(qp) + size.max(1) - 1;
             worker.memory.of_mut(qp).incoming.write_at(offset, &[0])?;
         }
@@ -90,7 +90,7 @@ fn with_step(
     outcome.map_err(|error| with_peer(error, |failed| worker.peer(failed)))
 }
 
-/// Runs the step. An error of a failed request does not name the remote queue pair.
+/// Runs the step. If a request fails, the error does not yet name the remote queue pair.
 fn unnamed(
     worker: &mut WorkerResources,
     plan: &Plan,
@@ -127,23 +127,23 @@ fn unnamed(
     step.with(pairs, &mut Waiting::new(sends, events), &mut Waiting::new(receives, events))
 }
 
-/// A step of a thread.
+/// The data that a thread needs for a step.
 struct Step<'s> {
     plan: &'s Plan,
     role: Role,
     size: u64,
     signal: &'s Signal,
-    /// Addresses of outgoing and incoming messages, per queue pair.
+    /// For each queue pair, the addresses of its outgoing and its incoming messages.
     places: Vec<(u64, u64)>,
     theirs: &'s [QpAddress],
-    /// The local keys of the memory for outgoing and incoming messages, per queue pair.
+    /// For each queue pair, the local keys of the memory for outgoing and for incoming messages.
     keys: Vec<(LocalKey, LocalKey)>,
     /// Whether the processor can access the memory of the messages.
     is_host: bool,
     is_inline: bool,
-    /// Bytes of a receive buffer.
+    /// Size of a receive buffer in bytes.
     slot_size: u32,
-    /// The state after receives were posted and before measuring.
+    /// Whether the step is only being prepared: it then posts receives but does not measure.
     is_preparing: bool,
     unposted: &'s mut [u32],
     posted: &'s mut [u64],
@@ -196,7 +196,7 @@ impl Step<'_> {
 
     /// # Safety
     ///
-    /// As for [`QpDriver::new`].
+    /// The requirements of [`QpDriver::new`] apply.
     unsafe fn driver<'q, S, R>(
         &self,
         qp: usize,
@@ -237,7 +237,7 @@ impl Step<'_> {
 
     /// # Safety
     ///
-    /// As for [`Refill::new`].
+    /// The requirements of [`Refill::new`] apply.
     unsafe fn refill<'q>(&self, qp: usize, intake: Intake<'q>) -> Refill<'q> {
         let batch = self.plan.queues.receive_list.unwrap_or(self.plan.queues.rx_depth / 4);
         // SAFETY: the caller guarantees what `Refill::new` requires.

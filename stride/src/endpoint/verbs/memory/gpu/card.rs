@@ -10,10 +10,10 @@ use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpo
 use crate::plan::PciAddress;
 use anyhow::{Context, Result, ensure};
 
-/// Other devices access GPU memory in pages of 64 KiB.
+/// Size of the pages in which other devices access GPU memory: 64 KiB.
 const GPU_PAGE: usize = 64 << 10;
 
-/// A GPU of the driver.
+/// A GPU that the driver lists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Card {
     driver: &'static Driver,
@@ -59,11 +59,11 @@ impl Card {
     }
 }
 
-/// The primary context of a GPU, which the runtime API shares; retained until drop.
+/// The primary context of a GPU, which the CUDA runtime shares. It is retained until drop.
 #[derive(Debug)]
 pub(super) struct CardContext {
     card: Card,
-    /// A `CUcontext`, an opaque pointer of the driver.
+    /// A `CUcontext`, which is an opaque pointer of the driver.
     raw: usize,
 }
 
@@ -76,7 +76,7 @@ impl CardContext {
         Ok(Arc::new(Self { card, raw: raw.expose_provenance() }))
     }
 
-    /// Calls a function of the driver in this context, and restores the thread's context afterwards.
+    /// Calls a function of the driver while this context is current, and restores the thread's context afterwards.
     fn call(&self, name: &'static str, function: impl FnOnce(&Driver) -> c_uint) -> Result<(), Failure> {
         let _current = Current::new(self)?;
         let driver = self.card.driver;
@@ -96,7 +96,7 @@ impl Drop for CardContext {
     }
 }
 
-/// Makes a context the thread's current one; restores the previous one on drop.
+/// Makes a context current on this thread, and restores the previous context on drop.
 struct Current<'c>(&'c CardContext, PhantomData<*const ()>);
 
 impl<'c> Current<'c> {
@@ -118,19 +118,20 @@ impl Drop for Current<'_> {
     }
 }
 
-/// GPU memory, initially zero, in whole pages that nothing else uses. The processor cannot dereference its address.
+/// GPU memory in whole pages that nothing else uses. It contains zeros at first. The processor cannot dereference its
+/// address.
 #[derive(Debug)]
 pub(super) struct Allocation {
     context: Arc<CardContext>,
-    /// The address from the driver.
+    /// The address that the driver returned.
     base: CUdeviceptr,
-    /// The first whole page.
+    /// The address of the first whole page.
     start: u64,
     bytes: usize,
 }
 
 impl Allocation {
-    /// Allocates at least `bytes` bytes.
+    /// Allocates at least `bytes` bytes of GPU memory.
     pub(super) fn new(context: &Arc<CardContext>, bytes: usize) -> Result<Self> {
         let whole = bytes
             .max(1)
@@ -163,7 +164,7 @@ impl Allocation {
         self.bytes
     }
 
-    /// Exports the memory as a DMA buffer for kernel drivers.
+    /// Exports the memory as a DMA buffer, which drivers of the kernel can use.
     pub(super) fn dma_buf(&self) -> Result<OwnedFd> {
         let context = &self.context;
         let make = context.card.driver.cuMemGetHandleForAddressRange;
@@ -179,7 +180,7 @@ impl Allocation {
         Ok(unsafe { OwnedFd::from_raw_fd(file) })
     }
 
-    /// Copies bytes from the host.
+    /// Copies bytes from the host to the GPU.
     pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: the bytes are readable, and the range is within the allocation.
@@ -189,7 +190,7 @@ impl Allocation {
         self.end()
     }
 
-    /// Copies bytes to the host.
+    /// Copies bytes from the GPU to the host.
     pub(super) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let from = self.at(offset, bytes.len())?;
         // SAFETY: the bytes are writable, and the range is within the allocation.
@@ -198,7 +199,7 @@ impl Allocation {
         })?)
     }
 
-    /// Waits for outstanding work of the driver.
+    /// Waits until the driver has finished its outstanding work.
     fn end(&self) -> Result<()> {
         // SAFETY: the context is current.
         Ok(self.context.call("cuCtxSynchronize", |driver| unsafe { (driver.cuCtxSynchronize)() })?)

@@ -1,47 +1,47 @@
 //! The libcuda functions that this program calls. The library is loaded at run time; the build does not require it.
 //!
-//! Tests compare the prototypes with those of cudarc. A result is a number here: cudarc has an `enum`, and a newer
-//! driver may return other codes.
+//! Tests compare the function types with those of cudarc. Results are numbers here, whereas cudarc has an `enum`: a
+//! newer driver may return codes that no `enum` contains.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// A GPU, by its number in the driver.
+/// A GPU, identified by its number in the driver.
 pub(super) type CUdevice = c_int;
-/// An address in a GPU's memory.
+/// An address in the memory of a GPU.
 pub(super) type CUdeviceptr = c_ulonglong;
 /// A context of the driver.
 pub(super) type CUcontext = *mut CUctx_st;
 
-/// Opaque to this program.
+/// The target of a context pointer. Its contents are unknown to this program.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CUctx_st([u8; 0]);
 
-/// An attribute of a pointer.
+/// The name of a property of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 #[expect(non_camel_case_types, reason = "it is called as in C")]
 pub(super) struct CUpointer_attribute(c_uint);
 
 impl CUpointer_attribute {
-    /// Makes copies complete before their function returns.
+    /// If set, functions that copy memory return only after the copy is complete.
     pub(super) const SYNC_MEMOPS: Self = Self(6);
 }
 
-/// A kind of handle for a range of memory.
+/// The kind of a handle for a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct CUmemRangeHandleType(c_uint);
 
 impl CUmemRangeHandleType {
-    /// A DMA buffer of the kernel.
+    /// The handle is the descriptor of a DMA buffer.
     pub(super) const DMA_BUF_FD: Self = Self(1);
 }
 
-/// The functions in use, by symbol name.
+/// Declares the functions that the program uses, by their symbol names.
 macro_rules! functions {
     ($($Name:ident($($argument:ty),*);)*) => {
         $(
@@ -54,7 +54,7 @@ macro_rules! functions {
         #[expect(non_snake_case, reason = "they are called as in C")]
         pub(super) struct Driver {
             $(pub(super) $Name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
-            /// Optional, because it requires CUDA 11.7.
+            /// This function is optional, because it requires CUDA 11.7.
             pub(super) cuMemGetHandleForAddressRange:
                 Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> c_uint>,
             pub(super) cuGetErrorName: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint,
@@ -63,7 +63,7 @@ macro_rules! functions {
         impl Driver {
             /// # Safety
             ///
-            /// `find` must return the libcuda function of each name.
+            /// For each name, `find` must return the libcuda function of that name.
             unsafe fn load(find: impl Find) -> Result<Self, Absent> {
                 // SAFETY: tests compare the types with the bindings of cudarc; an enum is a 32-bit number here.
                 unsafe {
@@ -97,18 +97,18 @@ functions! {
     cuPointerSetAttribute(*const c_void, CUpointer_attribute, CUdeviceptr);
 }
 
-/// File names of libcuda: the driver's, and the link of the toolkit.
+/// File names of libcuda: the one of the driver, and the link that the toolkit installs.
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Looks up functions by name.
 trait Find {
     /// # Safety
     ///
-    /// The function of this name must have type `F`.
+    /// The function with this name must have the type `F`.
     unsafe fn find<F: Copy>(&self, name: &str) -> Option<F>;
 }
 
-/// libcuda, which is never closed.
+/// The loaded libcuda, which is never closed.
 struct Loaded(&'static Library);
 
 impl Find for Loaded {
@@ -118,7 +118,7 @@ impl Find for Loaded {
     }
 }
 
-/// The reason why no driver or no GPU is available.
+/// The reason why there is no driver or no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Absent {
     #[error("libcuda.so.1 is missing")]
@@ -144,23 +144,23 @@ impl Absent {
     }
 }
 
-/// A failed function of the driver.
+/// The failure of a function of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {}", result(.name, *.code))]
 pub(super) struct Failure {
     pub(super) function: &'static str,
-    /// A `CUresult`.
+    /// The `CUresult` that the function returned.
     pub(super) code: c_uint,
     pub(super) name: String,
 }
 
-/// A `CUresult` by its name, if the driver has one, and its number.
+/// Formats a `CUresult` as its name, if the driver knows one, and its number.
 fn result(name: &str, code: c_uint) -> String {
     if name.is_empty() { format!("error {code}") } else { format!("{name} ({code})") }
 }
 
 impl Driver {
-    /// The initialized driver.
+    /// Returns the driver, after it has been initialized.
     pub(super) fn get() -> Result<&'static Self, Absent> {
         static DRIVER: OnceLock<Result<Driver, Absent>> = OnceLock::new();
         #[cfg(test)]
@@ -183,7 +183,7 @@ impl Driver {
         Ok(self)
     }
 
-    /// Converts the return value of a function.
+    /// Converts the return value of a function of the driver.
     pub(super) fn result(&self, function: &'static str, code: c_uint) -> Result<(), Failure> {
         if code == 0 {
             return Ok(());
@@ -204,7 +204,7 @@ impl Driver {
 #[cfg(test)]
 use cudarc::driver::sys;
 
-/// The corresponding type in cudarc.
+/// The type in cudarc that corresponds to this type.
 #[cfg(test)]
 trait InCudarc {
     type Type;

@@ -1,4 +1,5 @@
-//! A CUDA driver for tests, whose GPUs use host memory. Checks that a context is current when one is required.
+//! A CUDA driver for tests. Its GPUs use host memory, and it checks that a context is current when a function requires
+//! one.
 
 #![expect(non_snake_case, reason = "the functions are called as in C")]
 
@@ -18,7 +19,7 @@ const OUT_OF_MEMORY: c_uint = 2;
 const INVALID_CONTEXT: c_uint = 201;
 const NOT_SUPPORTED: c_uint = 801;
 
-/// The GPUs: name and PCI address.
+/// The GPUs, each with its name and PCI address.
 const CARDS: [(&[u8], &[u8]); 2] = [(b"Fake A\0", b"0000:17:00.0\0"), (b"Fake B\0", b"0000:CA:00.0\0")];
 
 macro_rules! driver {
@@ -51,29 +52,29 @@ static OLD: Driver = driver!(None);
 
 thread_local! {
     static LOADED: Cell<Option<&'static Driver>> = const { Cell::new(None) };
-    /// The function that fails, and its error.
+    /// The function that is configured to fail, and its error.
     static FAILS: Cell<Option<(&'static str, c_uint)>> = const { Cell::new(None) };
     static COUNT: Cell<usize> = const { Cell::new(CARDS.len()) };
     static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
-    /// Number of live allocations of the thread, and of retained contexts.
+    /// The number of allocations of this thread that exist. The next value is the number of retained contexts.
     static LIVE: Cell<usize> = const { Cell::new(0) };
     static RETAINED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// All allocations by start address. The `bool` is the attribute that makes copies synchronous.
+/// All allocations by start address. The `bool` contains the attribute that makes copies synchronous.
 static MEMORY: Mutex<BTreeMap<u64, (usize, Layout, bool)>> = Mutex::new(BTreeMap::new());
 
 fn memory() -> MutexGuard<'static, BTreeMap<u64, (usize, Layout, bool)>> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The driver, if this thread has loaded it.
+/// Returns the driver if this thread has loaded it.
 pub(super) fn of_thread() -> Option<&'static Driver> {
     LOADED.get()
 }
 
-/// Controls the driver of this thread.
+/// A handle that controls the fake driver of this thread.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::endpoint::verbs) struct Fake;
 
@@ -84,13 +85,13 @@ impl Fake {
         Self
     }
 
-    /// Makes a libcuda without DMA buffers available on this thread.
+    /// Makes a version of libcuda available on this thread that does not support DMA buffers.
     pub(super) fn load_old() -> Self {
         LOADED.set(Some(&OLD));
         Self
     }
 
-    /// Makes a function fail on this thread, or clears the failure.
+    /// Makes a function fail on this thread. `None` clears the failure.
     pub(in crate::endpoint::verbs) fn fails(self, failure: Option<(&'static str, c_uint)>) {
         FAILS.set(failure);
     }
@@ -99,7 +100,7 @@ impl Fake {
         COUNT.set(count);
     }
 
-    /// Makes a context current.
+    /// Makes a context current on this thread.
     pub(super) fn make_current(self, context: usize) {
         CURRENT.with_borrow_mut(|current| current.push(context));
     }
@@ -108,7 +109,7 @@ impl Fake {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Live allocations of this thread, and retained contexts.
+    /// Returns how many allocations of this thread exist, and how many contexts are retained.
     pub(in crate::endpoint::verbs) fn live(self) -> (usize, usize) {
         (LIVE.get(), RETAINED.get())
     }
@@ -119,7 +120,7 @@ impl Fake {
     }
 }
 
-/// Starts a function: records the call, and fails it if configured.
+/// Called at the start of each function. Records the call, and returns an error if the function is configured to fail.
 fn begin(name: &'static str) -> Result<(), c_uint> {
     CALLS.with_borrow_mut(|calls| calls.push(name));
     match FAILS.get() {
@@ -137,7 +138,7 @@ fn code(result: Result<(), c_uint>) -> c_uint {
     result.err().unwrap_or(0)
 }
 
-/// The memory, if the range is within one allocation with synchronous copies.
+/// Returns the memory if the range is within one allocation, and if copies of that allocation are synchronous.
 fn within(start: u64, bytes: usize) -> Result<*mut u8, c_uint> {
     let memory = memory();
     let (begin, (length, _, is_sync)) = memory.range(..=start).next_back().ok_or(INVALID_VALUE)?;
@@ -208,7 +209,7 @@ unsafe extern "C" fn cuCtxSynchronize() -> c_uint {
 
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> c_uint {
     code(in_context("cuMemAlloc").and_then(|()| {
-        // Starts within a GPU page, as allocations of the real driver may.
+        // The allocation starts within a GPU page, as those of the real driver may.
         let layout = Layout::from_size_align(bytes + 512, 64 << 10).map_err(|_| OUT_OF_MEMORY)?;
         // SAFETY: the size is at least 512 bytes.
         let start = unsafe { alloc(layout) };
@@ -290,7 +291,7 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
         if !is_aligned || flags != 0 || kind != CUmemRangeHandleType::DMA_BUF_FD {
             return Err(INVALID_VALUE);
         }
-        // Not a DMA buffer, but a valid descriptor.
+        // The file is not a DMA buffer, but its descriptor is valid.
         let file = File::open("/dev/null").map_err(|_| NOT_SUPPORTED)?;
         // SAFETY: the caller passes a pointer to a descriptor.
         unsafe { *handle.cast::<c_int>() = file.into_raw_fd() };

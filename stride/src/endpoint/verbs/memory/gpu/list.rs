@@ -9,35 +9,35 @@ use super::card::Card;
 use super::driver::{Absent, Driver};
 use crate::endpoint::GpuInfo;
 
-/// PCI devices in sysfs.
+/// The folder in sysfs that contains all PCI devices.
 const BUS: &str = "/sys/bus/pci/devices";
 
 /// The GPUs of the machine.
 #[derive(Clone, Debug)]
 pub enum Gpus {
-    /// One or more GPUs.
+    /// The machine has one or more GPUs.
     Some(Vec<GpuInfo>),
-    /// The reason why no GPU is available.
+    /// No GPU is available, for this reason.
     None(String),
 }
 
 /// The GPUs nearest to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearGpus {
-    /// How near the GPUs are.
+    /// How near the GPUs are to the device.
     pub nearness: Nearness,
     /// The indexes of these GPUs.
     pub gpus: Vec<u32>,
 }
 
-/// How near a GPU is, from far to near.
+/// How near a GPU is to a device. Later variants are nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// Same NUMA node.
+    /// Both have the same NUMA node.
     Node,
-    /// Same PCI root.
+    /// Both have the same PCI root.
     Root,
-    /// Number of common PCI bridges.
+    /// Both are below this number of common PCI bridges.
     Bridges(usize),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// All GPUs that the driver lists. If a device fails, the others are still listed.
+/// Returns all GPUs that the driver lists. If one of them cannot be described, returns the reason and lists none.
 pub(in crate::endpoint::verbs) fn gpus() -> Gpus {
     match Driver::get() {
         Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),
@@ -71,12 +71,12 @@ fn all(driver: &'static Driver) -> Result<Gpus> {
 pub(super) fn fact(index: u32, card: &Card) -> Result<GpuInfo> {
     let address = card.address()?.to_string();
     let node = std::fs::read_to_string(Path::new(BUS).join(&address).join("numa_node"));
-    // The file has -1 if there is no node.
+    // If there is no node, the file contains -1, which is not parsed as a node.
     let numa_node = node.ok().and_then(|text| text.trim().parse().ok());
     Ok(GpuInfo { index, name: card.name()?, pci_address: address, numa_node })
 }
 
-/// The GPUs nearest to a device, whose sysfs folder is `device`.
+/// Returns the GPUs that are nearest to a device. `device` is the folder of the device in sysfs.
 pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>, gpus: &[GpuInfo]) -> Option<NearGpus> {
     let device = device.and_then(|device| device.canonicalize().ok());
     let places: Vec<_> = gpus
@@ -86,7 +86,7 @@ pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>,
     nearest((device.as_deref(), node), &places)
 }
 
-/// The GPUs nearest to a PCI path.
+/// Returns the GPUs that are nearest to a device with this PCI path and NUMA node.
 pub(super) fn nearest(
     (device, node): (Option<&Path>, Option<u32>),
     gpus: &[(u32, Option<PathBuf>, Option<u32>)],
@@ -106,7 +106,7 @@ pub(super) fn nearest(
     Some(NearGpus { nearness: best, gpus })
 }
 
-/// Number of common path components from the PCI root on.
+/// Returns how many components the paths have in common, counted from the PCI root.
 fn in_common(one: &Path, other: &Path) -> usize {
     let steps = |path: &Path| {
         let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();

@@ -1,5 +1,5 @@
-//! GPU memory through the CUDA driver. The processor never dereferences addresses of GPU memory; the driver copies
-//! bytes.
+//! GPU memory, which the program uses through the CUDA driver. The processor never dereferences an address of GPU
+//! memory; instead, the driver copies the bytes.
 
 mod card;
 mod driver;
@@ -26,7 +26,7 @@ use self::region::{Refusal, Way};
 use crate::endpoint::{GpuInfo, Registration};
 use crate::plan::{GpuName, GpuRegistration};
 
-/// The GPU of a side.
+/// The GPU that a side uses.
 #[derive(Debug)]
 pub(in crate::endpoint::verbs) struct Gpu {
     context: Arc<CardContext>,
@@ -35,8 +35,8 @@ pub(in crate::endpoint::verbs) struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the named GPU, and finds how the device can register its memory: with the given method, or the first that
-    /// works.
+    /// Opens the GPU that the user named. Finds out how the device can register its memory, either with the method that
+    /// the user gave or with the first one that works.
     pub(in crate::endpoint::verbs::memory) fn open(
         pd: &Arc<ProtectionDomain>,
         name: &str,
@@ -70,7 +70,7 @@ impl Gpu {
     }
 }
 
-/// Finds the requested GPU among `count`.
+/// Finds the requested GPU among `count` GPUs.
 fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, GpuInfo)> {
     let mut found = Vec::new();
     for index in 0..count {
@@ -88,7 +88,7 @@ fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, Gp
     Err(anyhow!("no such GPU; choose from {} (`stride-perf devices` lists them)", found.join(", ")))
 }
 
-/// The error if a device cannot register GPU memory, with remedies.
+/// Returns the error if a device cannot register GPU memory, with remedies.
 fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
     let by_dma_buf = by_dma_buf.as_ref().map(|error| {
         format!("as a DMA buffer: {error:#}; requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules")

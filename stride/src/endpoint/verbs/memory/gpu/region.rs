@@ -1,4 +1,4 @@
-//! Registered GPU memory, and the two methods of registration.
+//! Registered GPU memory, and the two methods by which it can be registered.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use crate::plan::GpuRegistration;
 /// How GPU memory is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As a DMA buffer, which any NIC driver supports.
+    /// The memory is registered as a DMA buffer, which drivers of all vendors can support.
     DmaBuf,
-    /// By address: NVIDIA's kernel module gives NIC drivers access; softrnic copies through the CUDA driver.
+    /// The memory is registered by address. NVIDIA's kernel module gives NIC drivers access to it; softrnic copies
+    /// through the CUDA driver.
     Address,
 }
 
-/// The errors of the methods that were tried.
+/// The errors of those methods that were tried.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) by_dma_buf: Option<Error>,
@@ -29,7 +30,7 @@ pub(super) struct Refusal {
 }
 
 impl Way {
-    /// The given method, or the first that works on a small region.
+    /// Returns the method that the user gave, or else the first method that works for a small region.
     pub(super) fn find(
         pd: &Arc<ProtectionDomain>,
         context: &Arc<CardContext>,
@@ -85,10 +86,10 @@ impl From<Registration> for Way {
     }
 }
 
-/// A memory region and its GPU memory.
+/// A memory region in GPU memory, together with that memory.
 #[derive(Debug)]
 pub(in crate::endpoint::verbs) struct GpuRegion {
-    /// `Some` until drop.
+    /// The memory region, which is `Some` until drop.
     region: Option<Arc<MemoryRegion>>,
     memory: Option<Allocation>,
     start: u64,
@@ -122,7 +123,7 @@ impl GpuRegion {
         Ok(Self { start, lkey: region.lkey(), rkey: region.rkey(), region: Some(region), memory: Some(memory) })
     }
 
-    /// The address, as used in requests.
+    /// Returns the address that requests contain.
     pub(in crate::endpoint::verbs) fn start(&self) -> u64 {
         self.start
     }
@@ -151,7 +152,7 @@ impl Drop for GpuRegion {
         if let Some(Ok(())) = ended {
             return;
         }
-        // The device may still access the memory, so it must not be reused.
+        // The memory is not freed, because the device may still access it.
         log::warn!("GPU memory stays allocated because it could not be deregistered: {ended:?}");
         std::mem::forget(self.memory.take());
     }

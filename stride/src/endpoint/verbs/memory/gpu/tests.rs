@@ -1,4 +1,4 @@
-//! GPU memory of the fake driver, on softrnic's device.
+//! Tests of GPU memory with the fake driver and softrnic's device.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,8 @@ fn gpu_is_found_by_index_or_pci_address() {
     for (name, index) in [("0", 0), ("1", 1), ("0000:17:00.0", 0), ("ca:00.0", 1), ("00000000:CA:00.0", 1)] {
         let gpu = open(name).unwrap();
         assert_eq!(gpu.fact().index, index, "{name}");
-        // softrnic accepts only descriptors of DMA buffers.
+        // softrnic rejects the descriptor that the fake driver exports, because it is not that of a DMA buffer. The
+        // memory is therefore registered by address.
         assert_eq!(gpu.registration(), Registration::PeerMemory);
     }
     assert_eq!(open("1").unwrap().fact().to_string(), "GPU 1 (Fake B, 0000:ca:00.0)");
@@ -47,7 +48,7 @@ fn driver_errors_name_cause_and_remedy() {
     fake.fails(Some(("cuInit", 100)));
     let why = open("0").unwrap_err();
     assert!(why.contains("cuInit: CUDA_ERROR_NO_DEVICE (100)") && why.contains("nvidia-smi"), "{why}");
-    // A code that the driver has no name for.
+    // The driver has no name for this code.
     fake.fails(Some(("cuDevicePrimaryCtxRetain", 12345)));
     assert!(open("0").unwrap_err().contains("cuDevicePrimaryCtxRetain: error 12345"));
     fake.fails(None);
@@ -147,7 +148,8 @@ fn requested_method_is_the_only_one_tried() {
     let gpu = open(GpuRegistration::Address).unwrap();
     assert_eq!(gpu.registration(), Registration::PeerMemory);
     assert!(!fake.calls().contains(&"cuMemGetHandleForAddressRange"), "no DMA buffer is requested");
-    // softrnic accepts only descriptors of DMA buffers, and its method by address is not tried.
+    // softrnic rejects the descriptor that the fake driver exports, because it is not that of a DMA buffer. Registration
+    // by address would work, but is not tried.
     let why = open(GpuRegistration::DmaBuf).unwrap_err();
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
     assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("as a DMA buffer: "), "{why}");
