@@ -31,7 +31,7 @@ pub struct DeviceMemory {
 
 /// `ibv_free_dm` as a function with a C signature.
 unsafe extern "C" fn free(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_free_dm(dm) }
 }
 

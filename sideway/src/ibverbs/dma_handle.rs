@@ -48,7 +48,7 @@ pub struct DmaHandleAttributes {
 
 /// `ibv_dealloc_dmah` as a function with a C signature.
 unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_dealloc_dmah(dmah) }
 }
 

@@ -23,7 +23,7 @@ use crate::ffi::{Handle, check_pointer};
 macro_rules! as_destroy {
     ($($name:ident($Object:ty) => $verb:path;)+) => {$(
         unsafe extern "C" fn $name(object: *mut $Object) -> c_int {
-            // SAFETY: the contract of this function is that of the verb.
+            // SAFETY: the caller upholds the contract of this function.
             unsafe { $verb(object) };
             0
         }

@@ -39,14 +39,14 @@ unsafe impl Sync for ProviderBuffer {}
 
 /// `ibv_free_user_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free_user(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_free_user_buf(buf) };
     0
 }
 
 /// `ibv_free_buf`, which cannot fail, with the signature of a verb that can.
 unsafe extern "C" fn free(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_free_buf(buf) };
     0
 }

@@ -98,7 +98,7 @@ impl ThreadDomainCore {
 
 /// The header's inline function, as a function that has an address.
 unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_dealloc_td(td) }
 }
 

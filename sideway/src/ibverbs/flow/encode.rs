@@ -180,7 +180,7 @@ macro_rules! specs {
             unsafe fn write(&self, place: *mut u8, inner: bool) {
                 match self {
                     $( Self::$Variant { value, mask } => {
-                        // SAFETY: the contract of this function is that of the verb.
+                        // SAFETY: the caller upholds the contract of this function.
                         unsafe {
                             let spec = begin::<$Spec>(place, code::$KIND, inner);
                             value.write(&raw mut (*spec).val);
@@ -217,7 +217,7 @@ macro_rules! filters {
             ///
             /// `to` can be written.
             pub(super) unsafe fn write(&self, to: *mut $C) {
-                // SAFETY: the contract of this function is that of the verb.
+                // SAFETY: the caller upholds the contract of this function.
                 unsafe {
                     $( (*to).$field = { let $filter = self; $value }; )+
                 }

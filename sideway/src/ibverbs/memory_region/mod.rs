@@ -85,7 +85,7 @@ impl MemoryRegion {
     ) -> Self {
         // SAFETY: by the contract of this function; ibv_dereg_mr destroys it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::from_handle(handle, pd, registration, backing) }
     }
 

@@ -111,7 +111,7 @@ impl Drop for Pages {
 ///
 /// The range is whole pages of a mapping that is no longer used.
 unsafe fn unmap(first: NonNull<u8>, len: usize) {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     if len > 0 && unsafe { libc::munmap(first.as_ptr().cast(), len) } != 0 {
         log::warn!("munmap: {}; {len} bytes are leaked", last_errno());
     }

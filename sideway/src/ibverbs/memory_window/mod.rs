@@ -58,7 +58,7 @@ pub struct MemoryWindow {
 
 /// `ibv_dealloc_mw` as a function with a C signature.
 unsafe extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_dealloc_mw(mw) }
 }
 

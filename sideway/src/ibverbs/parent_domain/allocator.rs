@@ -103,7 +103,7 @@ pub(super) unsafe extern "C" fn allocate(
     alignment: usize,
     resource_type: u64,
 ) -> *mut c_void {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
     // Requests that no `Layout` can express are left to the driver.
     if size == 0 || !alignment.is_power_of_two() {
@@ -139,12 +139,12 @@ pub(super) unsafe extern "C" fn free(
     memory: *mut c_void,
     resource_type: u64,
 ) {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
     let Some(memory) = NonNull::new(memory.cast::<u8>()).filter(|memory| memory.as_ptr().cast() != USE_DEFAULT) else {
         return;
     };
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     let freed = panic::catch_unwind(AssertUnwindSafe(|| unsafe { allocator.free(memory, resource_type) }));
     if freed.is_err() {
         log::error!("DomainAllocator::free panicked");

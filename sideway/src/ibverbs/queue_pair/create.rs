@@ -83,7 +83,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         qp: NonNull<ibv_qp>,
         parents: Parents,
     ) -> Result<BasicQueuePair<T>, VerbError> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         let core = unsafe { self.adopt(qp, None, parents) };
         // SAFETY: the builder's service is that of the queue pair.
         let send = unsafe { BasicSendQueue::new(verb, &core, &self.cap)? };
@@ -314,7 +314,7 @@ impl<T: Service> QueuePairBuilder<T> {
         parents: Parents,
     ) -> Arc<QueuePairCore> {
         self.warn_of_small_queues(&parents);
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
             let kind = (self.qp_type, self.transitions, self.cap.max_send_wr > 0);

@@ -55,7 +55,7 @@ unsafe impl<'q, T: Service> HoldsFor<'q> for GenericPostSendGuard<'q, T> {}
 impl<T: Service> SendSink for GenericPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             match self {
                 Self::Basic(guard) => guard.emit(wr_id, flags, operation, data),

@@ -109,7 +109,7 @@ impl SendContext {
     ///
     /// `context` came from [`allocate`](Self::allocate), and is not used concurrently.
     pub(crate) unsafe fn packets(context: NonNull<Self>) -> Arc<PacketOffloads> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         Arc::clone(unsafe { &(*context.as_ptr()).packets })
     }
 
@@ -132,7 +132,7 @@ impl SendContext {
     /// As for [`atomic_write`](Self::atomic_write), with `wr_id` set.
     #[inline]
     pub(crate) unsafe fn expect_checksums(qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         let reason = unsafe { Self::of(qp) }.and_then(|context| context.packets.refuses_checksums());
         if let Some(reason) = reason {
             // SAFETY: as above.
@@ -147,7 +147,7 @@ impl SendContext {
     /// `qp` is a live queue pair of [`fill_in`], and the caller owns its send queue.
     #[cold]
     pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::of(qp) }?.refusal.take()
     }
 
@@ -158,7 +158,7 @@ impl SendContext {
     /// The contract of [`take_refusal`](Self::take_refusal) applies.
     #[cold]
     pub(crate) unsafe fn max_send_wr(qp: *mut ibv_qp_ex) -> Option<usize> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::of(qp) }.map(|context| context.max_send_wr as usize)
     }
 
@@ -203,7 +203,7 @@ impl SendContext {
     ///
     /// As for [`take_refusal`](Self::take_refusal), and no batch is open.
     pub(crate) unsafe fn keep_vendor_data<D: Send + 'static>(qp: *mut ibv_qp_ex, data: D, refuse_all: bool) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         let Some(context) = (unsafe { Self::of(qp) }) else { return };
         let data = NonNull::from(Box::leak(Box::new(data)));
         context.vendor = Some(VendorData(data));
@@ -230,7 +230,7 @@ impl SendContext {
     ///
     /// The contract of [`keep_vendor_data`](Self::keep_vendor_data) applies.
     pub(super) unsafe fn keep_limits(qp: *mut ibv_qp_ex, limits: SendLimits) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         if let Some(context) = unsafe { Self::of(qp) } {
             context.limits = Some(limits);
         }
@@ -242,7 +242,7 @@ impl SendContext {
     ///
     /// The contract of [`take_refusal`](Self::take_refusal) applies.
     pub(super) unsafe fn limits(qp: *mut ibv_qp_ex) -> Option<SendLimits> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::of(qp) }?.limits
     }
 
@@ -368,7 +368,7 @@ pub(crate) unsafe fn refuse_entries(qp: *mut ibv_qp_ex) {
         // SAFETY: called while a batch of this queue pair is built.
         unsafe { refuse(qp, RefusalReason::TooManyEntries { given: 1, limit: 0 }) }
     }
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { (*qp).wr_set_sge = Some(no_entry) };
 }
 

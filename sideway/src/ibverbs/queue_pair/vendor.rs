@@ -164,7 +164,7 @@ pub unsafe fn data<D>(qp: *mut ibv_qp_ex) -> Option<NonNull<D>> {
 /// `qp` is the argument of the closure of [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
 #[cold]
 pub unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { missing_operation::refuse(qp, reason) }
 }
 
@@ -180,6 +180,6 @@ pub unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
 /// `qp` is a live queue pair.
 #[inline]
 pub unsafe fn check_device(context: *mut ibv_context, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { operation::check_device(context, qp) }
 }

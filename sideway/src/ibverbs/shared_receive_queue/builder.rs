@@ -207,7 +207,7 @@ impl SharedReceiveQueueBuilder {
             Service::TagMatching { cq, .. } => (None, Some(Arc::clone(cq))),
         };
         let parents = Parents { attachment, cq, xrcd, pd: Arc::clone(&self.pd) };
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         let core = unsafe { SharedReceiveQueueCore::adopt(srq, self.srq_type(), self.srq_context, parents) };
         let tags = match &self.service {
             Service::TagMatching { cap, .. } => {

@@ -252,7 +252,7 @@ impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
     /// [`TagBufferHandle`], instead of until the operation's completion.
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.setup_sge_list(&[ScatterGatherEntry::new(lkey.into(), addr, length)]) }
     }
 

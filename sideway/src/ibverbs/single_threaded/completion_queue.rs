@@ -165,7 +165,7 @@ impl SingleThreadedCompletionQueue {
     /// Use it only while `self` lives, on this thread. Do not destroy it, poll it during a poll, or change its
     /// `cq_context` or its functions.
     pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.cq.cq() }
     }
 

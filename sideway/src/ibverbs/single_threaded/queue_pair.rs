@@ -72,7 +72,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// The contract of [`QueuePairBuilder::assume_send_room`] applies.
     pub unsafe fn assume_send_room(&mut self) -> &mut Self {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.builder.assume_send_room() };
         self
     }
@@ -267,7 +267,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     /// Use it only while `self` lives, on this thread. Do not destroy it, post to it while a guard exists, or change
     /// its `qp_context` or its functions.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.qp.qp() }
     }
 }

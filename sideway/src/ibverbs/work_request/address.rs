@@ -71,7 +71,7 @@ unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> 
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             self.operation.write(wr, qp)?;
             self.address.write(wr, qp)
@@ -122,7 +122,7 @@ unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.check(qp)? };
         let Self { ah, remote_qpn, remote_qkey, .. } = self;
         wr.wr.ud = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
@@ -140,7 +140,7 @@ impl Sealed for SharedReceiveQueueNumber {}
 unsafe impl SendAddress for SharedReceiveQueueNumber {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_set_xrc_srqn(qp, self.0) }
     }
 

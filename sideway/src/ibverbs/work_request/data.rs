@@ -135,7 +135,7 @@ impl SendData for Single {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         let sge = self.0.raw();
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) }
     }
 
@@ -212,7 +212,7 @@ impl SendData for Within<'_> {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Inline(self.0).write(slot) }
     }
 }
@@ -228,7 +228,7 @@ impl SendData for Inline<'_> {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { write_inline(slot, self.0.len(), |to| copy(self.0, to)) }
     }
 }
@@ -238,13 +238,13 @@ impl SendData for Borrowed<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Inline(self.0).give(qp) }
     }
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { name_inline(slot, self.0.as_ptr(), self.0.len()) }
     }
 }
@@ -299,7 +299,7 @@ unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8
         return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
     }
     copy(slot.inline);
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { name_inline(slot, slot.inline, length) }
 }
 
@@ -314,7 +314,7 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
     const PIECE: usize = size_of::<Piece>();
     let length = bytes.len();
     if !(PIECE..=4 * PIECE).contains(&length) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         return unsafe { copy_by_a_call(bytes, to) };
     }
     let piece = |at: usize| {
@@ -339,7 +339,7 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
 #[cold]
 #[inline(never)]
 unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
 }
 

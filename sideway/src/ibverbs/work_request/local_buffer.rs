@@ -100,7 +100,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     where
         G::Service: Offers<O>,
     {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
     }
 
@@ -115,7 +115,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     where
         G::Service: Offers<O>,
     {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.request.emit(self.operation, Gather(list)) }
     }
 
@@ -214,13 +214,13 @@ where
 {
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { LocalBufferHandle::setup_sge(self, lkey, addr, length) }
     }
 
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { LocalBufferHandle::setup_sge_list(self, list) }
     }
 }

@@ -95,7 +95,7 @@ impl ReceiveTarget for *mut ibv_qp {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_post_recv(self, first, bad) }
     }
 }
@@ -105,7 +105,7 @@ impl ReceiveTarget for *mut ibv_srq {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_post_srq_recv(self, first, bad) }
     }
 }
@@ -115,7 +115,7 @@ impl ReceiveTarget for *mut ibv_wq {
 
     #[inline]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_post_wq_recv(self, first, bad) }
     }
 }
@@ -225,13 +225,13 @@ impl Sealed for RecvWorkRequestHandle<'_, '_> {}
 impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { RecvWorkRequestHandle::setup_sge(self, lkey, addr, length) }
     }
 
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { RecvWorkRequestHandle::setup_sge_list(self, list) }
     }
 }

@@ -355,7 +355,7 @@ fn strange(hint: &'static str) -> VerbError {
 /// The identifier is live and no longer used, and its queue pair is destroyed.
 pub(super) unsafe fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
     clear_errno();
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     match unsafe { sys::rdma_destroy_id(id.as_ptr()) } {
         0 => Ok(()),
         _ => Err(VerbError::new("rdma_destroy_id", last_errno())),

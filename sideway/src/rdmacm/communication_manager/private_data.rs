@@ -24,7 +24,7 @@ impl PrivateData {
         if data.is_null() || length == 0 {
             return Self::default();
         }
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         Self(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) }.into())
     }
 

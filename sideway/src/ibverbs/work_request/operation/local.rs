@@ -28,7 +28,7 @@ pub struct BindMemoryWindow<'a> {
 unsafe impl SendOperation for LocalInvalidate {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_local_inv(qp, self.rkey.raw()) }
     }
 
@@ -56,7 +56,7 @@ unsafe impl SendOperation for BindMemoryWindow<'_> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { self.check(qp)? };
         wr.opcode = raw::IBV_WR_BIND_MW;
         // The soft-RoCE driver rejects a bind if the field contains immediate data, even of an earlier request.

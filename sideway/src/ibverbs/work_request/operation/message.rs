@@ -37,7 +37,7 @@ pub struct SendTso<'a> {
 unsafe impl SendOperation for Send {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_send(qp) }
     }
 
@@ -52,7 +52,7 @@ unsafe impl SendOperation for Send {
 unsafe impl SendOperation for SendImm {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_send_imm(qp, self.imm_data.to_be()) }
     }
 
@@ -68,7 +68,7 @@ unsafe impl SendOperation for SendImm {
 unsafe impl SendOperation for SendInv {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { sys::ibv_wr_send_inv(qp, self.invalidate_rkey.raw()) }
     }
 

@@ -95,7 +95,7 @@ impl<A, B> Sealed for Either<A, B> {}
 unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             match self {
                 Self::Left(operation) => operation.begin(qp),
@@ -106,7 +106,7 @@ unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             match self {
                 Self::Left(operation) => operation.write(wr, qp),

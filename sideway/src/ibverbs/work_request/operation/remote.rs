@@ -100,7 +100,7 @@ macro_rules! remote_operation {
 
             #[inline]
             unsafe fn begin($self, $qp: *mut ibv_qp_ex) {
-                // SAFETY: the contract of this function is that of the verb.
+                // SAFETY: the caller upholds the contract of this function.
                 unsafe { $begin }
             }
 
@@ -165,7 +165,7 @@ unsafe impl SendOperation for Flush {
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
         // A level that does not fit becomes 255, which has no meaning either: the peer rejects it.
         let (placement, level) = (self.placement.bits(), u8::try_from(self.level.raw()).unwrap_or(u8::MAX));
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { SendContext::flush(qp, self.rkey.raw(), self.remote_addr, self.length, placement, level) }
     }
 

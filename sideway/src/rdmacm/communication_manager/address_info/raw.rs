@@ -49,7 +49,7 @@ impl AddressInfo {
     /// Each pointer of `raw` is null, or has as many readable bytes as its length field; names are C strings.
     unsafe fn copy(raw: &rdma_addrinfo) -> Self {
         let non_zero = |value: c_int| (value != 0).then_some(value as u32);
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe {
             Self {
                 flags: AddressInfoFlags::from_bits_retain(raw.ai_flags as u32),
@@ -81,7 +81,7 @@ fn bytes(bytes: &[u8]) -> *mut c_void {
 ///
 /// `name` is null, or a C string.
 unsafe fn copy_name(name: *const c_char) -> Option<CString> {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_owned())
 }
 

@@ -35,7 +35,7 @@ impl ConnectionInfo {
     /// The private data of `raw` has as many readable bytes as its length.
     pub(super) unsafe fn copy(raw: &rdma_conn_param) -> Self {
         Self {
-            // SAFETY: the contract of this function is that of the verb.
+            // SAFETY: the caller upholds the contract of this function.
             private_data: unsafe { PrivateData::copy(raw.private_data, raw.private_data_len) },
             raw: RawNumbers {
                 responder_resources: raw.responder_resources,
@@ -120,7 +120,7 @@ impl RemoteDatagram {
     /// The private data of `raw` has as many readable bytes as its length.
     pub(super) unsafe fn copy(raw: &rdma_ud_param) -> Self {
         Self {
-            // SAFETY: the contract of this function is that of the verb.
+            // SAFETY: the caller upholds the contract of this function.
             private_data: unsafe { PrivateData::copy(raw.private_data, raw.private_data_len) },
             address: AddressHandleAttribute::from_raw(raw.ah_attr),
             qp_number: raw.qp_num,

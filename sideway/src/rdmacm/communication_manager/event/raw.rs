@@ -26,7 +26,7 @@ impl RawEvent {
     ///
     /// The event is not acknowledged yet, and its identifier, if it has one, is live.
     pub(in crate::rdmacm::communication_manager) unsafe fn copy(raw: *const rdma_cm_event, errno: i32) -> Self {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         let (id, listen_id, event_type, status) =
             unsafe { ((*raw).id, (*raw).listen_id, EventType::from_raw((*raw).event.0), (*raw).status) };
         // The program sets the status of a user event.

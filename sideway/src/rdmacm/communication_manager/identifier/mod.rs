@@ -88,7 +88,7 @@ impl Identifier {
         listener: Option<Option<&Arc<Self>>>,
     ) -> Arc<Self> {
         let context = listener.flatten().and_then(|listener| listener.lock_context().clone());
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::enter(raw, channel, listener.is_some(), 0, context) }
     }
 
@@ -103,7 +103,7 @@ impl Identifier {
         channel: &Arc<EventChannel>,
         connect_data_len: usize,
     ) -> Arc<Self> {
-        // SAFETY: the contract of this function is that of the verb.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::enter(raw, channel, false, connect_data_len, None) }
     }
 
@@ -272,7 +272,7 @@ impl Identifier {
 ///
 /// The identifier is live, and no other thread writes to it.
 unsafe fn verbs(id: *mut rdma_cm_id) -> Option<NonNull<ibv_context>> {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     NonNull::new(unsafe { (*id).verbs })
 }
 

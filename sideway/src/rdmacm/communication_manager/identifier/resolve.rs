@@ -186,7 +186,7 @@ impl Identifier {
 ///
 /// The identifier is live, and no other thread writes to it.
 unsafe fn copy_paths(id: *mut rdma_cm_id) -> Vec<PathRecord> {
-    // SAFETY: the contract of this function is that of the verb.
+    // SAFETY: the caller upholds the contract of this function.
     let (records, count) = unsafe { ((*id).route.path_rec, (*id).route.num_paths) };
     if records.is_null() {
         return Vec::new();
