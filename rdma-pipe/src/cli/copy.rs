@@ -25,7 +25,7 @@ const SHOWN: usize = 100;
 
 /// Copy files and trees between hosts over RDMA, or TCP if RDMA is unavailable
 #[derive(Debug, Parser)]
-#[command(name = "rdcp", version, max_term_width = 100)]
+#[command(name = "rdcp", version, max_term_width = 100, override_usage = "rdcp [OPTIONS] SRC... DST")]
 pub struct CopyCommand {
     #[command(flatten)]
     link: LinkArguments,
@@ -71,8 +71,8 @@ pub struct CopyCommand {
     /// Paths of --files-from are separated by NUL
     #[arg(short = '0', long, requires = "files_from")]
     from0: bool,
-    /// Maximum bytes per second, with K, M or G
-    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0")]
+    /// Maximum bytes per second, with K, M or G [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0", hide_default_value = true)]
     bwlimit: u64,
     /// Write all data to the disks at the end, with one syncfs
     #[arg(long)]
@@ -93,7 +93,7 @@ pub struct CopyCommand {
     #[arg(long, value_name = "COMMAND", default_value = "rdcp")]
     rdcp_path: String,
     /// TCP port of the far side [default: any]
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
     /// Serve the rdcp that started this one: for a forced command of sshd
     #[arg(long)]
@@ -133,7 +133,6 @@ impl CopyCommand {
         }
         let options = self.options()?;
         options.check()?;
-        check_names(sources, options.sync)?;
         let copy = Copy {
             command: &self,
             shell: Shell::new(
@@ -230,8 +229,9 @@ impl Copy<'_> {
                 return Err(Error::new(Kind::File, text));
             }
         }
-        let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let paths: Vec<PathBuf> = sources.iter().map(|source| source.local_path().into()).collect();
+        copy::check_names(&Origin::default(), &paths, &self.options)?;
+        let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let mut transport = String::new();
         let connect = |peer: Option<&Peer>| match peer {
             Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
@@ -343,23 +343,6 @@ fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
 
 fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
     sources.iter().map(|source| if source.path.is_empty() { b".".to_vec() } else { source.path.clone() }).collect()
-}
-
-/// Rejects sources that would become the same entry of the destination.
-fn check_names(sources: &[Operand], sync: bool) -> Result<()> {
-    let mut names: Vec<Vec<u8>> = Vec::new();
-    // The contents of a source keep their own names.
-    for source in sources.iter().filter(|source| !(sync && source.is_contents())) {
-        let local = || base_name(Path::new(&source.local_path()));
-        let Some(name) = (if source.host.is_none() { local() } else { base_name_of(&source.path) }) else { continue };
-        if names.contains(&name) {
-            let name = crate::error::escape(String::from_utf8_lossy(&name).as_ref().as_ref());
-            let text = format!("several sources have the name {name}; copy them to different directories");
-            return Err(Error::new(Kind::Usage, text));
-        }
-        names.push(name);
-    }
-    Ok(())
 }
 
 /// Returns the last component of a path on the far side, if it has one.

@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// Run a pipeline across hosts; data goes directly between them, over RDMA or TCP
 #[derive(Debug, Parser)]
-#[command(name = "rdpipe", version, max_term_width = 100)]
+#[command(name = "rdpipe", version, max_term_width = 100, override_usage = "rdpipe [OPTIONS] [HOST:]COMMAND...")]
 pub struct PipeCommand {
     #[command(flatten)]
     link: LinkArguments,
@@ -30,7 +30,7 @@ pub struct PipeCommand {
     #[arg(short = 'n', long = "dryrun", alias = "dry-run")]
     dry_run: bool,
     /// TCP port on which each host listens [default: any]
-    #[arg(short, long, value_name = "PORT", default_value_t = 0)]
+    #[arg(short, long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
     /// Ignored, because the segments do not connect to this host
     #[arg(short = 'H', long, value_name = "NAME", hide = true)]

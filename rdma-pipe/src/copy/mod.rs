@@ -16,8 +16,39 @@ pub use sink::receive;
 pub use source::send;
 pub use target::{Target, below};
 
-use crate::error::{Error, Kind};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
+use crate::tree::{Origin, base_name, names};
+
+/// Rejects sources with entries that would become the same entry of the destination.
+///
+/// # Errors
+///
+/// Two sources have the same name, or their contents do.
+pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) -> Result<()> {
+    if paths.len() < 2 {
+        return Ok(());
+    }
+    let mut known = HashSet::new();
+    for path in paths {
+        let names = match options.sync && path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            // The copy reports a source that cannot be read.
+            true => names(origin, path).map(|(_, names)| names).unwrap_or_default(),
+            false => base_name(path).into_iter().collect(),
+        };
+        for name in names.into_iter().filter(|name| options.filter.allows(name, false)) {
+            if let Some(name) = known.replace(name) {
+                let name = escape(String::from_utf8_lossy(&name).as_ref().as_ref());
+                let text = format!("several sources have the name {name}; copy them to different directories");
+                return Err(Error::new(Kind::Usage, text));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// The result of a copy that was not aborted.
 #[derive(Clone, Debug, Default)]

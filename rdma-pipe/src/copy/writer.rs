@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::options::CopyOptions;
@@ -219,7 +220,8 @@ pub(super) fn have(
     options: &CopyOptions,
 ) -> (Have, Option<Partial>) {
     if (options.sync || options.begun.is_some())
-        && let Ok((fd, found)) = directory.open_file(&entry.name, false)
+        && let Ok(found) = directory.stat(&entry.name)
+        && FileType::from_raw_mode(found.st_mode).is_file()
     {
         let (length, modified) = crate::tree::facts(&found);
         // Without --sync, an existing file is kept only if this copy has written it.
@@ -227,12 +229,14 @@ pub(super) fn have(
         let same = length == size
             && (options.sync || is_ours)
             && match sum {
-                Some(sum) => crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum),
+                Some(sum) => directory.open_file(&entry.name, false).is_ok_and(|(fd, _)| {
+                    crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum)
+                }),
                 None => modified == entry.modified,
             };
         if same {
-            // The contents are equal, but the metadata may differ.
-            if options.keep.mode
+            // A file with the same contents may have different metadata.
+            if options.keep.differs(&found, entry)
                 && !options.dry_run
                 && let Ok((fd, _)) = directory.open_file(&entry.name, false)
             {

@@ -91,6 +91,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 // Checks the first path before waiting for the peer, so that an error is reported at once.
                 origin.stat(path, true).map_err(|error| Error::file("read", path, &error.into()))?;
             }
+            copy::check_names(&origin, &paths, &copy)?;
             let mut accept = match to.is_empty() {
                 true => Some(listen(&request.key, &options, request.link.port, line, Purpose::Receive)?),
                 false => None,

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,16 @@ pub struct Keep {
     pub attributes: bool,
     /// Hard links.
     pub links: bool,
+}
+
+impl Keep {
+    /// Whether the metadata of an existing file may differ from the source's. Its extended attributes are not read.
+    pub fn differs(&self, found: &Stat, entry: &Entry) -> bool {
+        (found.st_mtime, found.st_mtime_nsec as u32) != entry.modified
+            || (self.mode && found.st_mode & 0o7777 != u32::from(entry.mode))
+            || (self.owner && (found.st_uid, found.st_gid) != entry.owner)
+            || (self.attributes && !entry.attributes.is_empty())
+    }
 }
 
 /// File systems on which close(2) cannot fail, because written data is in the page cache of this host: ext4, xfs,

@@ -14,4 +14,4 @@ pub use meta::{Keep, read_attributes, set_facts, settle};
 pub use origin::Origin;
 pub use walk::{Listing, Place, Walk, facts};
 
-pub(crate) use walk::{base_name, sum_of};
+pub(crate) use walk::{base_name, names, sum_of};

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Dir, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::xxhash3_128;
 
@@ -79,8 +79,12 @@ impl Walk<'_> {
     ///
     /// The entry cannot be read, or its type is not copied.
     pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, named: bool) -> Result<Entry, Error> {
+        let found = self.origin.stat(path, named).map_err(|error| Error::file("read", path, &error.into()))?;
+        self.entry_of(path, name, &found, id, named)
+    }
+
+    fn entry_of(&mut self, path: &Path, name: Vec<u8>, found: &Stat, id: Id, named: bool) -> Result<Entry, Error> {
         let cannot = |error: Errno| Error::file("read", path, &error.into());
-        let found = self.origin.stat(path, named).map_err(cannot)?;
         let kind = match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory if self.recursive => EntryKind::Directory,
             FileType::Directory => {
@@ -88,7 +92,7 @@ impl Walk<'_> {
                 return Err(Error::new(crate::error::Kind::File, text));
             }
             FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
-            FileType::RegularFile => self.file(path, &found, id, named)?,
+            FileType::RegularFile => self.file(path, found, id, named)?,
             _ => {
                 let text = format!("skipped {}: it is not a file, directory or link", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
@@ -100,7 +104,7 @@ impl Walk<'_> {
             attributes = self.origin.open(path, flags, named).map(read_attributes).unwrap_or_default();
         }
         let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
-        Ok(Entry { name, kind, mode, owner, modified: facts(&found).1, attributes })
+        Ok(Entry { name, kind, mode, owner, modified: facts(found).1, attributes })
     }
 
     fn file(&mut self, path: &Path, found: &Stat, id: Id, named: bool) -> Result<EntryKind, Error> {
@@ -127,25 +131,30 @@ impl Walk<'_> {
         mut failed: impl FnMut(Error),
     ) -> Result<(), Error> {
         let place = Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), named: None };
-        let (names, mut whole) = match names(self.origin, directory) {
-            Ok(names) => (names, true),
+        let (dir, names) = match names(self.origin, directory) {
+            Ok(found) => found,
             Err(error) => {
                 failed(Error::file("read", directory, &error.into()));
-                (Vec::new(), false)
+                return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
             }
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut whole) = (Vec::new(), true);
         for name in names {
             let path = place.path(&name);
-            let relative = if below.is_empty() { name.clone() } else { [below, b"/", &name].concat() };
+            // A name is resolved in the open directory, which is faster than a path.
+            let found = dir.fd().and_then(|fd| rustix::fs::statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW));
             if !self.filter.is_empty() {
-                let is_directory =
-                    self.origin.stat(&path, false).is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
+                let relative = if below.is_empty() { name.clone() } else { [below, b"/", &name].concat() };
+                let is_directory = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
                 if !self.filter.allows(&relative, is_directory) {
                     continue;
                 }
             }
-            match self.entry(&path, name, next + entries.len() as Id, false) {
+            let entry = match found {
+                Ok(found) => self.entry_of(&path, name, &found, next + entries.len() as Id, false),
+                Err(error) => Err(Error::file("read", &path, &error.into())),
+            };
+            match entry {
                 Ok(entry) => entries.push(entry),
                 Err(error) => {
                     whole = false;
@@ -158,24 +167,23 @@ impl Walk<'_> {
                     + count;
             }
         }
-        take(Listing { place, entries, whole })?;
-        Ok(())
+        take(Listing { place, entries, whole }).map(drop)
     }
 }
 
-/// Returns the names of a directory, sorted so that each run lists them in the same order.
-fn names(origin: &Origin, directory: &Path) -> Result<Vec<Vec<u8>>, Errno> {
+/// Opens a directory. Also returns its names, sorted so that each run lists them in the same order.
+pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u8>>), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = origin.open(directory, flags, true)?;
+    let mut dir = Dir::new(origin.open(directory, flags, true)?)?;
     let mut names = Vec::new();
-    for entry in Dir::new(fd)? {
+    for entry in &mut dir {
         let name = entry?.file_name().to_owned().into_bytes();
         if name != b"." && name != b".." {
             names.push(name);
         }
     }
     names.sort_unstable();
-    Ok(names)
+    Ok((dir, names))
 }
 
 /// Returns the size and time of a file.

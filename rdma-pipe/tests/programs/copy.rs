@@ -119,6 +119,14 @@ fn sync_sends_what_changed_and_deletes_on_request() {
     std::fs::File::options().write(true).open(place.path("copy/deep/script")).unwrap().set_modified(times).unwrap();
     assert_eq!(bytes_of(&["-a", "--sync", "--json", "tree/", &to]), 0);
     assert_eq!(bytes_of(&["-a", "--sync", "-c", "--json", "tree/", &to]), 10);
+    // Only the mode, or only the time, differs: no data is sent.
+    let script = place.path("copy/deep/script");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(bytes_of(&["-a", "--sync", "--json", "tree/", &to]), 0);
+    assert_same(&place.path("tree/deep/script"), &script);
+    std::fs::File::options().write(true).open(&script).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+    assert_eq!(bytes_of(&["-r", "--sync", "-c", "--json", "tree/", &to]), 0);
+    assert_same(&place.path("tree/deep/script"), &script);
 }
 
 #[test]
@@ -130,6 +138,13 @@ fn dry_run_writes_nothing() {
     assert!(!place.path("copy").exists());
     place.run("rdcp", ["-an", "--sync", "--delete", "tree/", &place.on_host("copy")]).expect(0);
     assert_eq!(place.names("copy"), [""; 0]);
+    // Only what would be sent is printed.
+    place.write("flat/same", "same");
+    place.run("rdcp", ["-r", "--sync", "flat/", &place.on_host("copy")]).expect(0);
+    place.write("flat/new", "new");
+    let ran = place.run("rdcp", ["-rn", "--sync", "flat/", &place.on_host("copy")]).expect(0);
+    assert_eq!(ran.err, "flat/new\n");
+    assert_eq!(place.names("copy"), ["same"]);
 }
 
 #[test]

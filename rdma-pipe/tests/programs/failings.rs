@@ -168,7 +168,19 @@ fn sources_of_one_name_are_refused() {
     assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
     let ran = place.run("rdcp", ["-r", &place.on_host("a/f"), &place.on_host("b/f"), "dir"]).expect(1);
     assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
+    // The contents of two sources would be mixed.
+    for [left, right] in [["a/", "b/"], ["a/", "b/f"]] {
+        let ran = place.run("rdcp", ["-r", "--sync", left, right, &place.on_host("dir")]).expect(1);
+        assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
+        let [left, right] = [left, right].map(|name| place.on_host(name));
+        let ran = place.run("rdcp", ["-r", "--sync", &left, &right, "dir"]).expect(1);
+        assert!(ran.err.contains("several sources have the name f"), "{}", ran.err);
+    }
     assert_eq!(place.names("dir"), ["kept"]);
+    place.write("b/g", "other");
+    std::fs::remove_file(place.path("b/f")).unwrap();
+    place.run("rdcp", ["-r", "--sync", "a/", "b/", &place.on_host("dir")]).expect(0);
+    assert_eq!(place.names("dir"), ["f", "g", "kept"]);
 }
 
 /// 8: the remote shell cannot interpret a host name as an option.

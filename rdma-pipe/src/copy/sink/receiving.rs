@@ -221,7 +221,7 @@ impl<'r> Receiving<'r> {
                     self.named.insert(id, (dir, entry.name.clone()));
                 }
                 if self.sink.is_asked(id) {
-                    let directory = if self.options.dry_run {
+                    let directory = if self.options.dry_run && dir != ROOT {
                         self.folders.get(&dir).and_then(|path| self.root.beneath(path).ok()).map(Arc::new)
                     } else {
                         self.directory(dir, id, &entry)?
