@@ -1,4 +1,4 @@
-//! Console output of a running test, and its results.
+//! The console output of a test that runs, and the results of the test.
 
 use std::io::{self, Write, stdout};
 use std::net::IpAddr;
@@ -19,36 +19,37 @@ use crate::report::table::{Columns, Table};
 use crate::report::{self, Environment, Row, Style};
 use crate::stats::{Figures, Interval, Seen};
 
-/// Console output of a running test, and its results.
+/// The console output of a test that runs, and the results of the test.
 pub(super) struct Console {
     plan: Plan,
     command_line: Vec<String>,
     started: SystemTime,
     is_stream: bool,
-    /// Whether to continue after the reader of standard output has closed it, because results also go to files or
-    /// limits.
+    /// Whether the test continues after the program that reads standard output has closed its end of the pipe. This is
+    /// so if results are also written to files or compared with limits.
     goes_on_unseen: bool,
     table: Table,
     progress: Progress,
     interrupt: Interrupt,
-    /// The current or last size.
+    /// The size that is being measured, or was measured last.
     size: Option<u64>,
     /// The signal that ended the test early.
     pub(super) ended_by: Option<Signal>,
-    /// Warnings given before the measurement.
+    /// The warnings that were printed before the measurement.
     pub(super) warned: Vec<String>,
-    /// The environment, once known.
+    /// The environment of the test, once it is known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
-    /// Sizes that were completed without a row.
+    /// The sizes that were completed but have no row.
     pub(super) unmeasured: Vec<u64>,
-    /// Sizes of which nothing arrived on some paths, or on all paths if the step was cut short; each has a warning.
+    /// Sizes for which nothing arrived over one of several paths. If the step was cut short, also those for which
+    /// nothing arrived at all. Each has a warning.
     pub(super) silent: Vec<(u64, String)>,
-    /// Whether the reader of an endless test has closed standard output.
+    /// Whether the program that reads the output of an endless test has closed its end of the pipe.
     is_left_alone: bool,
     /// The transport of the control channel.
     pub(super) exchange: Carrier,
-    /// An error of standard output.
+    /// An error that occurred while writing to standard output.
     pub(super) trouble: Option<io::Error>,
 }
 
@@ -78,7 +79,7 @@ impl Console {
         }
     }
 
-    /// The text of a failure, with the size of an RDMA failure if there are several sizes.
+    /// Returns the text of a failure. If there are several sizes, the text of an RDMA failure also contains the size.
     pub(super) fn error_text(&self, failure: &Failure) -> String {
         match self.size.filter(|_| self.plan.workload.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
             Some(size) => format!("at {}: {failure}", report::bytes_in_words(size)),
@@ -86,17 +87,17 @@ impl Console {
         }
     }
 
-    /// The server is unreachable or busy, for this cause.
+    /// Called when the server is unreachable or busy. `why` is the cause.
     pub(super) fn waits(&self, host: &str, why: &str) {
         self.progress.suspend(|| print_line(&format!("waiting for {host}: {why}")));
     }
 
-    /// The server was reached at this address, which librdmacm uses if requested.
+    /// Called when the server was reached. If requested, librdmacm uses the same address.
     pub(super) fn reached(&mut self, address: Option<IpAddr>) {
         self.plan.attributes.address = address.filter(|_| self.plan.attributes.uses_rdma_cm);
     }
 
-    /// The test has ended.
+    /// Called when the test has ended.
     pub(super) fn end(&self) {
         self.progress.end();
     }
@@ -116,7 +117,8 @@ impl Console {
     }
 }
 
-/// Prints to standard output. A closed pipe is not an error if the results also go elsewhere.
+/// Prints to standard output. A closed pipe is not an error if `goes_on_unseen` is true, because the results also go
+/// elsewhere.
 pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = stdout().lock();
     match print(&mut out).and_then(|()| Ok(out.flush()?)) {
@@ -127,7 +129,7 @@ pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> 
 
 impl Watch for Console {
     fn met(&mut self, client: &PortInfo, server: &PortInfo, path: &Path) {
-        // Before this point, a signal may end the program, because no results exist yet.
+        // Until this point, a signal may end the program, because there are no results yet.
         match Interrupt::watch() {
             Ok(interrupt) => self.interrupt = interrupt,
             Err(error) => print_line(&format!(
@@ -177,7 +179,8 @@ impl Watch for Console {
         } else {
             !self.plan.workload.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
         };
-        // If nothing reads the output, an endless test ends as after a signal, once it has a result.
+        // If no program reads the output any more, an endless test ends as it does after a signal, but only when it has
+        // a result.
         let has_some = match interval.seen {
             Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
         };
@@ -191,7 +194,7 @@ impl Watch for Console {
             self.remark(&text);
             self.silent.push((step.size, text));
         }
-        // An endless test may end before it has a result.
+        // The user may end an endless test before it has a result.
         let is_planned = step.is_whole && !self.plan.workload.is_endless;
         let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
             if step.is_whole {
@@ -225,13 +228,13 @@ impl Watch for Console {
     }
 }
 
-/// Prints a remark of the server; the sentence names the server.
+/// Returns a remark of the server in a form that names the server.
 fn from_server(text: &str) -> String {
     let is_subject = text.starts_with("the server ") || text.starts_with("the server's ");
     if is_subject { text.to_owned() } else { format!("the server: {text}") }
 }
 
-/// Whether anything was measured, including that no message arrived.
+/// Whether anything was measured. This includes the result that no message arrived.
 fn has_some(figures: &Figures) -> bool {
     match figures {
         Figures::Bandwidth(bandwidth) => {
@@ -241,7 +244,7 @@ fn has_some(figures: &Figures) -> bool {
     }
 }
 
-/// The combined figures of both sides.
+/// Returns the combined figures of both sides.
 fn together(step: &Step) -> Option<Figures> {
     match (&step.client, &step.server) {
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_receiver_side() => {
@@ -257,7 +260,7 @@ fn together(step: &Step) -> Option<Figures> {
     }
 }
 
-/// The notice of an endless test.
+/// Returns the notice that is printed at the start of an endless test.
 fn endless_notice(plan: &Plan) -> &'static str {
     if plan.workload.direction.is_both() {
         "runs until Ctrl-C; each row counts what the client sends, the last row both directions"
@@ -266,7 +269,7 @@ fn endless_notice(plan: &Plan) -> &'static str {
     }
 }
 
-/// The header of the table: what is measured, and between which ports.
+/// Returns the header of the table, which contains what is measured and between which ports.
 fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
     let what = match plan.workload.measure {
         Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, bidirectional".to_owned(),
@@ -277,7 +280,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     let port = |facts: &PortInfo, gid: Option<u32>| {
         let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
         let gid = match found {
-            // librdmacm chooses the GID.
+            // The GID is left out, because librdmacm chooses it.
             _ if plan.attributes.uses_rdma_cm => String::new(),
             None => format!(", LID {}", facts.lid),
             Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
@@ -291,7 +294,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         let node = report::bound(facts);
         format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
     };
-    // Inline sizes apply only to senders of data; reads and atomics send none.
+    // The inline size is only shown for a side that sends data. A side that requests reads or atomics sends none.
     let inline = |facts: &PortInfo, sends: bool| {
         let inline = facts.inline.filter(|_| sends && !plan.workload.operation.fetches());
         inline.map_or_else(String::new, |bytes| match bytes {
@@ -299,7 +302,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
             bytes => format!(", up to {bytes} bytes inline"),
         })
     };
-    // One line per port.
+    // Each port has a line of its own.
     let side = |facts: &PortInfo, gid: fn(&Path) -> Option<u32>, sends: bool| {
         let ports = facts.all().zip(path.all());
         let ports = ports.map(|(facts, path)| format!("{}{}", port(facts, gid(path)), inline(facts, sends)));
@@ -323,7 +326,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         Measure::Bandwidth => {
             format!(", -t {} -l {} {}", plan.queues.tx_depth, plan.queues.post_list, completions(plan))
         }
-        // One message at a time.
+        // The queue depth is left out, because only one message is in flight at a time.
         Measure::Latency(_) => String::new(),
     };
     format!(
@@ -336,7 +339,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     )
 }
 
-/// The completion moderation of all sizes.
+/// Returns a text that contains how often completions are requested, for all sizes.
 fn completions(plan: &Plan) -> String {
     let all = |is: fn(&u64) -> bool| plan.workload.sizes.iter().all(is);
     match plan.queues.cq_moderation {
@@ -439,7 +442,7 @@ mod tests {
         assert_eq!(seen(true, 50, Some(0)), (1, 0));
         assert_eq!(seen(false, 50, Some(0)), (1, 1));
         assert_eq!(seen(false, 50, Some(50)), (1, 0));
-        // Ended before the first message.
+        // The test was ended before its first message.
         assert_eq!([seen(true, 0, Some(0)), seen(false, 0, Some(0))], [(0, 0); 2]);
     }
 

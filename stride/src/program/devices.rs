@@ -7,7 +7,7 @@ use crate::endpoint::{Abilities, DevicePort, Found, GpuInfo, Gpus, NearGpus, gpu
 use crate::plan::{Operation, Transport};
 use anyhow::Result;
 
-/// A table with aligned columns. A cell may have several lines.
+/// A table with aligned columns. Each cell may consist of several lines.
 #[derive(Default)]
 struct Grid(Vec<Vec<String>>);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Grid {
     }
 }
 
-/// Prints devices, ports, GIDs and GPUs.
+/// Prints all devices with their ports and GIDs, and all GPUs.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     let gpus = gpus();
     let mut table = Grid::default();
@@ -108,14 +108,15 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
     )?)
 }
 
-/// Lists the transports, the vendor's transport last.
+/// Lists the transports that a device supports. The transport of the vendor comes last.
 fn transports(can: &Abilities) -> String {
     let all = can.transports.iter().map(ToString::to_string);
     let all: Vec<_> = all.chain(can.vendors.map(|transport| format!("{transport} (not tried)"))).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// Lists the transports that support on-demand paging; names their operations if not all are supported.
+/// Lists the transports that support on-demand paging. If a transport supports it for some operations only, these are
+/// listed too.
 fn paging(can: &Abilities) -> String {
     let of = |(transport, operations): &(Transport, Vec<Operation>)| {
         let word =
@@ -128,7 +129,7 @@ fn paging(can: &Abilities) -> String {
     if all.is_empty() { "no".to_owned() } else { all.join("\n") }
 }
 
-/// Operations with separate on-demand paging capabilities.
+/// The operations for which devices report on-demand paging separately.
 const ALL: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn print_gpus(out: &mut dyn Write, gpus: &[GpuInfo]) -> Result<()> {

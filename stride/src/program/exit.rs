@@ -1,4 +1,4 @@
-//! Exit statuses. Invalid arguments exit with 2 before anything else runs.
+//! Exit statuses. If the arguments are invalid, the program exits with status 2 before anything else runs.
 
 use std::process::ExitCode;
 
@@ -8,22 +8,22 @@ use crate::control::{Cause, Failure};
 /// The outcome of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// Success.
+    /// The program succeeded.
     Done,
-    /// A failure.
+    /// The program failed.
     Failed,
-    /// The test ran, and missed a limit or the baseline.
+    /// The test ran, but missed a limit or was worse than the baseline.
     Missed,
-    /// The peer was unreachable or disconnected.
+    /// The peer could not be reached, or has disconnected.
     NoContact,
-    /// RDMA failed on or while connecting queue pairs.
+    /// RDMA failed, either while queue pairs were being connected or afterwards.
     Rdma,
     /// The user ended the test early.
     Interrupted(Signal),
 }
 
 impl Exit {
-    /// The outcome for a failure.
+    /// Returns the outcome of a program that ended with this failure.
     pub(super) fn of(failure: &Failure) -> Self {
         match failure.cause() {
             Cause::Contact => Self::NoContact,

@@ -1,4 +1,4 @@
-//! Output files. A file may be open already, for example as standard output or standard error.
+//! Output files. A file may already be open, for example as standard output or standard error.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write, stderr, stdout};
@@ -8,23 +8,24 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Checks that a file can be written, before a long test runs. Does not change the file's contents.
+/// Checks before a long test runs that a file can be written. Does not change the contents of the file.
 pub(super) fn can_be_written(file: &Path) -> Result<()> {
     if is_open(file) {
         return Ok(());
     }
-    // A dangling link counts as present, so it is not removed below.
+    // A symbolic link counts as an existing file even if its target does not exist, so it is not removed below.
     let is_there = file.symlink_metadata().is_ok();
     let opened = File::options().append(true).create(true).open(file);
     opened.with_context(|| format!("cannot write {}", file.display()))?;
     if !is_there {
-        // The file is created again when the results are written.
+        // Removes the file that the check has created. It is created again when the results are written.
         let _ = fs::remove_file(file);
     }
     Ok(())
 }
 
-/// Creates an output file and truncates it. A file that is already open is appended to, because it may have other data.
+/// Creates an output file and truncates it. If the file is already open, writes are appended to it instead, because it
+/// may contain other data.
 pub(super) fn create(file: &Path) -> io::Result<File> {
     let (mut out, mut err) = (stdout(), stderr());
     if let Ok(there) = fs::metadata(file) {
@@ -52,7 +53,8 @@ fn is_same(file: &Metadata, descriptor: BorrowedFd<'_>) -> bool {
     opened.is_ok_and(|opened| (opened.dev(), opened.ino()) == (file.dev(), file.ino()))
 }
 
-/// Whether a name refers to a descriptor of this process: `/dev/fd/3`, `/dev/stdout`, or what they link to.
+/// Whether a name refers to a descriptor of this process. Such names are `/dev/fd/3` and `/dev/stdout`, and the names
+/// to which they link.
 fn is_descriptor(file: &Path) -> bool {
     let plain: PathBuf = file.components().filter(|part| *part != Component::CurDir).collect();
     let is_number = |name: &Path| {

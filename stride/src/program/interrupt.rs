@@ -1,4 +1,4 @@
-//! SIGINT (Ctrl-C) and SIGTERM.
+//! Handles SIGINT (Ctrl-C) and SIGTERM.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 /// The signals that end a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// SIGINT: Ctrl-C.
+    /// SIGINT, which Ctrl-C sends.
     Interrupt,
     /// SIGTERM.
     Terminate,
@@ -30,7 +30,7 @@ impl Signal {
         }
     }
 
-    /// The exit status after this signal, as shells define it.
+    /// Returns the exit status after this signal, as shells define it.
     pub(super) fn status(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -48,17 +48,18 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Repeated signals within this time count as one: a sender may signal both the process and its group.
+/// Signals that repeat within this time count as one signal, because a sender may signal both the process and its
+/// process group.
 const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
-/// Starts a thread that ends the program at the second signal.
+/// Starts a thread that causes the second signal to end the program.
 pub(super) fn end_at_second() -> io::Result<()> {
     let has_one = Arc::new(AtomicBool::new(false));
     for signal in Signal::ALL {
         flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
     }
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
-    // The thread sleeps until the first signal, and then exits.
+    // This thread sleeps until the first signal and for a moment after it. Then it exits.
     thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {
             thread::sleep(REPEAT_WINDOW);
@@ -82,7 +83,7 @@ impl Interrupt {
         Ok(new)
     }
 
-    /// The signal received.
+    /// Returns the signal that was received, if any.
     pub(super) fn signal(&self) -> Option<Signal> {
         let index = self.0.load(Ordering::Relaxed).checked_sub(1)?;
         Signal::ALL.get(index).copied()

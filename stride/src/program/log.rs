@@ -1,10 +1,10 @@
-//! Prints log messages of libraries to standard error.
+//! Prints the log messages of libraries to standard error.
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::print_line;
 
-/// Prints warnings and errors. Lower levels are for developers of a crate.
+/// Prints warnings and errors. Messages of lower levels are meant for developers.
 struct Warnings;
 
 impl Log for Warnings {
@@ -22,7 +22,7 @@ impl Log for Warnings {
     fn flush(&self) {}
 }
 
-/// Installs the logger, unless another one is installed.
+/// Installs this logger, unless another one has been installed.
 pub(super) fn print_warnings() {
     if ::log::set_logger(&Warnings).is_ok() {
         ::log::set_max_level(LevelFilter::Warn);

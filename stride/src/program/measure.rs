@@ -1,4 +1,4 @@
-//! Runs a test as the client.
+//! Runs the client of a test.
 
 use std::fs;
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
@@ -59,7 +59,7 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
         }
     }
     let failure = outcome.as_ref().err().map(|failure| screen.error_text(failure));
-    // An endless test is complete after a signal, once it has a result.
+    // After a signal, an endless test counts as complete if it has a result.
     let is_end = request.plan.workload.is_endless && failure.is_none() && !screen.rows.is_empty();
     let ended_by = screen.ended_by.filter(|_| !is_end);
     let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
@@ -78,7 +78,8 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     Ok(judgement.exit())
 }
 
-/// A warning if `--interval` was given and nothing shows the intervals: latency rows have none.
+/// Returns a warning if `--interval` was given but nothing shows the intervals. This can happen in latency tests,
+/// because their rows do not depend on intervals.
 fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
     let is_latency = matches!(plan.workload.measure, Measure::Latency(_));
     let is_shown = output.json_stream || is_terminal || plan.workload.is_endless;
@@ -88,7 +89,7 @@ fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&
     )
 }
 
-/// Prints a message that validation has succeeded, because no other output shows this.
+/// Returns a message that validation has succeeded, which no other output shows.
 fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     let sizes = screen.rows.iter().filter(|row| plan.workload.is_validated && row.is_whole).count();
     let at = if sizes == 1 { String::new() } else { format!(", for each of {sizes} sizes") };
@@ -115,7 +116,7 @@ fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are complete{part}{early}")
 }
 
-/// Hints on what limits the test.
+/// Returns hints about what limits the test.
 fn hints_of(screen: &Console) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
@@ -123,7 +124,7 @@ fn hints_of(screen: &Console) -> Vec<String> {
     let mut unmeasured = screen.unmeasured.clone();
     unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
     if plan.workload.is_endless {
-        // If the user has ended the test early, no hint about the run length is useful.
+        // If the user ended an endless test, hints about the run length are of no use.
         unmeasured.clear();
     }
     let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };
@@ -131,7 +132,7 @@ fn hints_of(screen: &Console) -> Vec<String> {
     silent.chain(hints(&given).iter().map(ToString::to_string)).collect()
 }
 
-/// Prints the lines below the table.
+/// Prints the lines that follow the table.
 fn end(screen: &Console, hints: &[String], output: &Output) -> Result<()> {
     if let [row] = screen.rows.as_slice()
         && let Some(latency) = row.latency()
@@ -141,14 +142,14 @@ fn end(screen: &Console, hints: &[String], output: &Output) -> Result<()> {
             Ok(histogram::write(out, latency, columns(), Style::of(&stdout()))?)
         })?;
     }
-    // Does not repeat earlier warnings.
+    // Leaves out hints that were already printed as warnings.
     let is_said = |hint: &String| screen.warned.contains(hint) || screen.silent.iter().any(|(_, text)| text == hint);
     let new = hints.iter().filter(|hint| !is_said(hint));
     new.for_each(|hint| print_line(&format!("hint: {hint}")));
     Ok(())
 }
 
-/// Ends the event stream and writes the files.
+/// Writes the last event of a stream, and the output files.
 fn keep(
     output: &Output,
     screen: &Console,
@@ -213,11 +214,11 @@ mod tests {
     use crate::plan::SideConfig;
     use crate::stats::Figures;
 
-    /// Simulates devices on which one side's messages do not arrive: their destination is changed, and UC reports no
-    /// error.
+    /// Simulates devices that lose the messages of one side. The destination of the messages is changed, and UC reports
+    /// no error.
     struct LossyFactory(Role, Loss);
 
-    /// The ports of the peer that receive nothing.
+    /// Which ports of the peer receive nothing.
     #[derive(Clone, Copy)]
     enum Loss {
         All,
@@ -302,7 +303,7 @@ mod tests {
             let verdict = none.verdict.unwrap();
             assert!(!verdict.is_held && none.hints.iter().all(|hint| !hint.contains("--imm")), "{:?}", none.hints);
         }
-        // With both directions, messages of the other direction arrive, but both directions are required.
+        // Messages of the other direction arrive, but a test with both directions requires messages of both.
         for lossy in [Role::Client, Role::Server] {
             let (end, one) = run("write bw -n 500 -s 64 -b", &LossyFactory(lossy, Loss::All));
             let row = one.rows[0].bandwidth().unwrap();
@@ -391,7 +392,7 @@ mod tests {
             let factory = Fake { fails: Some((Role::Server, stage)), ..Fake::default() };
             assert_eq!(exit(words, &factory), expected, "{stage:?}");
         }
-        // The reserved name has no address.
+        // Names that end in `.invalid` are reserved, and have no address.
         assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
         assert_eq!(exit(&format!("{words} --min-mpps 1000"), &Fake::default()), Exit::Missed);
     }

@@ -23,7 +23,7 @@ use self::exit::Exit;
 use crate::cli::{self, Job};
 use crate::endpoint::Verbs;
 
-/// Runs a job. Results go to standard output, everything else to standard error.
+/// Runs a job. Results go to standard output, and everything else to standard error.
 pub fn run(job: Job) -> ExitCode {
     log::print_warnings();
     let done = match job {
@@ -37,7 +37,7 @@ pub fn run(job: Job) -> ExitCode {
     };
     match done {
         Ok(exit) => exit.code(),
-        // The reader has closed standard output, which is not an error.
+        // The program that reads standard output has closed its end of the pipe, which is not an error.
         Err(error) if is_broken_pipe(&error) => Exit::Done.code(),
         Err(error) => {
             let error = format!("{error:#}{}", more_files(&error));
@@ -47,13 +47,13 @@ pub fn run(job: Job) -> ExitCode {
     }
 }
 
-/// A remedy for a lack of file descriptors, unless the error has one.
+/// Returns a remedy if the error is a lack of file descriptors and does not contain a remedy itself.
 fn more_files(error: &anyhow::Error) -> &'static str {
     let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EMFILE));
     if is_full && !format!("{error:#}").contains("ulimit") { "; raise the limit (`ulimit -n`)" } else { "" }
 }
 
-/// Prints the help, the version or the error of a command line that is not a job.
+/// Prints what the parser returned instead of a job: the help, the version or an error.
 pub fn print_parse_result(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     match printed {
@@ -61,7 +61,7 @@ pub fn print_parse_result(error: &clap::Error) -> ExitCode {
             print_line(&format!("error: standard output: {cause}"));
             Exit::Failed.code()
         }
-        // clap's statuses fit into a byte.
+        // The conversion is lossless, because clap's exit statuses fit into a byte.
         _ => u8::try_from(error.exit_code()).map_or(Exit::Failed.code(), ExitCode::from),
     }
 }
@@ -74,7 +74,7 @@ fn print(what: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Exit> {
 
 /// Prints a line to standard error.
 fn print_line(text: &str) {
-    // An error while writing errors is ignored.
+    // Ignores the error, because there is nowhere to report it.
     let _ = writeln!(io::stderr(), "{text}");
 }
 

@@ -1,4 +1,4 @@
-//! The command `plot`.
+//! Runs the command `plot`.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::files;
 use crate::report::plot::{self, Format};
 use crate::report::{Series, series, text};
 
-/// Plots the runs in these files, of this program or of perftest.
+/// Plots the runs that these files contain. The files are results of this program or output of perftest.
 pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     let mut all = Vec::new();
     for (run, name) in runs.iter().zip(names(runs)) {
@@ -21,14 +21,15 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     draw(&all, output)
 }
 
-/// Draws series into a file, in the format of its extension.
+/// Draws series into a file. The file name's extension selects the format.
 pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     let picture = plot::draw(series, Format::of(output)?)?;
     let written = files::create(output).and_then(|mut file| file.write_all(&picture));
     written.with_context(|| format!("cannot write {}", output.display()))
 }
 
-/// Names of the runs: file names without extension, with as much of the path as makes them unique.
+/// Returns the names of the runs. These are the file names without extensions, each with as much of the path as makes
+/// it unique.
 fn names(runs: &[PathBuf]) -> Vec<String> {
     let of = |run: &PathBuf, folders: usize| {
         let name = if folders == 0 { run.file_stem() } else { run.file_name() };

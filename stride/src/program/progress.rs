@@ -1,4 +1,4 @@
-//! The progress bar on a terminal.
+//! A progress bar on the terminal.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use crate::report;
 use crate::stats::{Interval, Seen};
 
-/// Characters of a full bar.
+/// Number of characters in a full bar.
 const WIDTH: usize = 30;
 
-/// Minimum time between two updates.
+/// Minimum time between two updates of the bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A bar below the table, erased when a row is printed. `None` if standard error is not a terminal.
+/// A bar below the table. It is erased while a row is printed. `None` if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct Progress(Option<RefCell<Bar>>);
 
-/// The line on the terminal.
+/// The contents of the line on the terminal.
 #[derive(Debug, Default)]
 struct Bar {
     size: String,
     done: f64,
     speed: String,
-    /// Time of the last update; `None` if the bar is not visible, for instance while waiting for a server.
+    /// Time of the last update. `None` if the bar is not visible, for example because the program waits for a server.
     drawn: Option<Instant>,
 }
 
@@ -37,9 +37,9 @@ impl Bar {
 
     fn draw(&mut self) {
         self.drawn = Some(Instant::now());
-        // A wrapped line could not be erased.
+        // The line is cut at the width of the terminal, because a wrapped line could not be erased.
         let line: String = self.line().chars().take(report::columns().saturating_sub(1)).collect();
-        // Errors of a closed terminal are ignored.
+        // Ignores errors, because the terminal may have been closed.
         let _ = write!(stderr(), "\r\x1b[2K{line}").and_then(|()| stderr().flush());
     }
 
@@ -55,7 +55,7 @@ impl Progress {
         Self((is_enabled && stderr().is_terminal()).then(RefCell::default))
     }
 
-    /// Shows the completed fraction of a size.
+    /// Shows which fraction of a size has been measured.
     pub(super) fn show(&self, size: u64, done: f64) {
         if let Some(bar) = &self.0 {
             let mut bar = bar.borrow_mut();
@@ -73,14 +73,14 @@ impl Progress {
         }
     }
 
-    /// A size is complete: clears its figures.
+    /// Removes the figures of the last interval, after a size has been completed.
     pub(super) fn forget(&self) {
         if let Some(bar) = &self.0 {
             bar.borrow_mut().speed.clear();
         }
     }
 
-    /// Erases the bar while `print` runs.
+    /// Erases the bar before `print` runs, and draws it again afterwards.
     pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         let Some(bar) = &self.0 else { return print() };
         bar.borrow().erase();
@@ -92,7 +92,7 @@ impl Progress {
         printed
     }
 
-    /// Erases the bar.
+    /// Erases the bar for good.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.borrow().erase();

@@ -1,4 +1,4 @@
-//! The command `self-test`: a short test of each operation and transport, with both sides in this process.
+//! Runs the command `self-test`, which is a short test of each operation and transport. Both sides run in this process.
 
 use std::io::{self, Write, stdout};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::plan::{
     Transport, Workload,
 };
 
-/// Transports that devices of any vendor may support.
+/// The transports that devices of any vendor may support.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-/// Transports of one vendor.
+/// The transports that only devices of one vendor support.
 const OF_VENDORS: [Transport; 2] = [Transport::Dc, Transport::Srd];
 
 const OPERATIONS: [Operation; 7] = [
@@ -29,12 +29,12 @@ const OPERATIONS: [Operation; 7] = [
     Operation::CompareSwap,
 ];
 
-/// Time limit of a test; a working test is far shorter.
+/// Time limit of each test, which is far longer than a working test takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the self-test on a device.
 pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Result<Exit> {
-    // An error that applies to all tests is reported once.
+    // An error that applies to all tests is reported once, before any of them runs.
     factory.look(place)?;
     let mut out = stdout().lock();
     let report = run(place, factory, &mut out)?;
@@ -42,7 +42,7 @@ pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Re
     Ok(report.exit())
 }
 
-/// One test.
+/// A combination of transport, operation and measurement that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     operation: Operation,
@@ -55,7 +55,7 @@ impl Case {
         format!("{} {}", self.operation, if self.is_latency { "lat" } else { "bw" })
     }
 
-    /// A plan with few messages of several sizes, and several in flight for bandwidth.
+    /// Returns a plan with few messages of several sizes. For bandwidth, several messages are in flight.
     fn plan(self, place: &SideConfig) -> Plan {
         let Self { operation, transport, is_latency } = self;
         let on_gpu = place.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
@@ -66,7 +66,7 @@ impl Case {
         };
         let sizes = match transport {
             _ if operation.is_atomic() => vec![8],
-            // Messages of these transports consist of one packet.
+            // Messages over these transports must fit into one packet, so the sizes are smaller.
             Transport::Ud | Transport::Srd => vec![1, 64, 1024],
             _ => vec![1, 64, 4096, 65536],
         };
@@ -95,14 +95,14 @@ impl Case {
     }
 }
 
-/// The result of a test.
+/// The result of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// All data arrived.
+    /// The test succeeded, and all data arrived.
     Works,
-    /// The device does not support the test; contains the cause.
+    /// The device does not support what is tested. The text is the cause.
     Lacks(String),
-    /// The test failed; contains the class and the cause.
+    /// The test failed, with this class of failure and this cause.
     Fails(Cause, String),
 }
 
@@ -131,7 +131,7 @@ impl Verdict {
     }
 }
 
-/// Records the port for the header.
+/// Records the port and the path for the header.
 #[derive(Default)]
 struct Met(Option<(PortInfo, Path)>);
 
@@ -141,19 +141,19 @@ impl Watch for Met {
     }
 }
 
-/// All results.
+/// The results of all tests.
 #[derive(Debug, Default)]
 struct Report(Vec<(Case, Verdict)>);
 
-/// The transports that the device may support.
+/// Returns the transports that the device may support.
 fn transports(place: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
-    // If the device cannot be opened, each test reports that.
+    // If the device cannot be opened, each test will report that.
     let side = factory.open(&Plan::default(), place, Role::Client);
     let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
     TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
-/// Runs all tests. Writes a line per operation as soon as it is complete.
+/// Runs all tests. Writes the line of each operation as soon as its tests are complete.
 fn run(place: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -> io::Result<Report> {
     let (mut report, mut met) = (Report::default(), Met::default());
     let transports = transports(place, factory);
@@ -192,7 +192,7 @@ fn head(met: Option<&(PortInfo, Path)>, transports: &[Transport], out: &mut dyn 
 }
 
 impl Report {
-    /// Writes the causes below the table, each once, and the totals.
+    /// Writes the causes below the table, each of them once, and then the totals.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
         let mut causes: Vec<(&str, &str, Vec<Case>)> = Vec::new();
@@ -211,7 +211,7 @@ impl Report {
         out.flush()
     }
 
-    /// Lists tests by transport. If all tests of a transport are included, names only the transport.
+    /// Lists tests by transport. If the list contains all tests of a transport, only the transport is named.
     fn names(&self, cases: &[Case]) -> String {
         if cases.len() == self.0.len() {
             return "everything".to_owned();
@@ -232,7 +232,7 @@ impl Report {
         let works = self.0.iter().any(|(_, verdict)| *verdict == Verdict::Works);
         match () {
             () if failed(Cause::Rdma) => Exit::Rdma,
-            // If nothing works, nothing was tested.
+            // If no test works, the self-test counts as failed.
             () if failed(Cause::Other) || failed(Cause::Contact) || !works => Exit::Failed,
             () => Exit::Done,
         }
@@ -335,7 +335,7 @@ mod tests {
                 assert_eq!(plan.check().is_ok(), transport.has(operation), "{} over {transport}", case.name());
             }
         }
-        // GPU memory is not polled, and UC has no acknowledgements.
+        // With GPU memory, a plain write has only the latency `ack`, and over UC the peer does not acknowledge messages.
         let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
         let case = Case { operation: Operation::Write, transport: Transport::Rc, is_latency: true };
         assert_eq!(case.plan(&place).check(), Ok(()));

@@ -17,11 +17,11 @@ use crate::plan::{Measure, SideConfig};
 use crate::report;
 use crate::report::hints::far;
 
-/// Serves clients until stopped.
+/// Serves clients until the server is stopped.
 pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<Exit> {
     let Service { place, test, contact, is_one_off, warnings } = service;
     warnings.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
-    // Reports a missing device now, not to each client.
+    // Checks now whether the devices exist, so that the error is reported to the server's user instead of each client.
     if place != SideConfig::default() {
         factory.look(&place)?;
     }
@@ -32,7 +32,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
     let (handle, stop) = (signals.handle(), Stop::new(&listener)?);
     let serving = Arc::new(AtomicBool::new(false));
-    // The thread ends when the handle is dropped, or with the program.
+    // The thread ends when the handle is dropped, or together with the program.
     let is_serving = Arc::clone(&serving);
     let watching = thread::spawn(move || {
         if signals.forever().next().is_some() {
@@ -45,7 +45,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     print_line(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
     let mut print_event = |event: Event| {
         match event {
-            // Before this event, the connection may come from a port scanner.
+            // Until this event, the connection may be that of a port scanner.
             Event::Asked(_) => serving.store(true, Ordering::Relaxed),
             Event::End | Event::Failed(_) => serving.store(false, Ordering::Relaxed),
             _ => {}
@@ -54,7 +54,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     };
     let served = control::serve(&listener, factory, &host, contact.timeout, is_one_off, &mut print_event);
     handle.close();
-    // The thread returns no result.
+    // Ignores the result, because the thread returns nothing.
     let _ = watching.join();
     match served {
         Ok(()) => Ok(Exit::Done),

@@ -1,13 +1,13 @@
-//! Paths of a test over which no message arrived, while messages arrived over others.
+//! Warnings about paths over which no message arrived although messages arrived over other paths.
 
 use crate::control::Step;
 use crate::endpoint::PortInfo;
 use crate::report::bytes_in_words as bytes;
 use crate::stats::{Bandwidth, Figures};
 
-/// Returns a warning for each direction, or each port of a direction, in which nothing arrived although others received
-/// messages. If nothing arrived in any direction, the row and a hint report this. A step that was cut short has no
-/// hint, so it gets a warning.
+/// Returns a warning for each direction in which nothing arrived, and for each such port of a direction, if messages
+/// arrived elsewhere. If nothing arrived at all, the row and a hint report this. A step that was cut short has no hint,
+/// so there is a warning in that case too.
 pub(super) fn warnings(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
     let (Some(Figures::Bandwidth(client)), Some(Figures::Bandwidth(server))) = (&step.client, &step.server) else {
         return Vec::new();

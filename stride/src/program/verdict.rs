@@ -1,4 +1,4 @@
-//! Compares a test with its limits and its baseline.
+//! Compares the results of a test with its limits and its baseline.
 
 use std::fs;
 use std::io::stdout;
@@ -20,14 +20,14 @@ use crate::report::{Environment, Row, Series, Style, bytes, series, text};
 /// Default of `--threshold` in percent.
 const THRESHOLD: f64 = 5.0;
 
-/// The baseline: a run of this program, or of perftest, whose output has no environment.
+/// The baseline of a comparison. It is a run of this program, or the output of perftest, which contains no environment.
 pub(super) struct Baseline {
     series: Series,
     environment: Option<Environment>,
 }
 
 impl Baseline {
-    /// Reads the first comparable test of a file, before anything is measured.
+    /// Reads the first test of a file that can be compared with this plan. Called before anything is measured.
     pub(super) fn read(file: &Path, plan: &Plan) -> Result<Self> {
         let cannot = || format!("cannot read {}", file.display());
         let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
@@ -59,18 +59,18 @@ impl Baseline {
     }
 }
 
-/// The current run as a series.
+/// Returns the results of this run as a series.
 fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
     Series::of_plan("this run", plan, rows)
 }
 
-/// Whether the limits and the baseline were met.
+/// The results of comparing a test with its limits and its baseline.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// Whether a limit or a baseline was given.
+    /// Whether the user gave a limit or a baseline.
     is_asked: bool,
     misses: Vec<Miss>,
-    /// The comparison with the baseline, and differences of the environments if the baseline has one.
+    /// The comparison with the baseline. If the baseline has an environment, also contains the differences from it.
     comparison: Option<(Comparison, Option<Vec<String>>)>,
 }
 
@@ -92,14 +92,15 @@ impl Verdict {
         Ok(Self { is_asked: !limits.are_none() || comparison.is_some(), misses, comparison })
     }
 
-    /// The verdict for JSON; `None` if nothing was requested.
+    /// Returns the verdict in the form for JSON, or `None` if the user gave no limit and no baseline.
     pub(super) fn verdict(&self) -> Option<verdict::Verdict> {
         let comparison = self.comparison.as_ref();
         let compared = comparison.map(|(comparison, differences)| (comparison, differences.clone()));
         self.is_asked.then(|| verdict::Verdict::new(&self.misses, compared))
     }
 
-    /// Prints the verdict. In an event stream, the last event contains the verdict.
+    /// Prints missed limits, differences and the comparison. With an event stream, the comparison is not printed,
+    /// because the last event contains it.
     pub(super) fn report(&self, output: &Output) -> Result<()> {
         self.misses.iter().for_each(|miss| print_line(&format!("missed: {miss}")));
         let Some((comparison, differences)) = &self.comparison else { return Ok(()) };
@@ -120,7 +121,7 @@ impl Verdict {
         })
     }
 
-    /// The outcome of the program.
+    /// Returns the outcome of the program.
     pub(super) fn exit(&self) -> Exit {
         if self.verdict().is_none_or(|verdict| verdict.is_held) { Exit::Done } else { Exit::Missed }
     }

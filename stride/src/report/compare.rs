@@ -1,4 +1,4 @@
-//! Compares a run with a baseline.
+//! Compares the results of a run with those of a baseline.
 
 use std::io::{Result, Write};
 
@@ -13,47 +13,48 @@ use crate::plan::{Measure, Plan};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     measure: Measure,
-    /// Threshold in percent; smaller changes count as equal.
+    /// The threshold in percent. A change that is not larger counts as none.
     threshold: f64,
     changes: Vec<Change>,
-    /// Sizes that only the baseline has.
+    /// The sizes that only the baseline has.
     gone: Vec<u64>,
-    /// Sizes that only the new test has.
+    /// The sizes that only the new test has.
     added: Vec<u64>,
-    /// Sizes of the baseline for which the new test has no result.
+    /// The sizes of the baseline for which the new test has no result.
     blank: Vec<u64>,
 }
 
-/// A size that both tests measured.
+/// A size that both tests measured, with its results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// Message size in bytes.
     pub size: u64,
-    /// The compared value, old and new: average Gb/s, or the median in nanoseconds.
+    /// The value that is compared, first the old one and then the new one. It is the average in Gb/s, or the median in
+    /// nanoseconds.
     pub values: [f64; 2],
-    /// For latencies: the 99th percentile, old and new, in nanoseconds, if finite. Shown but not compared, because it
-    /// varies between runs.
+    /// The 99th percentile of a latency in nanoseconds, first the old one and then the new one, if both are finite. It
+    /// is shown but not compared, because it varies between runs.
     pub p99: Option<[f64; 2]>,
 }
 
-/// The outcome of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// No size is worse by more than the threshold.
+    /// No size is worse than in the baseline by more than the threshold.
     Held,
-    /// At least one size is worse, or has no result.
+    /// At least one size is worse by more than the threshold, or has no result.
     Worse,
     /// The tests have no size in common.
     Nothing,
 }
 
 impl Comparison {
-    /// Compares a new test with an old one. Rows that were cut short count as missing.
+    /// Compares a new test with an old one. Rows that were cut short are treated as missing.
     ///
     /// # Errors
     ///
-    /// An error for the user, if the two tests measured different operations or kinds of results.
+    /// Returns an error for the user if the two tests measured different operations or different kinds of results.
     pub fn of(old: &Series, new: &Series, threshold: f64) -> anyhow::Result<Self> {
         if old.measure != new.measure {
             bail!(
@@ -108,7 +109,7 @@ impl Comparison {
         })
     }
 
-    /// Marks completed sizes without a row as worse, if the baseline has them.
+    /// Counts sizes of the baseline as worse if they were completed in the new test but have no row.
     pub fn with_unmeasured(mut self, sizes: &[u64]) -> Self {
         self.blank = self.gone.iter().copied().filter(|size| sizes.contains(size)).collect();
         self
@@ -119,7 +120,7 @@ impl Comparison {
         &self.changes
     }
 
-    /// The outcome.
+    /// Returns the result of the comparison.
     pub fn outcome(&self) -> Outcome {
         if self.changes.is_empty() && self.blank.is_empty() {
             return Outcome::Nothing;
@@ -128,7 +129,7 @@ impl Comparison {
         if is_blank || self.changes.iter().any(|change| self.is_worse(change)) { Outcome::Worse } else { Outcome::Held }
     }
 
-    /// The improvement of a size in percent: higher bandwidth or lower latency.
+    /// Returns by how many percent a size has improved, which means a higher bandwidth or a lower latency.
     pub fn gain(&self, change: &Change) -> f64 {
         match self.measure {
             Measure::Bandwidth => percent(change.values),
@@ -141,26 +142,26 @@ impl Comparison {
         self.gain(change) < -self.threshold
     }
 
-    /// Threshold in percent; smaller changes count as equal.
+    /// Returns the threshold in percent. A change that is not larger counts as none.
     pub fn threshold(&self) -> f64 {
         self.threshold
     }
 
-    /// Sizes that only the baseline has.
+    /// Returns the sizes that only the baseline has.
     pub fn gone(&self) -> &[u64] {
         &self.gone
     }
 
-    /// Sizes that only the new test has.
+    /// Returns the sizes that only the new test has.
     pub fn added(&self) -> &[u64] {
         &self.added
     }
 
-    /// Writes a line per size, and the missing sizes.
+    /// Writes one line per size, and then the sizes that only one test has.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer.
     pub fn write(&self, out: &mut dyn Write, style: Style) -> Result<()> {
         let (unit, scale) = match self.measure {
             Measure::Bandwidth => ("Gb/s", 1.0),
@@ -220,7 +221,7 @@ impl Change {
     }
 }
 
-/// Lists other differences of two tests: settings, devices and machines. Sizes, versions and addresses are ignored.
+/// Lists how two tests differ in their settings, devices and machines. Sizes, versions and addresses are not compared.
 pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     let mut all = settings(&old.plan, &new.plan);
     let [old, new] = [old, new].map(|environment| serde_json::to_value(environment).unwrap_or_default());
@@ -235,7 +236,7 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     all
 }
 
-/// Differences by option.
+/// Lists the differences in settings, by option.
 fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     let mut all = Vec::new();
     if old.title() != new.title() {
@@ -259,7 +260,7 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     all
 }
 
-/// Members of an object that do not affect performance.
+/// The members of an object that are ignored, because they do not affect performance.
 const IDLE: [&str; 9] =
     ["machine", "version", "gids", "lid", "port", "client_gid", "server_gid", "partition", "others"];
 
@@ -274,7 +275,7 @@ fn differing(old: &Value, new: &Value, owner: &str) -> Vec<String> {
         .collect()
 }
 
-/// Formats a value.
+/// Formats a value for a sentence.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -291,7 +292,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// The change in percent of the first value.
+/// Returns the change in percent of the old value.
 fn percent([old, new]: [f64; 2]) -> f64 {
     if old == new { 0.0 } else { (new - old) / old * 100.0 }
 }
@@ -402,7 +403,7 @@ mod tests {
         let error = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
         assert_eq!(error, "old is unidirectional, and new is bidirectional; give --bidirectional for both or neither");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
-        // perftest's output has the same name for both operations.
+        // perftest's output has the same title for writes with and without immediate data.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
         assert!(of(&old, immediate).is_err());
         let old = Series { hides_immediates: true, ..old };
@@ -457,7 +458,7 @@ mod tests {
             ["worse: nothing was measured, and the baseline has a result: 4 B", "not measured in this run: 2 B"];
         assert_eq!(written(&blank)[2..], expected);
         assert_eq!(blank.gone(), [2, 4]);
-        // Sizes that the baseline lacks are not compared.
+        // Sizes that are missing in the baseline are not compared.
         assert_eq!(of(&[(64, 10)], &[8]).outcome(), Outcome::Held);
         assert_eq!(of(&[], &[64]).outcome(), Outcome::Worse, "it is in both");
     }

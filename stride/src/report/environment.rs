@@ -1,4 +1,4 @@
-//! The environment of a test.
+//! The environment of a test, which is everything that affects its figures.
 
 use std::time::SystemTime;
 
@@ -9,25 +9,25 @@ use crate::control::Carrier;
 use crate::endpoint::{Path, PortInfo};
 use crate::plan::Plan;
 
-/// All known facts that affect the figures.
+/// All known facts that affect the figures of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Version of the program that writes the results.
+    /// Version of the program that wrote the results.
     pub version: String,
-    /// Start of the test, UTC, in RFC 3339 format.
+    /// The time at which the test started, in UTC and in the format of RFC 3339.
     pub time: String,
-    /// The command line.
+    /// The words of the command line.
     pub command_line: Vec<String>,
-    /// The plan.
+    /// The plan of the test.
     pub plan: Plan,
-    /// The path of the queue pairs.
+    /// The path between the queue pairs.
     pub path: Path,
     /// The transport of the control channel.
     #[serde(default)]
     pub exchange: Carrier,
-    /// The client.
+    /// The client's device, port and machine.
     pub client: PortInfo,
-    /// The server.
+    /// The server's device, port and machine.
     pub server: PortInfo,
 }
 
@@ -45,8 +45,8 @@ impl Environment {
     }
 }
 
-/// The names of a test's ports, each with the remote port it is connected to. If a port is used several times with
-/// different GIDs, its names include the GIDs.
+/// Returns a name for each port of a test, which contains the remote port to which it is connected. If a port is used
+/// several times with different GIDs, its names also contain the GIDs.
 pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
     let gid = |facts: &PortInfo, gid: Option<u32>| {
@@ -60,7 +60,8 @@ pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     (0..short.len()).map(|at| if is_ambiguous(at) { long[at].clone() } else { short[at].clone() }).collect()
 }
 
-/// The NUMA node to which threads are bound by default, as the end of a line; empty if unbound.
+/// Returns the NUMA node to which threads are bound by default, in a form that can end a line. The text is empty if
+/// they are not bound.
 pub fn bound(facts: &PortInfo) -> String {
     let node = facts.numa_node.filter(|_| facts.is_bound);
     node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))

@@ -5,21 +5,21 @@ use std::io::{Result, Write};
 use super::{Style, fixed};
 use crate::stats::Latency;
 
-/// Maximum number of lines of equal width.
+/// Maximum number of lines that have the same width.
 const LINES: usize = 20;
 
-/// A bin is not wider than this fraction of its upper end.
+/// Maximum width of a bin, as a fraction of its upper end.
 const BIN: f64 = 1.0 / 128.0;
 
-/// Columns before the bar: upper end of the line, and its share.
+/// Number of columns before the bar. They contain the upper end of the line and its share.
 const LABELS: usize = 25;
 
-/// Writes a histogram `columns` wide: lines of equal width up to the 99th percentile, then one line each up to p99.9,
-/// p99.99 and the maximum.
+/// Writes a histogram that is `columns` wide. Lines of equal width reach up to the 99th percentile. Then there is one
+/// line each up to p99.9, p99.99 and the maximum.
 ///
 /// # Errors
 ///
-/// Errors of the writer.
+/// Returns any error of the writer `out`.
 pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Style) -> Result<()> {
     if latency.histogram.is_empty() {
         return writeln!(out, "no times of single messages");
@@ -38,12 +38,12 @@ pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Styl
     Ok(())
 }
 
-/// Number of decimals of a percentage that this many samples can distinguish.
+/// Returns the number of decimals that a percentage needs in order to show a single one of these samples.
 fn decimals(samples: u64) -> usize {
     [100, 1000, 10_000].iter().filter(|most| samples > **most).count()
 }
 
-/// Samples up to an upper end.
+/// A line of the histogram, with its upper end and its number of samples.
 struct Line {
     end: f64,
     count: f64,
@@ -65,7 +65,8 @@ fn lines(latency: &Latency) -> Vec<Line> {
     lines
 }
 
-/// A bin may overlap two lines, but a sample cannot: rounds each line to whole samples and keeps the total.
+/// Rounds the number of samples of each line to an integer and keeps the total. The numbers can be fractions because a
+/// bin may overlap two lines.
 fn whole(lines: &mut [Line]) {
     let (mut exact, mut counted) = (0.0, 0.0);
     for line in lines {
@@ -75,7 +76,7 @@ fn whole(lines: &mut [Line]) {
     }
 }
 
-/// Upper ends of the lines.
+/// Returns the upper ends of all lines.
 fn ends(latency: &Latency) -> Vec<f64> {
     let mut ends = body(latency);
     for end in [latency.p99_9, latency.p99_99, latency.max] {
@@ -86,7 +87,8 @@ fn ends(latency: &Latency) -> Vec<f64> {
     ends
 }
 
-/// Upper ends of the lines of equal width. With a coarse clock, where each bin is one tick, each tick has a line.
+/// Returns the upper ends of the lines that have equal width. If the clock is so coarse that each bin is one tick, each
+/// tick has a line.
 fn body(latency: &Latency) -> Vec<f64> {
     let limit = latency.p99.min(latency.max);
     let bins: Vec<_> = latency.histogram.iter().map(|bin| bin.0).take_while(|end| *end <= limit).collect();
@@ -98,7 +100,7 @@ fn body(latency: &Latency) -> Vec<f64> {
     (1..=count).map(|line| latency.min + range * line as f64 / count as f64).collect()
 }
 
-/// The share of a bin that overlaps a line.
+/// Returns which share of a bin overlaps a line.
 fn overlap(bin: (f64, f64), line: (f64, f64)) -> f64 {
     if bin.1 <= bin.0 {
         return f64::from(u8::from(line.0 < bin.1 && bin.1 <= line.1));
@@ -106,7 +108,8 @@ fn overlap(bin: (f64, f64), line: (f64, f64)) -> f64 {
     ((bin.1.min(line.1) - bin.0.max(line.0)) / (bin.1 - bin.0)).max(0.0)
 }
 
-/// A bar for a share of `width`, in steps of an eighth of a column; at least one step.
+/// Returns a bar whose length is `share` of `width`, in steps of an eighth of a column. If the share is not zero, the
+/// bar has at least one step.
 fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if share <= 0.0 || !share.is_finite() {
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn bins_of_two_widths_do_not_distort() {
-        // Around 1024, bins double in width.
+        // Above 1024, bins are twice as wide as below.
         let ticks: Vec<u64> = (0..60_000).map(|i| 1000 + i % 60).collect();
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
         let lines = lines(&latency);

@@ -1,4 +1,4 @@
-//! JSON output: a document per test, or a line per event. `schema/stride-perf.schema.json` describes both.
+//! JSON output, which is a document per test or a line per event. `schema/stride-perf.schema.json` describes both.
 
 use std::io::{self, Write};
 
@@ -10,34 +10,34 @@ use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
 
-/// The number of the schema, which changes if readers of the previous schema would misinterpret the data.
+/// The number of the schema. It changes if programs that read the previous schema would misinterpret the data.
 pub const FORMAT: u32 = 1;
 
 /// The results of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// [`FORMAT`] of the writer.
+    /// The value of [`FORMAT`] in the program that wrote the document.
     pub format: u32,
-    /// The environment.
+    /// The environment of the test.
     pub environment: Environment,
-    /// The semantics of a latency; `None` for a bandwidth.
+    /// The semantics of a latency. `None` for a bandwidth.
     pub semantics: Option<Semantics>,
-    /// The results, in the order of the test.
+    /// The results of each size, in the order of the test.
     pub rows: Vec<Row>,
     /// Hints for the user.
     pub hints: Vec<String>,
-    /// The error that ended the test.
+    /// The error that ended the test, if any.
     pub error: Option<String>,
-    /// The verdict, if limits or a baseline were given and the test is complete.
+    /// The verdict, if the user gave limits or a baseline and the test is complete.
     #[serde(default)]
     pub verdict: Option<Verdict>,
 }
 
-/// An event of a test, one line of a stream.
+/// An event of a test. Each event is one line of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
-    /// The test starts.
+    /// The test has started.
     Start(Box<Start>),
     /// An interval of a size has ended.
     Interval(Part),
@@ -50,11 +50,11 @@ pub enum Event {
 /// The start of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// [`FORMAT`] of the writer.
+    /// The value of [`FORMAT`] in the program that wrote the stream.
     pub format: u32,
-    /// The environment.
+    /// The environment of the test.
     pub environment: Environment,
-    /// The semantics of a latency; `None` for a bandwidth.
+    /// The semantics of a latency. `None` for a bandwidth.
     pub semantics: Option<Semantics>,
 }
 
@@ -66,10 +66,10 @@ pub struct Part {
     /// The figures of the interval.
     #[serde(flatten)]
     pub interval: Interval,
-    /// For a bandwidth, the number of bytes.
+    /// The number of bytes, if this is a bandwidth.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes: Option<u64>,
-    /// For a bandwidth, the rate in 10^9 bits of payload per second.
+    /// The rate in 10^9 bits of payload per second, if this is a bandwidth.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gigabits_per_second: Option<f64>,
 }
@@ -81,14 +81,14 @@ pub struct End {
     pub rows: u64,
     /// Hints for the user.
     pub hints: Vec<String>,
-    /// The error that ended the test.
+    /// The error that ended the test, if any.
     pub error: Option<String>,
-    /// The verdict, if limits or a baseline were given and the test is complete.
+    /// The verdict, if the user gave limits or a baseline and the test is complete.
     #[serde(default)]
     pub verdict: Option<Verdict>,
 }
 
-/// The semantics of a plan's latency.
+/// Returns the semantics of the latency that a plan measures, if it measures one.
 fn semantics(plan: &Plan) -> Option<Semantics> {
     match plan.workload.measure {
         Measure::Bandwidth => None,
@@ -97,13 +97,13 @@ fn semantics(plan: &Plan) -> Option<Semantics> {
 }
 
 impl Event {
-    /// The first event of a stream.
+    /// Returns the first event of a stream.
     pub fn start(environment: Environment) -> Self {
         let semantics = semantics(&environment.plan);
         Self::Start(Box::new(Start { format: FORMAT, environment, semantics }))
     }
 
-    /// An interval of a size.
+    /// Returns the event that an interval of a size has ended.
     pub fn interval(size: u64, interval: &Interval) -> Self {
         let bytes = match interval.seen {
             Seen::Bandwidth { messages } => Some(messages.saturating_mul(size)),
@@ -113,11 +113,11 @@ impl Event {
         Self::Interval(Part { size_bytes: size, interval: *interval, bytes, gigabits_per_second })
     }
 
-    /// Writes the event as a line.
+    /// Writes the event as one line.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         out.flush()
@@ -125,18 +125,18 @@ impl Event {
 }
 
 impl Document {
-    /// Creates the document of a complete test. If the test is incomplete, set [`Document::error`]; if there is a
-    /// verdict, set [`Document::verdict`].
+    /// Creates the document of a complete test. If the test is incomplete, the caller has to set [`Document::error`].
+    /// If there is a verdict, it has to set [`Document::verdict`].
     pub fn new(environment: Environment, rows: Vec<Row>, hints: Vec<String>) -> Self {
         let semantics = semantics(&environment.plan);
         Self { format: FORMAT, environment, semantics, rows, hints, error: None, verdict: None }
     }
 
-    /// Writes the document with one row per line, so that line-based tools can compare it.
+    /// Writes the document with one row per line, so that tools that work by lines can compare documents.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{{\n\"format\": {},", self.format)?;
         writeln!(out, "\"environment\": {},", serde_json::to_string_pretty(&self.environment)?)?;
@@ -153,7 +153,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// An error for the user, if the text is not such output or has another format number.
+    /// Returns an error for the user if the text is not such output or has another format number.
     pub fn read(text: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Head {
@@ -176,13 +176,13 @@ impl Document {
         })
     }
 
-    /// Returns the rows with the given name.
+    /// Returns the rows as a series with this name.
     pub fn series(&self, name: &str) -> Series {
         Series::of_plan(name, &self.environment.plan, self.rows.clone())
     }
 }
 
-/// Converts a stream into a document. If the stream is truncated, the document has an error that states this.
+/// Converts a stream into a document. If the stream is truncated, the document contains an error about that.
 fn gathered(events: Vec<Event>) -> Option<Document> {
     let mut events = events.into_iter();
     let Some(Event::Start(start)) = events.next() else { return None };
@@ -249,7 +249,7 @@ mod tests {
         schema(of).iter_errors(value).map(|error| format!("{error} at {}", error.instance_path())).collect()
     }
 
-    /// A test over two ports.
+    /// Returns the document of a test over two ports.
     fn wide() -> Document {
         Document::new(
             sample::over_two_ports(sample::environment(Measure::Bandwidth)),
@@ -266,13 +266,13 @@ mod tests {
         }
     }
 
-    /// Counts messages that may be lost on both sides.
+    /// Changes a document so that messages may have been lost on both sides.
     fn lose(document: &mut Document) {
         let Figures::Bandwidth(bandwidth) = &mut document.rows[0].figures else { panic!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(128), Some(100));
     }
 
-    /// Adds counters.
+    /// Adds counter changes to a document.
     fn counted(mut document: Document) -> Document {
         document.environment.plan.sampling.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
         let of_ports = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
@@ -281,7 +281,7 @@ mod tests {
         document
     }
 
-    /// Adds missed limits and a missed baseline.
+    /// Adds missed limits and a missed baseline to a document.
     fn judged(mut document: Document) -> Document {
         let (old, new) = (sample::bandwidth_row(64, 2000), sample::bandwidth_row(64, 1000));
         let series = |row: &Row| Series { rows: vec![row.clone()], ..document.series("it") };

@@ -1,11 +1,11 @@
-//! Limits that rows must meet; otherwise the test fails.
+//! Limits that each row must meet. If a row does not, the test fails.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 
 use super::{Row, bytes_in_words};
 
-/// The limits of every row. `None` is no limit.
+/// The limits for each row. `None` means that there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Minimum average in Gb/s.
@@ -16,34 +16,34 @@ pub struct Limits {
     pub max_p99: Option<f64>,
 }
 
-/// A limit that a row has missed.
+/// A limit that a row does not meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Miss {
     /// Message size in bytes.
     pub size: u64,
-    /// The value; NaN if nothing was measured.
+    /// The value that was found. NaN if nothing was measured.
     pub found: f64,
-    /// The limit.
+    /// The value of the limit.
     pub limit: f64,
     /// The kind of limit.
     pub measure: Measured,
-    /// Whether the limit is missed regardless of the value, because nothing arrived in a direction or over a port.
+    /// Whether the limit is missed whatever the value is, because nothing arrived in one direction or over one port.
     pub is_silent: bool,
 }
 
 /// The kind of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
-    /// Average Gb/s.
+    /// The average in Gb/s.
     Gigabits,
-    /// Average million messages per second.
+    /// The average in million messages per second.
     Rate,
-    /// 99th percentile in microseconds.
+    /// The 99th percentile in microseconds.
     P99,
 }
 
 impl Measured {
-    /// The option of the limit.
+    /// Returns the option that sets the limit.
     pub fn option(self) -> &'static str {
         match self {
             Self::Gigabits => "--min-gbps",
@@ -59,9 +59,9 @@ impl Limits {
         *self == Self::default()
     }
 
-    /// Returns the limits that rows miss. Complete sizes without a row miss all limits. A row also misses a limit if
-    /// its value is unknown, if it has no messages, or if its size is `silent`: nothing arrived over one of several
-    /// paths, regardless of the others.
+    /// Returns the limits that are missed. If a size was completed without a row, it misses all limits. A row misses a
+    /// limit if its value is unknown, if it has no messages, or if its size is in `silent`. The sizes in `silent` are
+    /// those for which nothing arrived over one of several paths.
     pub fn missed(&self, rows: &[Row], unmeasured: &[u64], silent: &[u64]) -> Vec<Miss> {
         let all = [(self.min_gbps, Measured::Gigabits), (self.min_mpps, Measured::Rate), (self.max_p99, Measured::P99)];
         let none = unmeasured.iter().flat_map(|&size| {
@@ -136,7 +136,7 @@ mod tests {
         let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
         let texts: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["64 B: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
-        // A row can miss both.
+        // A row can miss both limits.
         let limits = Limits { min_gbps: Some(100.0), ..limits };
         assert_eq!(limits.missed(&rows, &[], &[]).len(), 3);
         assert_eq!(limits.missed(&[sample::latency_row(2, 1000)], &[], &[]), []);

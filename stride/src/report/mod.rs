@@ -1,7 +1,7 @@
-//! Results for people and programs.
+//! Formats results for people and for programs.
 //!
-//! Everything here takes plain values and writes to a given writer. Only [`Style::of`] and [`columns`] query the
-//! terminal.
+//! Everything in this module takes plain values, and writes to the writer that the caller passes. Only [`Style::of`]
+//! and [`columns`] query the terminal.
 
 mod environment;
 mod read;

@@ -1,15 +1,15 @@
-//! Reads the output of perftest's programs.
+//! Reads the output of the perftest programs.
 
 use super::{Row, Series};
 use crate::plan::{Measure, Operation, Semantics, Transport};
 use crate::stats::{Bandwidth, Figures, Latency};
 
-/// Reads all tests in a text with their rows: bandwidth and latency tests of any version, with one or several sizes, by
-/// count or by time.
+/// Reads all tests in a text, with their rows. They may be bandwidth or latency tests of any perftest version, with one
+/// or several sizes, limited by the number of messages or by time.
 ///
-/// Of bandwidth tests, reads the average; perftest's peak is not comparable with an interval. perftest's maximum
-/// latency is the third or second longest, and its standard deviation is too small below a microsecond; both are used
-/// as printed. Missing values are NaN.
+/// Of bandwidth tests, only the average is read, because perftest's peak cannot be compared with an interval.
+/// perftest's maximum latency is the third or second longest, and its standard deviation is too small below a
+/// microsecond. Both are used as printed. Missing values are NaN.
 pub fn read(text: &str, name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let mut title = Title::default();
@@ -32,7 +32,7 @@ pub fn read(text: &str, name: &str) -> Vec<Series> {
     all
 }
 
-/// The content of the line `RDMA_Write BW Test`.
+/// The contents of a title line such as `RDMA_Write BW Test`.
 #[derive(Default)]
 struct Title {
     operation: Option<Operation>,
@@ -52,7 +52,7 @@ impl Title {
     }
 
     fn series(&self, name: &str, columns: &[Column]) -> Series {
-        // A read or an atomic has its data when the request completes.
+        // When a read or an atomic completes, its data has arrived, so the time is not halved.
         let semantics = if self.operation.is_some_and(Operation::fetches) { Semantics::Ack } else { Semantics::Oneway };
         let is_latency = columns.iter().any(|column| matches!(column, Column::P50 | Column::Mean));
         let measure = if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth };
@@ -68,14 +68,14 @@ impl Title {
     }
 }
 
-/// The transport after `Connection type`.
+/// Returns the transport, which follows `Connection type`.
 fn service(text: &str) -> Option<Transport> {
     let word = text.trim_start_matches([' ', '\t', ':']).split_whitespace().next()?;
     let all = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc, Transport::Srd];
     all.into_iter().find(|transport| transport.to_string() == word)
 }
 
-/// Operations by title. The title does not show immediate data.
+/// The operations by their names in titles. A title does not show whether immediate data was used.
 const KINDS: [(&str, Operation); 5] = [
     ("RDMA_Write", Operation::Write),
     ("RDMA_Read", Operation::Read),
@@ -84,12 +84,12 @@ const KINDS: [(&str, Operation); 5] = [
     ("CMP_AND_SWAP", Operation::CompareSwap),
 ];
 
-/// The kinds of columns.
+/// The kinds of columns in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Size,
     Count,
-    /// 2^20 bytes per second; older versions print `MB`.
+    /// 2^20 bytes per second. Older versions print the unit as `MB`.
     Mebibytes,
     Gigabits,
     /// 10^6 messages per second.
@@ -105,7 +105,7 @@ enum Column {
     Other,
 }
 
-/// The text of each column head. No head contains another.
+/// The texts of column heads. No text contains another one.
 const HEADS: [(&str, Column); 18] = [
     ("#bytes", Column::Size),
     ("#iterations", Column::Count),
@@ -116,7 +116,7 @@ const HEADS: [(&str, Column); 18] = [
     ("MsgRate[Mpps]", Column::MessageRate),
     ("BW Port", Column::Other),
     ("MsgRate Port", Column::Other),
-    // This is the load of all processors of the machine, not of the program.
+    // This column is left out, because it is the load of all processors of the machine, not of the program.
     ("CPU_Util[%]", Column::Other),
     ("t_min[usec]", Column::Min),
     ("t_max[usec]", Column::Max),
@@ -128,7 +128,7 @@ const HEADS: [(&str, Column); 18] = [
     ("tps average", Column::Other),
 ];
 
-/// The columns of a header, from left to right.
+/// Returns the columns of a header line, from left to right.
 fn head(line: &str) -> Vec<Column> {
     let mut found: Vec<_> =
         HEADS.iter().flat_map(|&(text, column)| line.match_indices(text).map(move |(at, _)| (at, column))).collect();
@@ -136,7 +136,7 @@ fn head(line: &str) -> Vec<Column> {
     found.into_iter().map(|(_, column)| column).collect()
 }
 
-/// The numbers of a line, if it has only numbers, and as many as columns or a few less.
+/// Returns the numbers of a line. The line must contain only numbers, as many as there are columns or a few less.
 fn numbers(line: &str, columns: usize) -> Option<Vec<f64>> {
     let values: Vec<f64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (values.len() >= 3 && values.len() <= columns).then_some(values)
@@ -170,14 +170,15 @@ fn latency(samples: u64, of: impl Fn(Column) -> Option<f64>) -> Latency {
     }
 }
 
-/// Derives the window from the number of messages and the rate that is printed more precisely.
+/// Derives the length of the window from the number of messages and the rate. Of the two rates that are printed, it
+/// uses the more precise one.
 fn bandwidth(size: u64, messages: u64, of: impl Fn(Column) -> Option<f64>) -> Option<Bandwidth> {
     let bytes = of(Column::Gigabits)
         .map(|gigabits| gigabits * 1e9 / 8.0)
         .or_else(|| of(Column::Mebibytes).map(|mebibytes| mebibytes * f64::from(1 << 20)))?;
     let by_bytes = bytes / size as f64;
     let by_messages = of(Column::MessageRate).unwrap_or(0.0) * 1e6;
-    // Compares the relative precision: one number has two decimals, the other six.
+    // Compares the relative precision of both rates. One is printed with two decimals, the other with six.
     let printed = of(Column::Gigabits).or_else(|| of(Column::Mebibytes)).unwrap_or(0.0);
     let rate = if by_messages > 0.0 && 1.0 / by_messages < 0.01 / printed { by_messages } else { by_bytes };
     let seconds = if rate > 0.0 && rate.is_finite() { messages as f64 / rate } else { 0.0 };
@@ -190,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A page as the programs print it, with our own headers and numbers.
+    /// Returns a page in the layout of the perftest programs, with the headers and numbers of a test.
     fn page(title: &str, head: &str, rows: &[&str]) -> String {
         let rule = "-".repeat(87);
         let rows = rows.join("\n ");

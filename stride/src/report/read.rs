@@ -1,15 +1,15 @@
-//! Reads results of earlier runs.
+//! Reads the results of earlier runs.
 
 use anyhow::{Context, Result, ensure};
 
 use super::json::Document;
 use super::{Series, perftest};
 
-/// The text of a UTF-8 file, with or without a byte order mark.
+/// Returns the text of a file in UTF-8, with or without a byte order mark.
 ///
 /// # Errors
 ///
-/// An error for the user, if the file has another encoding.
+/// Returns an error for the user if the file has another encoding.
 pub fn text(bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).context("not UTF-8; convert it, for example with iconv")?;
     Ok(match text.strip_prefix('\u{feff}') {
@@ -18,11 +18,12 @@ pub fn text(bytes: Vec<u8>) -> Result<String> {
     })
 }
 
-/// Reads the tests in a text, under a name: JSON of this program, or output of perftest's programs.
+/// Reads the tests in a text, which is JSON of this program or output of perftest's programs. The series get the name
+/// `name`.
 ///
 /// # Errors
 ///
-/// The text has neither format.
+/// Returns an error if the text has neither format.
 pub fn series(text: &str, name: &str) -> Result<Vec<Series>> {
     if text.trim_start().starts_with('{') {
         return Ok(vec![Document::read(text)?.series(name)]);

@@ -14,19 +14,19 @@ pub struct Row {
     pub size: u64,
     /// The figures.
     pub figures: Figures,
-    /// Counter changes, if requested.
+    /// The counter changes, if the user requested them.
     pub counters: Option<Counted>,
-    /// Whether the size ran to its planned end.
+    /// Whether the measurement of this size ran to its planned end.
     pub is_whole: bool,
 }
 
 impl Row {
-    /// A complete row.
+    /// Creates a complete row.
     pub fn new(size: u64, figures: Figures) -> Self {
         Self { size, figures, counters: None, is_whole: true }
     }
 
-    /// Returns the figures of a bandwidth; `None` for a latency.
+    /// Returns the figures of a bandwidth, or `None` if this is a latency.
     pub fn bandwidth(&self) -> Option<&Bandwidth> {
         match &self.figures {
             Figures::Bandwidth(bandwidth) => Some(bandwidth),
@@ -34,7 +34,7 @@ impl Row {
         }
     }
 
-    /// Returns the figures of a latency; `None` for a bandwidth.
+    /// Returns the figures of a latency, or `None` if this is a bandwidth.
     pub fn latency(&self) -> Option<&Latency> {
         match &self.figures {
             Figures::Bandwidth(_) => None,
@@ -42,44 +42,45 @@ impl Row {
         }
     }
 
-    /// The average rates of a bandwidth.
+    /// Returns the average rates, if this is a bandwidth.
     pub fn average(&self) -> Option<Rates> {
         self.bandwidth().map(|bandwidth| bandwidth.average(self.size))
     }
 
-    /// The average rates per port of a bandwidth over several ports.
+    /// Returns the average rates of each port, if this is a bandwidth over several ports.
     pub fn port_averages(&self) -> Vec<Rates> {
         let ports = self.bandwidth().map_or(&[][..], |bandwidth| &bandwidth.ports);
         ports.iter().map(|port| port.average(self.size)).collect()
     }
 
-    /// The slowest, median and fastest interval of a bandwidth with several intervals.
+    /// Returns the rates of the slowest, the median and the fastest interval, if this is a bandwidth with several
+    /// intervals.
     pub fn jitter(&self) -> Option<[Rates; 3]> {
         self.bandwidth()?.jitter(self.size)
     }
 }
 
-/// The named rows of one test, of this program or another.
+/// The rows of one test of this program or of perftest, with a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// The name.
+    /// The name of the series.
     pub name: String,
-    /// The operation; `None` if unknown.
+    /// The operation, or `None` if it is unknown.
     pub operation: Option<Operation>,
-    /// True if the source does not state whether immediate data was used.
+    /// Whether the source does not state if immediate data was used.
     pub hides_immediates: bool,
     /// The kind of measurement.
     pub measure: Measure,
-    /// The transport; `None` if unknown.
+    /// The transport, or `None` if it is unknown.
     pub transport: Option<Transport>,
-    /// Whether both sides sent; `None` if unknown.
+    /// Whether both sides sent, or `None` if this is unknown.
     pub is_bidirectional: Option<bool>,
     /// The rows.
     pub rows: Vec<Row>,
 }
 
 impl Series {
-    /// The rows of a plan.
+    /// Creates a series from the rows of a plan.
     pub fn of_plan(name: &str, plan: &Plan, rows: Vec<Row>) -> Self {
         Self {
             name: name.to_owned(),
@@ -93,7 +94,7 @@ impl Series {
     }
 }
 
-/// A row in JSON, with derived values for readers.
+/// A row in the form for JSON, which also contains derived values.
 #[derive(Serialize, Deserialize)]
 struct Record {
     size_bytes: u64,
@@ -110,7 +111,7 @@ struct Record {
     port_averages: Vec<Rates>,
 }
 
-/// Rates of intervals.
+/// The rates of the slowest, the median and the fastest interval.
 #[derive(Serialize)]
 struct Intervals {
     slowest: Rates,

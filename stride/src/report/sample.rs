@@ -15,7 +15,7 @@ pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     Row::new(size, Figures::Bandwidth(bandwidth))
 }
 
-/// A row over two ports; the first has a quarter of the messages.
+/// Returns a row of a test over two ports. The first port has a quarter of the messages.
 pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
     let mut row = bandwidth_row(size, messages);
     let of = |messages| bandwidth_row(size, messages).bandwidth().cloned().unwrap_or_default();
@@ -25,14 +25,14 @@ pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
     row
 }
 
-/// A thousand samples between `nanoseconds` and twice that.
+/// Returns a row with a thousand samples between `nanoseconds` and twice that value.
 pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
     let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
     Row::new(size, Figures::Latency(latency))
 }
 
-/// Counters of both sides; the server has none.
+/// Returns counter changes of the client. The server has no counters, so its field is empty.
 pub(super) fn counted() -> Counted {
     let changes = [("counters/symbol_error", 0), ("hw_counters/out_of_buffer", -6)];
     Counted {
@@ -110,7 +110,7 @@ pub(crate) fn environment(measure: Measure) -> Environment {
     Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
 }
 
-/// The environment of a test over two ports, on two devices of the server.
+/// Changes the environment to that of a test over two ports, which are on two devices of the server.
 pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     let Environment { plan, path, client, server, .. } = &mut environment;
     (plan.queues.queue_pairs, plan.queues.threads) = (2, 2);
@@ -122,7 +122,7 @@ pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     environment
 }
 
-/// The written text.
+/// Returns the text that `write` writes.
 pub(super) fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();

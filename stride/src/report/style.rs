@@ -1,29 +1,29 @@
-//! Terminal colours and width.
+//! The colours of the output, and the width of the terminal.
 
 use anstyle::{AnsiColor, Style as Ansi};
 
-/// Styles of the output.
+/// The styles of the parts of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Column heads.
+    /// Style of column heads.
     pub head: Ansi,
-    /// Secondary information.
+    /// Style of secondary information.
     pub dim: Ansi,
-    /// Improvements.
+    /// Style of improvements.
     pub good: Ansi,
-    /// Regressions and missed limits.
+    /// Style of regressions and of missed limits.
     pub bad: Ansi,
-    /// Bars of the histogram.
+    /// Style of the bars of the histogram.
     pub bar: Ansi,
 }
 
 impl Style {
-    /// No colours, for output that is not a terminal.
+    /// Returns styles without colours, for output that is not a terminal.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// With colours.
+    /// Returns styles with colours.
     pub fn coloured() -> Self {
         let of = |colour: AnsiColor| colour.on_default();
         Self {
@@ -35,7 +35,8 @@ impl Style {
         }
     }
 
-    /// With colours, if the stream is a terminal that supports them and `NO_COLOR` or the like is not set.
+    /// Returns styles with colours if the stream is a terminal that supports them and neither `NO_COLOR` nor a similar
+    /// variable is set.
     pub fn of<S: anstream::stream::RawStream>(stream: &S) -> Self {
         match anstream::AutoStream::choice(stream) {
             anstream::ColorChoice::Never => Self::plain(),
@@ -44,7 +45,7 @@ impl Style {
     }
 }
 
-/// The width of the terminal on standard output; 80 if it is not a terminal.
+/// Returns the width of the terminal on standard output, or 80 if standard output is not a terminal.
 pub fn columns() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
 }

@@ -1,4 +1,4 @@
-//! The results table, printed row by row.
+//! The table of results, which is printed row by row.
 
 use std::io::{Result, Write};
 
@@ -8,27 +8,27 @@ use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Semantics};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
-/// The optional columns of a bandwidth table.
+/// Which optional columns a bandwidth table has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The slowest and median interval, besides the fastest.
+    /// Whether the table shows the slowest and the median interval in addition to the fastest.
     pub intervals: bool,
-    /// Processor time.
+    /// Whether the table shows the processor time.
     pub cpu: bool,
 }
 
-/// The results table. All lines have the same width.
+/// The table of results. All of its lines have the same width.
 #[derive(Debug)]
 pub struct Table {
     title: String,
     columns: Vec<Column>,
-    /// Port names, if there are several.
+    /// The names of the ports, if there are several.
     ports: Vec<String>,
     style: Style,
 }
 
 impl Table {
-    /// A table for this kind of measurement.
+    /// Creates a table for this kind of measurement.
     pub fn new(measure: Measure, columns: Columns, style: Style) -> Self {
         match measure {
             Measure::Bandwidth => Self { title: String::new(), columns: bandwidth(columns), ports: Vec::new(), style },
@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Sets the port names, in the order of each row.
+    /// Sets the names of the ports. Their order is that of the ports in each row.
     pub fn name_ports(&mut self, names: Vec<String>) {
         self.ports = names;
     }
@@ -48,7 +48,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
         let head = self.style.head;
         if !self.title.is_empty() {
@@ -60,12 +60,12 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a row. Unknown values are dashes; a row that was cut short is marked. Lines for ports and
-    /// counters follow, if there are any.
+    /// Writes the line of a row. If a value is unknown, a dash stands for it. A row that was cut short is marked. If
+    /// there are figures of ports or counters, their lines follow.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let mark = if row.is_whole { "" } else { "  cut short" };
         writeln!(out, "{}{mark}", self.line(|column| column.text(row)))?;
@@ -87,7 +87,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn interval(&self, out: &mut dyn Write, size: u64, interval: &Interval) -> Result<()> {
         let unknown = f64::NAN;
         let figures = match interval.seen {
@@ -113,11 +113,11 @@ impl Table {
         self.row(out, &Row::new(size, figures))
     }
 
-    /// Writes the line of a size without results.
+    /// Writes the line of a size that has no results.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn blank(&self, out: &mut dyn Write, size: u64) -> Result<()> {
         let text = |column: &Column| match column.value {
             Value::Size => column.size(size),
@@ -136,7 +136,7 @@ impl Table {
 /// The space between two columns.
 const GAP: &str = "  ";
 
-/// Explains the semantics.
+/// Returns an explanation of the semantics.
 fn meaning(semantics: Semantics) -> &'static str {
     match semantics {
         Semantics::Oneway => "half of the round trip",
@@ -153,7 +153,7 @@ struct Column {
     value: Value,
 }
 
-/// The value of a column.
+/// What a column contains.
 #[derive(Debug)]
 enum Value {
     Size,

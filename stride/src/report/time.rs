@@ -1,11 +1,11 @@
-//! Formats the time of day.
+//! Formats a point in time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY: u64 = 86_400;
 
-/// Formats a time as in RFC 3339, in UTC, to the second: `2026-07-01T12:00:00Z`. Times before 1970 become its first
-/// second.
+/// Formats a time as RFC 3339 defines it, in UTC and to the second: `2026-07-01T12:00:00Z`. Times before 1970 are
+/// formatted as the first second of 1970.
 pub fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / DAY);
@@ -13,11 +13,12 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Year, month and day of the days since 1970. Years are counted from March here, so that the leap day comes last.
+/// Returns the year, month and day for a number of days since 1970. The calculation counts years from March, so that
+/// the leap day comes last.
 fn civil(days: u64) -> (u64, u64, u64) {
-    /// Days from 1 March of year 0 to 1 January 1970.
+    /// Number of days from 1 March of the year 0 to 1 January 1970.
     const BEFORE: u64 = 719_468;
-    /// Days in 400 years.
+    /// Number of days in 400 years.
     const CYCLE: u64 = 146_097;
     let days = days + BEFORE;
     let of_cycle = days % CYCLE;

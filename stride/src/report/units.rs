@@ -1,6 +1,6 @@
 //! Formats numbers with units.
 
-/// A message size: `64`, `4 KiB`, `1 MiB`; in bytes if not a multiple of these.
+/// Formats a message size such as `64`, `4 KiB` or `1 MiB`. The number has no unit if it is not a multiple of 1 KiB.
 pub fn bytes(size: u64) -> String {
     let whole = |unit: u64| size >= unit && size.is_multiple_of(unit);
     match size {
@@ -11,13 +11,13 @@ pub fn bytes(size: u64) -> String {
     }
 }
 
-/// A message size with its unit, for sentences: `2 B`, `4 KiB`.
+/// Formats a message size with its unit, for use in sentences: `2 B`, `4 KiB`.
 pub fn bytes_in_words(size: u64) -> String {
     let text = bytes(size);
     if text.ends_with('B') { text } else { text + " B" }
 }
 
-/// A number in at most `width` characters, with as many decimals as fit. NaN is a dash.
+/// Formats a number in at most `width` characters, with as many decimals as fit. NaN becomes a dash.
 pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -29,7 +29,7 @@ pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
         .unwrap_or_else(|| format!("{value:.1e}"))
 }
 
-/// An integer in at most `width` characters; longer numbers are in scientific notation.
+/// Formats an integer in at most `width` characters. A longer number is written in scientific notation.
 pub(super) fn count(value: u64, width: usize) -> String {
     let text = value.to_string();
     if text.len() <= width { text } else { format!("{:.2e}", value as f64) }

@@ -1,4 +1,4 @@
-//! The verdict of a test with limits or a baseline, for programs.
+//! The verdict of a test with limits or a baseline, in a form for programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use super::limits::Miss;
 /// The verdict of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// All limits are met, and no size is worse than the baseline by more than the threshold.
+    /// Whether all limits are met, and no size is worse than the baseline by more than the threshold.
     pub is_held: bool,
-    /// The missed limits.
+    /// The limits that were missed.
     pub misses: Vec<Missed>,
-    /// The comparison; `None` without a baseline.
+    /// The comparison with the baseline, or `None` if there is no baseline.
     pub comparison: Option<Compared>,
 }
 
@@ -21,43 +21,43 @@ pub struct Verdict {
 pub struct Missed {
     /// Message size in bytes.
     pub size_bytes: u64,
-    /// The option of the limit.
+    /// The option that sets the limit.
     pub option: String,
-    /// The limit, in the option's unit.
+    /// The limit, in the unit of the option.
     pub limit: f64,
-    /// The value; `None` if it is not a number.
+    /// The value that was found, or `None` if it is not a number.
     pub found: Option<f64>,
 }
 
 /// The comparison with a baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Threshold in percent.
+    /// The threshold in percent.
     pub threshold_percent: f64,
-    /// The outcome.
+    /// The result of the comparison.
     pub outcome: Outcome,
     /// The sizes that both tests have.
     pub sizes: Vec<Size>,
     /// Sizes of the baseline that this test did not run.
     pub missing_bytes: Vec<u64>,
-    /// Sizes that the baseline lacks.
+    /// Sizes of this test that are missing in the baseline.
     pub added_bytes: Vec<u64>,
-    /// Other differences, as sentences; `None` if the baseline has no environment.
+    /// Other differences, as sentences. `None` if the baseline has no environment.
     pub differences: Option<Vec<String>>,
 }
 
-/// A size, compared with the baseline.
+/// A size that both tests have, with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
     /// Message size in bytes.
     pub size_bytes: u64,
-    /// The old value: average Gb/s, or the median in nanoseconds.
+    /// The value in the baseline. It is the average in Gb/s, or the median in nanoseconds.
     pub old: Option<f64>,
-    /// The new value.
+    /// The value in this test.
     pub new: Option<f64>,
-    /// Improvement in percent: higher bandwidth or lower latency. `None` if not a number.
+    /// Improvement in percent, which means a higher bandwidth or a lower latency. `None` if it is not a number.
     pub gain_percent: Option<f64>,
-    /// Worse by more than the threshold.
+    /// Whether the size is worse by more than the threshold.
     pub is_worse: bool,
 }
 
@@ -66,7 +66,8 @@ fn number(value: f64) -> Option<f64> {
 }
 
 impl Verdict {
-    /// A verdict from missed limits, and a comparison with other differences.
+    /// Creates a verdict from the limits that were missed and from the comparison with the baseline. The list of texts
+    /// contains other differences.
     pub fn new(misses: &[Miss], compared: Option<(&Comparison, Option<Vec<String>>)>) -> Self {
         let misses = misses.iter().map(|miss| Missed {
             size_bytes: miss.size,

@@ -1,46 +1,48 @@
-//! Bandwidth figures.
+//! The figures of bandwidth tests.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The counts of a side's window: the messages whose completion the side polled within the window.
+/// What one side counted in its window. A message counts if the side polled its completion within the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Messages on all queue pairs.
+    /// Number of messages on all queue pairs.
     pub messages: u64,
     /// Length of the window in seconds.
     #[serde(rename = "window_seconds")]
     pub seconds: f64,
-    /// Messages per interval, all of the same length; without a partial interval at the end.
+    /// Number of messages in each interval. All intervals have the same length, so a partial interval at the end is
+    /// left out.
     #[serde(rename = "interval_messages")]
     pub intervals: Vec<u64>,
-    /// Length of an interval in seconds.
+    /// Length of each interval in seconds.
     #[serde(rename = "interval_seconds")]
     pub interval: f64,
-    /// Processor time of all threads of the side, relative to the window: 1.0 is one processor all the time.
+    /// Processor time of all threads of the side, relative to the length of the window. The value 1.0 means that one
+    /// processor was used all the time.
     #[serde(rename = "cpu_share")]
     pub cpu: Option<f64>,
-    /// Messages sent in the whole step, including the warm-up, if messages may be lost; also for plain writes, whose
-    /// arrivals are not counted.
+    /// Number of messages sent in the whole step, including the warm-up. Known if messages may be lost, even for plain
+    /// writes, whose arrivals are not counted.
     #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Messages that arrived in the whole step, including the warm-up, as counted by the peer. For plain writes, known
-    /// only if none arrived.
+    /// Number of messages that arrived in the whole step, including the warm-up, as the peer counted them. For plain
+    /// writes, this is known only if none arrived.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
-    /// The figures of each port in its own window, if the test uses several.
+    /// The figures of each port in its own window, if the test uses several ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Self>,
 }
 
-/// By default, there are fewer intervals than this, or each lasts one second or more.
+/// By default, there are fewer intervals than this, unless each of them lasts one second or more.
 const MANY: usize = 20;
 
-/// Minimum completions per interval on average, because messages are counted by completions.
+/// Minimum average number of completions per interval. It is needed because messages are counted by completions.
 const COMPLETIONS: u64 = 16;
 
-/// Merges pairs of intervals; an odd one at the end is dropped.
+/// Merges each two adjacent intervals. If their number is odd, the last one is dropped.
 pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
     let count = intervals.len() / 2;
     for at in 0..count {
@@ -49,19 +51,20 @@ pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
     intervals.truncate(count);
 }
 
-/// Rates of messages of one size.
+/// The rates that result from messages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// 10^9 bits of payload per second.
+    /// Rate in 10^9 bits of payload per second.
     pub gigabits_per_second: f64,
-    /// 2^20 bytes of payload per second.
+    /// Rate in 2^20 bytes of payload per second.
     pub mebibytes_per_second: f64,
-    /// Messages per second.
+    /// Rate in messages per second.
     pub messages_per_second: f64,
 }
 
 impl Rates {
-    /// Rates of `messages` of `size` bytes in `seconds`; all zero if the time is zero.
+    /// Returns the rates for `messages` messages of `size` bytes in `seconds`. All of them are zero if the time is
+    /// zero.
     pub fn of(messages: u64, size: u64, seconds: f64) -> Self {
         let messages_per_second = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
         let bytes = messages_per_second * size as f64;
@@ -74,17 +77,18 @@ impl Rates {
 }
 
 impl Bandwidth {
-    /// Whether no message completed. If messages were sent and none arrived, that is a result.
+    /// Whether no message completed. If messages were sent but none arrived, that counts as a result.
     pub fn is_blank(&self) -> bool {
         self.messages == 0 && (self.sent.unwrap_or(0) == 0 || self.arrived.is_none())
     }
 
-    /// The average of the window.
+    /// Returns the average rates over the window.
     pub fn average(&self, size: u64) -> Rates {
         Rates::of(self.messages, size, self.seconds)
     }
 
-    /// The slowest, median and fastest interval; `None` if the window has less than two intervals.
+    /// Returns the rates of the slowest, the median and the fastest interval, or `None` if the window has less than two
+    /// intervals.
     pub fn jitter(&self, size: u64) -> Option<[Rates; 3]> {
         let mut intervals = self.intervals.clone();
         intervals.sort_unstable();
@@ -93,7 +97,7 @@ impl Bandwidth {
         (intervals.len() > 1).then(|| [first, middle, last].map(|messages| Rates::of(messages, size, self.interval)))
     }
 
-    /// Merges intervals that are too short; `moderation` messages share a completion.
+    /// Merges intervals that are too short. `moderation` is the number of messages that share a completion.
     #[must_use]
     pub(crate) fn settled(mut self, moderation: u32) -> Self {
         let needed = COMPLETIONS * u64::from(moderation);
@@ -106,13 +110,13 @@ impl Bandwidth {
         self
     }
 
-    /// Doubles the interval length.
+    /// Merges each two adjacent intervals, which doubles their length.
     fn twice(&mut self) {
         in_pairs(&mut self.intervals);
         self.interval *= 2.0;
     }
 
-    /// Doubles the interval length until it is `length`, which is the old length times a power of two.
+    /// Merges intervals until their length is `length`, which must be the old length times a power of two.
     #[must_use]
     pub(crate) fn with_interval(mut self, length: f64) -> Self {
         while self.interval > 0.0 && self.interval * 1.5 < length && !self.intervals.is_empty() {
@@ -121,15 +125,15 @@ impl Bandwidth {
         self
     }
 
-    /// Combines both directions of a test, each with its own window: the messages of both, at the sum of both average
-    /// rates. If messages may be lost, only those that arrived count.
+    /// Combines both directions of a test, each of which has its own window. The result contains the messages of both,
+    /// and its rate is the sum of both average rates. If messages may be lost, only those that arrived count.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let both = self.reached(other).sum(&other.reached(self));
         Self { ports: self.by_port(other, Self::with), ..both }
     }
 
-    /// The part of these figures that arrived, if the receiver has counted the arrivals.
+    /// Returns the part of these figures that arrived, if the receiver has counted arrivals.
     fn reached(&self, receiver: &Self) -> Self {
         match (self.sent, receiver.arrived) {
             (Some(_), Some(arrived)) => self.part(arrived),
@@ -138,12 +142,12 @@ impl Bandwidth {
         }
     }
 
-    /// Whether the receiver's only information is that nothing arrived over some ports.
+    /// Whether the receiver knows only that nothing arrived over some ports.
     fn has_port_counts(&self) -> bool {
         self.arrived.is_none() && self.ports.iter().any(|port| port.arrived.is_some())
     }
 
-    /// Combines ports whose counts are known.
+    /// Returns the combined figures of the ports, in which only messages that arrived count.
     fn of_ports(&self, ports: Vec<Self>) -> Self {
         match ports.iter().cloned().reduce(|one, other| one.sum(&other)) {
             Some(all) => Self { cpu: self.cpu, sent: self.sent, arrived: self.arrived, ports, ..all },
@@ -151,7 +155,7 @@ impl Bandwidth {
         }
     }
 
-    /// Applies `both` to each port and its peer.
+    /// Calls `both` with each port and its peer.
     fn by_port(&self, other: &Self, both: impl Fn(&Self, &Self) -> Self) -> Vec<Self> {
         if self.ports.len() != other.ports.len() {
             return Vec::new();
@@ -159,7 +163,7 @@ impl Bandwidth {
         self.ports.iter().zip(&other.ports).map(|(one, other)| both(one, other)).collect()
     }
 
-    /// Scales to the messages that arrived, of those that were sent.
+    /// Scales the figures down to the messages that arrived.
     fn part(&self, arrived: u64) -> Self {
         let share = (arrived as f64 / self.sent.unwrap_or(0).max(1) as f64).min(1.0);
         let of = |messages: u64| (messages as f64 * share) as u64;
@@ -179,7 +183,7 @@ impl Bandwidth {
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
         let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        // A value known for one direction only is unknown for both.
+        // If a value is unknown for one direction, it is unknown for both together.
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         let (sent, arrived) = (sum(self.sent, other.sent), sum(self.arrived, other.arrived));
         Self { messages, seconds, intervals, interval, cpu, sent, arrived, ports: Vec::new() }
@@ -190,7 +194,7 @@ impl Bandwidth {
         self.sent.is_none() && (self.arrived.is_some() || self.has_port_counts())
     }
 
-    /// The sender's figures as counted by the receiver: the rate is that of the arrivals.
+    /// Returns the figures of the sender with what the receiver counted. The rate is that of the messages that arrived.
     #[must_use]
     pub(crate) fn received(&self, receiver: &Self) -> Self {
         let (sent, arrived, cpu) = (self.sent, receiver.arrived, self.cpu);
@@ -198,14 +202,14 @@ impl Bandwidth {
         if receiver.messages > 0 && receiver.seconds > 0.0 {
             return Self { sent, arrived, cpu, ports, ..receiver.clone() };
         }
-        // The receiver has measured no window for the arrivals.
+        // The receiver has not measured a window in which messages arrived.
         match arrived {
             Some(count) => Self { arrived, intervals: Vec::new(), ports, ..self.part(count) },
             None => Self { ports, ..self.of_ports(self.by_port(receiver, Self::reached)) },
         }
     }
 
-    /// The window as a duration.
+    /// Returns the length of the window as a duration.
     pub fn window(&self) -> Duration {
         Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
     }
@@ -245,7 +249,7 @@ mod tests {
         let of = |intervals: Vec<u64>| Bandwidth { interval: 0.001, intervals, ..Bandwidth::default() };
         let settled = of(vec![1000; 30]).settled(1);
         assert_eq!((settled.intervals, settled.interval), (vec![2000; 15], 0.002));
-        // Intervals with few completions are imprecise, so they are merged too.
+        // Intervals that have few completions are imprecise, so they are merged too.
         let settled = of((0..16).map(|at| 200 * (at % 2)).collect()).settled(100);
         assert_eq!((settled.intervals, settled.interval), (vec![1600], 0.016));
         assert_eq!(of(vec![1; 8]).settled(1).jitter(1), None);
@@ -293,7 +297,7 @@ mod tests {
             arrived: Some(arrived),
             ..Bandwidth::default()
         };
-        // Of 128 messages of one direction, 64 arrived; of 256 of the other, all.
+        // In one direction, 64 of 128 messages arrived. In the other direction, all 256 arrived.
         let (one, other) = (of(100, 128, 256), of(200, 256, 64));
         let both = one.with(&other);
         assert_eq!((both.messages, both.sent, both.arrived), (250, Some(384), Some(320)));
@@ -313,7 +317,8 @@ mod tests {
         let messages = |both: &Bandwidth| both.ports.iter().map(|port| port.messages).collect::<Vec<_>>();
         let both = of(&[100, 50]).with(&of(&[10, 5]));
         assert_eq!((both.messages, messages(&both)), (165, vec![110, 55]));
-        // If one side reports no ports, or a different number than its peer, the counts of each port are unknown.
+        // If one side has no figures of ports, or figures of another number of ports than its peer, the figures of each
+        // port are unknown.
         assert_eq!(messages(&of(&[100, 50]).with(&of(&[7]))), [0; 0]);
         let (mut sent, mut taken) = (of(&[100, 50]), of(&[90, 40]));
         for port in &mut sent.ports {
@@ -344,7 +349,7 @@ mod tests {
             Bandwidth { arrived: None, ports: vec![one.clone(), two.clone()], ..one.sum(&two) }
         };
         let sends = side(1.0, [(100, Some(128), None), (60, Some(128), None)]);
-        // For the first port, arrivals are unknown; over the second, none arrived.
+        // It is unknown how many messages arrived over the first port. Over the second port, none arrived.
         let takes = side(0.0, [(0, None, None), (0, None, Some(0))]);
         assert!(takes.is_receiver_side());
         let both = sends.received(&takes);
@@ -353,7 +358,7 @@ mod tests {
         near(both.average(1).messages_per_second, 100.0);
         let ports = |both: &Bandwidth| both.ports.iter().map(|port| (port.messages, port.arrived)).collect::<Vec<_>>();
         assert_eq!(ports(&both), [(100, None), (0, Some(0))]);
-        // With two directions, the other one includes all of its ports.
+        // With both directions, the figures of the other direction include all of its ports.
         let back = side(1.0, [(30, Some(64), None), (20, Some(64), Some(0))]);
         for both in [sends.with(&back), back.with(&sends)] {
             assert_eq!((both.messages, both.sent, both.arrived), (150, Some(384), None));
@@ -366,7 +371,8 @@ mod tests {
     fn direction_without_arrivals_counts_nothing() {
         let of =
             |messages, arrived| Bandwidth { messages, seconds: 1.0, sent: Some(128), arrived, ..Bandwidth::default() };
-        // The direction without arrivals counts nothing; the arrivals of the other one are unknown.
+        // The direction in which nothing arrived counts as zero. How many messages of the other direction arrived is
+        // unknown.
         for (one, other) in [(of(100, None), of(30, Some(0))), (of(30, Some(0)), of(100, None))] {
             let both = one.with(&other);
             assert_eq!((both.messages, both.sent, both.arrived), (30, Some(256), None));
@@ -384,7 +390,7 @@ mod tests {
         near(both.average(1).messages_per_second, 150.0);
         assert_eq!((both.messages, both.cpu), (200, Some(1.5)));
         assert!(one.seconds < both.seconds && both.seconds < other.seconds);
-        // One direction was cut short before its first message.
+        // One direction was cut short before its first message completed.
         let none = Bandwidth { seconds: 3.0, ..Bandwidth::default() };
         near(none.with(&other).average(1).messages_per_second, 50.0);
         assert_eq!((none.with(&none).messages, none.with(&none).seconds), (0, 3.0));

@@ -1,13 +1,14 @@
-//! Latency figures.
+//! The figures of latency tests.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Semantics;
 
-/// Latency figures in nanoseconds. Percentiles come from all samples, rounded up to three digits.
+/// The figures of a latency test in nanoseconds. Percentiles are computed from all samples, and are rounded up to three
+/// digits.
 ///
-/// Unknown values, as in results of other tools, are NaN.
+/// Values can be unknown in the results of other tools. Such values are NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Number of samples.
@@ -39,15 +40,17 @@ pub struct Latency {
     /// Maximum.
     #[serde(rename = "max_nanoseconds")]
     pub max: f64,
-    /// Histogram: upper end of each bin in nanoseconds, and its number of samples. Empty bins are omitted.
+    /// The histogram, which contains the upper end of each bin in nanoseconds and the number of samples in it. Empty
+    /// bins are left out.
     #[serde(rename = "histogram_nanoseconds")]
     pub histogram: Vec<(f64, u64)>,
 }
 
 impl Latency {
-    /// Figures of samples in ticks of a clock, from all threads. `None` without samples.
+    /// Computes the figures from samples of all threads, in ticks of a clock. Returns `None` if there are no samples.
     ///
-    /// Loops always measure the whole time until the awaited event. Only this code halves it for [`Semantics::Oneway`].
+    /// The loops always measure the whole time until the awaited event. Only this function halves it for
+    /// [`Semantics::Oneway`].
     pub fn of<T, I>(ticks: I, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Self>
     where
         T: Into<u64>,
@@ -60,16 +63,16 @@ impl Latency {
     }
 }
 
-/// Statistics of many samples, which are not kept individually.
+/// Statistics of many samples. The samples themselves are not kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     samples: u64,
     min: u64,
     max: u64,
     mean: f64,
-    /// The sum of squared deviations from the mean.
+    /// The sum of the squared deviations from the mean.
     squares: f64,
-    /// A histogram with three digits. Always `Some`, because its bounds are valid.
+    /// A histogram with a precision of three digits. It is always `Some`, because its bounds are valid.
     fine: Option<Histogram<u64>>,
 }
 
@@ -84,7 +87,7 @@ impl Tally {
         let (Some(min), Some(max)) = (ticks.clone().min(), ticks.clone().max()) else { return };
         let more = ticks.clone().count() as u64;
         let (mean, squares) = moments(ticks.clone(), min, more);
-        // Combines partial statistics as in Chan, Golub and LeVeque, "Updating formulae", 1979.
+        // Combines the statistics of two parts as in Chan, Golub and LeVeque, "Updating formulae", 1979.
         let (before, away) = (self.samples as f64, mean - self.mean);
         self.samples += more;
         let share = more as f64 / self.samples as f64;
@@ -96,7 +99,7 @@ impl Tally {
         }
     }
 
-    /// The figures. `None` without samples.
+    /// Returns the figures, or `None` if there are no samples.
     pub(crate) fn latency(&self, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Latency> {
         let Self { samples, min, max, mean, squares, fine } = self;
         let (min, max, fine) = (*min, *max, fine.as_ref().filter(|_| *samples > 0)?);
@@ -118,7 +121,7 @@ impl Tally {
     }
 }
 
-/// The fraction of a measured time that is the latency.
+/// Returns which fraction of a measured time is the latency.
 pub(crate) fn share(semantics: Semantics) -> f64 {
     match semantics {
         Semantics::Oneway => 0.5,
@@ -126,8 +129,8 @@ pub(crate) fn share(semantics: Semantics) -> f64 {
     }
 }
 
-/// The mean, and the sum of squared deviations from it. Both are computed from differences to the minimum, for
-/// precision with long times that differ little.
+/// Returns the mean, and the sum of the squared deviations from it. Both are computed from the differences to the
+/// minimum, which keeps them precise if times are long but differ little.
 fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
     let above = ticks.map(|tick| (tick - min) as f64);
     let mean = above.clone().sum::<f64>() / samples as f64;
@@ -135,10 +138,10 @@ fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> 
     (min as f64 + mean, squares)
 }
 
-/// The longest time that a histogram can hold: 36 years in nanoseconds.
+/// The longest time that a histogram can contain, which is 36 years in nanoseconds.
 const LONGEST: u64 = 1 << 60;
 
-/// A histogram with two digits, small enough for a document and a screen.
+/// Returns a histogram with a precision of two digits, which is small enough for a document and a screen.
 fn bins(fine: &Histogram<u64>, max: u64) -> Option<Vec<(u64, u64)>> {
     let mut coarse = Histogram::<u64>::new_with_max(max.clamp(2, LONGEST), 2).ok()?;
     coarse.add(fine).ok()?;
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(half.histogram.last(), Some(&(15.0, 1)));
     }
 
-    /// The sample at a percentile, computed by sorting.
+    /// Returns the sample at a percentile of sorted samples.
     fn sorted_at(sorted: &[u64], quantile: f64) -> f64 {
         let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted[rank - 1] as f64

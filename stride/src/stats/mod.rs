@@ -1,4 +1,4 @@
-//! Figures of the measuring loops.
+//! The figures that the measuring loops produce.
 
 mod bandwidth;
 mod latency;
@@ -20,13 +20,13 @@ pub enum Figures {
     Latency(Latency),
 }
 
-/// Figures of an interval, reported while the step runs.
+/// The figures of an interval, which are reported while the step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Start of the interval, in seconds from the first message that counts.
+    /// Start of the interval, in seconds since the first message that counts.
     #[serde(rename = "start_seconds")]
     pub start: f64,
-    /// End of the interval.
+    /// End of the interval, in seconds since the same message.
     #[serde(rename = "end_seconds")]
     pub end: f64,
     /// The figures.
@@ -34,16 +34,16 @@ pub struct Interval {
     pub seen: Seen,
 }
 
-/// Figures of an interval.
+/// The figures of an interval, by kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Seen {
-    /// Completed messages.
+    /// The interval of a bandwidth test.
     Bandwidth {
         /// Number of messages on all queue pairs.
         messages: u64,
     },
-    /// Latencies in nanoseconds.
+    /// The interval of a latency test, with times in nanoseconds.
     Latency {
         /// Number of samples.
         samples: u64,
@@ -60,7 +60,7 @@ pub enum Seen {
 }
 
 impl Interval {
-    /// The rates of messages of `size` bytes; `None` for latencies.
+    /// Returns the rates for messages of `size` bytes, or `None` for latencies.
     pub fn rates(&self, size: u64) -> Option<Rates> {
         match self.seen {
             Seen::Bandwidth { messages } => Some(Rates::of(messages, size, self.end - self.start)),

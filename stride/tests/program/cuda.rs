@@ -1,15 +1,15 @@
-//! Tests with messages in the memory of a real GPU, on softrnic's device. Without a GPU, they report that they did not
-//! run; with `STRIDE_TEST_CUDA=1` they fail.
+//! Tests with messages in the memory of a real GPU, on softrnic's device. If the machine has no GPU, the tests report
+//! that they did not run, or fail with `STRIDE_TEST_CUDA=1`.
 
 use std::io::Write;
 use std::process::Output;
 
 use stride_perf::endpoint::{GpuInfo, Gpus, gpus};
 
-/// With `1`, a machine without a GPU is a failure.
+/// If this variable is 1, tests fail on a machine without a GPU.
 const REQUIRED: &str = "STRIDE_TEST_CUDA";
 
-/// The GPUs. Without one, the test reports that and ends.
+/// Returns the GPUs. If there is none, reports that the test did not run, and the test ends.
 fn found() -> Option<Vec<GpuInfo>> {
     let why = match gpus() {
         Gpus::Some(gpus) => return Some(gpus),
@@ -17,7 +17,7 @@ fn found() -> Option<Vec<GpuInfo>> {
     };
     assert!(std::env::var(REQUIRED).as_deref() != Ok("1"), "{REQUIRED}=1, but {why}");
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    // Not `eprintln!`, which the harness hides when a test passes.
+    // `eprintln!` is not used, because the test harness hides its output when a test passes.
     let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {why} ({REQUIRED}=1 makes this a failure)");
     None
 }
@@ -65,7 +65,7 @@ fn requested_registration_method_is_used() {
     let words = "write bw -d soft0 -n 100 --loopback --use-cuda 0 --remote-use-cuda 0 --gpu-registration address";
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration address"));
     assert!(output.status.success() && out.contains("(peer memory)"), "{out}\n{err}");
-    // softrnic does not support DMA buffers.
+    // softrnic does not support registration as a DMA buffer.
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
     assert!(err.contains("leave out --gpu-registration to try the other method"), "{err}");

@@ -1,4 +1,4 @@
-//! Exit statuses of tests that succeed, miss a limit or fail.
+//! Tests of the exit status when a test succeeds, misses a limit or fails.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use stride_perf::control::PROTOCOL;
 
 use super::{ends, program, run};
 
-/// An encoded message.
+/// Returns an encoded message of the control channel.
 fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
     let mut bytes = b"\x93stride\n".to_vec();
     bytes.extend(protocol.to_be_bytes());
@@ -43,7 +43,7 @@ fn exit_status_follows_the_failure() {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&answer).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
-            // Waits for the program to exit.
+            // Reads until the program exits.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 20 127.0.0.1")), status);
@@ -60,7 +60,7 @@ fn foreign_peer_is_identified() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         let mut rest = Vec::new();
-        // Waits for the program to exit.
+        // Reads until the program exits.
         let _ = stream.read_to_end(&mut rest);
     });
     let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 4);
@@ -151,7 +151,7 @@ fn incomparable_baseline_is_rejected_before_the_test() {
         let (out, err) = ends(&run(&words), 1);
         assert!(out.is_empty() && err.contains(sentence), "{words}: {out}{err}");
     }
-    // The run is compared, and other differences are listed.
+    // The tests differ, but are compared nevertheless. The differences are listed.
     let (_, err) =
         ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
     assert!(

@@ -1,4 +1,5 @@
-//! Output files that are also standard output or standard error, and standard output without a reader or without space.
+//! Tests with output files that are also standard output or standard error, and with a standard output that nobody
+//! reads or that has no space.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -7,14 +8,14 @@ use std::process::{Command, Stdio};
 
 use super::{ends, program};
 
-/// A log file with one line.
+/// Returns the path of a log file that contains one line.
 fn log(name: &str) -> PathBuf {
     let file = std::env::temp_dir().join(format!("stride-log-{name}-{}", std::process::id()));
     fs::write(&file, "an old line\n").unwrap();
     file
 }
 
-/// The contents of a log after a test whose standard output, or standard error, was appended to it.
+/// Runs a test whose standard output or standard error is a log file, and returns the contents of the file afterwards.
 fn logged(name: &str, words: &str, is_error: bool, is_appended: bool) -> String {
     let file = log(name);
     let opened = if is_appended { File::options().append(true).open(&file) } else { File::create(&file) };
@@ -77,7 +78,7 @@ fn results_are_written_without_a_reader_of_the_table() {
 
 #[test]
 fn emfile_error_suggests_ulimit() {
-    // A free port.
+    // Finds a free port.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port);
     let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);

@@ -1,4 +1,4 @@
-//! Runs the program as a process, on softrnic's device.
+//! Tests that run the program as a process, on softrnic's device.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
@@ -27,12 +27,12 @@ fn run(words: &str) -> Output {
     program(words).output().unwrap()
 }
 
-/// A free TCP port.
+/// Returns a free TCP port.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Standard output and standard error of a run that exited with this status.
+/// Checks the exit status of a run, and returns its standard output and standard error.
 #[track_caller]
 fn ends(output: &Output, status: i32) -> (String, String) {
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());

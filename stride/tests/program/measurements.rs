@@ -1,4 +1,4 @@
-//! Measurements with a server in another process, or with both sides in one.
+//! Tests of measurements with a server in another process, or with both sides in one process.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use stride_perf::endpoint::{Gpus, gpus};
 
 use super::{ends, port, program, run};
 
-/// A server, killed on drop.
+/// A server process, which is killed on drop.
 struct Server(Child);
 
 impl Server {
@@ -21,13 +21,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have exited.
+        // Ignores the error, because the server may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The rows of a table: lines that start with a number.
+/// Returns the rows of a table, which are the lines that start with a number.
 fn rows(out: &str) -> Vec<Vec<&str>> {
     let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     words.filter(|words| words.len() > 6 && words[0].parse::<u64>().is_ok()).collect()
@@ -53,7 +53,8 @@ fn published_command_lines_work() {
 fn server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
-    // The header, and the sizes with their number of messages; `None` for timed tests.
+    // Each case contains its arguments, a part of the header, the sizes, and the number of messages, which is `None`
+    // for a timed test.
     let cases: [(&str, &str, &[u64], Option<u64>); 25] = [
         (
             "send bw -n 500 -q 3 --threads 2 -R -c xrc -b",
@@ -166,7 +167,8 @@ fn reversed_test_sends_from_the_server() {
         assert!(out.contains("bandwidth, sent by the server"), "{words}: {out}");
         let rows = rows(&out);
         assert_eq!(rows.len(), 1, "{words}: {out}");
-        // For datagrams, arrivals after the warm-up count, and the receiver may take several at a time.
+        // For datagrams, only messages that arrive after the warm-up count, and the receiver may find several at a
+        // time.
         let messages: u64 = rows[0].iter().filter_map(|word| word.parse().ok()).nth(1).unwrap();
         assert!(words.contains("-D") || messages == 300 || words.contains("ud") && messages < 300, "{words}: {out}");
     }
@@ -190,7 +192,7 @@ fn loopback_requires_no_server() {
     assert_eq!(document["environment"]["client"]["device"], "soft0");
     assert_eq!(text(csv).lines().count(), 3);
     assert!(text(svg).contains("</svg>"));
-    // Runs are plotted together and compared.
+    // The results of both runs are drawn into one plot, and are compared with each other.
     ends(&run(&format!("plot {json} {json} -o {png}")), 0);
     assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
     let against = format!("write bw -d soft0 -n 500 -s 64,4K --loopback --compare {json} --threshold 1000000");
@@ -308,14 +310,14 @@ fn errors_name_cause_and_remedy() {
     ] {
         let (_, err) = ends(&run(words), status);
         let error = errors::text(&err, "error: ");
-        // clap prints suggestions on further lines.
+        // Further lines may contain suggestions of clap.
         assert!(error.contains(sentence) || status == 2 && err.contains(sentence), "{words}: {err}");
     }
 }
 
 #[test]
 fn rdma_cm_with_another_device_is_an_error() {
-    // All addresses belong to the first device.
+    // All addresses belong to the first device, so the second one cannot be reached.
     let output = program("write bw -d soft1 -R --loopback").env("SOFTRNIC_DEVICES", "2").output().unwrap();
     let (_, err) = ends(&output, 1);
     assert!(err.contains("--device is soft1, but --rdma-cm resolves 127.0.0.1 to soft0"), "{err}");
@@ -334,7 +336,7 @@ fn vendor_transport_without_its_device_is_an_error() {
                  give --transport rc"
             );
             assert!(err.contains(&sentence), "{err}");
-            // Other transports do not load these libraries.
+            // A test with another transport does not load these libraries, so it succeeds.
             let mut command = program("send bw -d soft0 -n 10 -s 64 --loopback");
             ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 0);
         }
@@ -345,7 +347,7 @@ fn vendor_transport_without_its_device_is_an_error() {
 fn machine_without_device_error_names_the_remedy() {
     let output = program("write bw -d soft0 --loopback").env("SOFTRNIC_DEVICES", "0").output().unwrap();
     let (_, err) = ends(&output, 1);
-    // If the system has devices, they are listed.
+    // If the system has devices, the error lists them.
     let sentences = ["unset SOFTRNIC_DEVICES to use softrnic's", "no RDMA device is named `soft0`"];
     assert!(sentences.iter().any(|sentence| err.contains(sentence)), "{err}");
 }
@@ -358,7 +360,7 @@ fn machine_without_gpu_error_names_the_cause() {
         Gpus::Some(_) => assert!(out.contains("PCI address"), "{out}"),
     }
     if !matches!(gpus(), Gpus::None(why) if why == "libcuda.so.1 is missing") {
-        // Not `eprintln!`, which the harness hides when a test passes.
+        // `eprintln!` is not used, because the test harness hides its output when a test passes.
         let _ = writeln!(std::io::stderr(), "DID NOT RUN: this machine has libcuda");
         return;
     }
@@ -374,7 +376,7 @@ fn machine_without_gpu_error_names_the_cause() {
 
 #[test]
 fn missing_huge_pages_are_one_warning() {
-    // Both sides request pages, for several regions. If the machine has enough huge pages, there is no warning.
+    // Both sides need huge pages for several regions. If the machine has enough of them, there is no warning.
     let (_, err) = ends(&run("write bw -d soft0 -s 32M -n 2 --loopback --huge-pages --remote-huge-pages"), 0);
     let warnings: Vec<&str> = err.lines().filter(|line| line.contains("huge pages")).collect();
     assert!(warnings.len() <= 1, "{err}");
@@ -393,7 +395,7 @@ fn devices_manual_and_help_are_printed() {
     assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
     let row = out.lines().find(|line| line.contains("soft0")).unwrap();
     assert!(out.contains(" usable ") && row.contains(" yes "), "{out}");
-    // The capabilities.
+    // The output contains the capabilities of the device.
     assert!(out.contains(" inline bytes\n") && out.contains(" RC, UC, UD, XRC "), "{out}");
     assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
     assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
@@ -415,7 +417,7 @@ fn short_runs_have_intervals() {
         let (out, _) = ends(&run(&format!("write bw -d soft0 {words} --loopback")), 0);
         let rows = rows(&out);
         assert_eq!(rows.len(), 1, "{words}: {out}");
-        // Slowest, median and fastest follow the average.
+        // In a row, the rates of the slowest, the median and the fastest interval follow the average.
         let rates: Vec<f64> = rows[0].iter().filter_map(|word| word.parse().ok()).collect();
         assert!(!out.contains(" - "), "{words}: {out}");
         assert!(rates.len() > 6, "{words}: {out}");
@@ -430,7 +432,7 @@ fn perftest_output_is_a_baseline() {
     let file = file.display();
     let (out, err) = ends(&run(&format!("write bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 0);
     assert!(out.contains("better") && err.contains("the baseline is perftest's output"), "{out}\n{err}");
-    // Incomparable tests are rejected before the measurement.
+    // If a test cannot be compared with the baseline, it is rejected before the measurement.
     let (out, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
     assert!(out.is_empty() && err.contains("the baseline is write, and this run is read"), "{out}\n{err}");
     std::fs::write(format!("{file}"), "hello").unwrap();

@@ -1,10 +1,10 @@
-//! Bandwidth tests over ports of several softrnic devices.
+//! Tests of bandwidth over the ports of several softrnic devices.
 
 use serde_json::Value;
 
 use super::{ends, program};
 
-/// Standard output and standard error of a run with this number of softrnic devices.
+/// Runs the program with this number of softrnic devices. Returns its standard output and standard error.
 #[track_caller]
 fn run(words: &str, devices: &str, status: i32) -> (String, String) {
     ends(&program(words).env("SOFTRNIC_DEVICES", devices).output().unwrap(), status)

@@ -1,4 +1,4 @@
-//! SIGINT (Ctrl-C) and SIGTERM during a test.
+//! Tests of SIGINT (Ctrl-C) and SIGTERM while a test runs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -15,10 +15,10 @@ use stride_perf::control::Wire;
 
 use super::{port, program};
 
-/// Longer than any test here.
+/// A time that is longer than any test in this file.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A running program, killed on drop.
+/// A running program, which is killed on drop.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -32,7 +32,7 @@ impl Running {
         Self { child, out, printed: String::new() }
     }
 
-    /// Waits for a row of the table.
+    /// Waits until the program has printed a row of the table.
     fn await_row(&mut self) {
         loop {
             let mut line = String::new();
@@ -48,7 +48,7 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Returns the status, the standard output and the standard error.
+    /// Waits for the program to end. Returns its status, its standard output and its standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
         self.out.read_to_string(&mut self.printed).unwrap();
         let mut err = String::new();
@@ -59,7 +59,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The program may have exited.
+        // Ignores the error, because the program may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -79,7 +79,7 @@ fn interrupted_test_keeps_its_results_and_the_server_continues() {
         (Signal::INT, "SIGINT", 130, "write bw"),
         (Signal::TERM, "SIGTERM", 143, "send bw --validate"),
         (Signal::INT, "SIGINT", 130, "write lat"),
-        // A stopped side no longer receives while its peer still sends.
+        // The side that is stopped no longer receives, while its peer still sends.
         (Signal::INT, "SIGINT", 130, "send bw -b -r 16 -t 16"),
     ] {
         let file = |ending: &str| format!("{folder}/cut-{status}.{ending}");
@@ -104,7 +104,7 @@ fn interrupted_test_keeps_its_results_and_the_server_continues() {
         assert_eq!(text(&csv).lines().count(), 1 + rows.len());
         assert!(text(&svg).contains("</svg>"));
     }
-    // The server does not hang: it serves the next client.
+    // The server must not hang, so it can serve the next client.
     let (status, out, err) =
         Running::start(&format!("read bw -d soft0 -n 100 -p {port} --wait-server 20 127.0.0.1")).end();
     assert_eq!(status, Some(0), "{out}\n{err}");
@@ -143,7 +143,7 @@ fn endless_test_without_reader_ends_with_its_results() {
         ));
         only.await_row();
         let Running { child, out, .. } = &mut only;
-        // The reader closes the pipe, as `head` does after its last line.
+        // The pipe is closed at its reading end, as `head` does after its last line.
         let (reader, _) = std::io::pipe().unwrap();
         drop(std::mem::replace(out, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
         let end = Instant::now() + LONG;
@@ -191,7 +191,7 @@ fn second_signal_ends_the_client_at_once() {
         format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65 -p {port} --wait-server 20 --timeout 1h 127.0.0.1");
     let mut client = Running::start(&words);
     client.await_row();
-    // A stopped server sends no figures.
+    // While the server process is suspended, it sends no figures.
     server.signal(Signal::STOP);
     let end = Instant::now() + LONG;
     while client.child.try_wait().unwrap().is_none() {
@@ -209,7 +209,7 @@ fn two_signals_at_once_count_as_one() {
     let json = format!("{}/twice.json", env!("CARGO_TARGET_TMPDIR"));
     let mut only = Running::start(&format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback --json {json}"));
     only.await_row();
-    // Two equal signals could be merged.
+    // The two signals differ, because the kernel may merge two equal ones.
     only.signal(Signal::INT);
     only.signal(Signal::TERM);
     let (status, out, err) = only.end();
@@ -270,7 +270,7 @@ fn server_with_a_silent_connection_announces_no_test() {
 fn signal_does_not_interrupt_a_connection_poll() {
     let (_one, mut other) = UnixStream::pair().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    // Any handler: without one, this signal is ignored and interrupts nothing.
+    // Any handler will do. Without a handler, this signal is ignored, and then it interrupts nothing.
     signal_hook::flag::register(libc::SIGURG, Arc::default()).unwrap();
     // SAFETY: the function has no preconditions.
     let this = unsafe { libc::pthread_self() };

@@ -1,4 +1,4 @@
-//! Calls of both sides of a test into the vendors' libraries, on devices that only record them.
+//! Tests of the calls that both sides of a test make into the vendors' libraries. The devices only record these calls.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
@@ -14,9 +14,9 @@ use stride_perf::plan::{
 };
 use stride_perf::stats::Figures;
 
-/// `IBV_QPT_DRIVER`.
+/// The value of `IBV_QPT_DRIVER`.
 const DRIVER: u64 = 0xff;
-/// `MLX5DV_DCTYPE_DCT` and `MLX5DV_DCTYPE_DCI`.
+/// The value of `MLX5DV_DCTYPE_DCT`. The next constant is that of `MLX5DV_DCTYPE_DCI`.
 const TARGET: u64 = 1;
 const INITIATOR: u64 = 2;
 const QUEUE_PAIRS: u32 = 3;
@@ -50,7 +50,7 @@ fn of<'c>(calls: &'c [Call], verb: &str) -> Vec<&'c Call> {
     calls.iter().filter(|call| call.verb == verb).collect()
 }
 
-/// The state changes of queue pairs, with their attribute masks.
+/// Returns the state changes of queue pairs, each with its attribute mask.
 fn moves(calls: &[Call]) -> Vec<(u64, u64)> {
     of(calls, "modify_qp").iter().map(|call| (call.argument("state"), call.argument("mask"))).collect()
 }
@@ -80,7 +80,7 @@ fn targets_are_ready_before_the_peer_receives_them() {
         for (qp, (target_made, initiator)) in targets.iter().zip(&initiators).enumerate() {
             assert_eq!([target_made.argument("qp_type"), initiator.argument("qp_type")], [DRIVER; 2]);
             assert_eq!([target_made.argument("max_send_wr"), initiator.argument("max_recv_wr")], [0; 2]);
-            // One more for the last request of a timed test.
+            // The queue has one more entry, for the last request of a timed test.
             assert_eq!(initiator.argument("max_send_wr"), 9);
             assert_ne!(target_made.argument("srq"), 0);
             let (number, key) = target(&ends, qp);
@@ -89,7 +89,7 @@ fn targets_are_ready_before_the_peer_receives_them() {
         }
         let keys: BTreeSet<u64> = (0..3).map(|qp| target(&ends, qp).1).collect();
         assert_eq!(keys.len(), 3, "each has a key of its own");
-        // One receive queue per target.
+        // Each target has a receive queue of its own.
         let receives = if operation == Operation::Send { 16 } else { 1 };
         let queues = of(&calls, "create_srq");
         assert_eq!(queues.iter().map(|call| call.argument("max_wr")).collect::<Vec<_>>(), [receives; 3]);
@@ -101,7 +101,7 @@ fn targets_are_ready_before_the_peer_receives_them() {
         assert_eq!((attributes.path_mtu, attributes.min_rnr_timer), (ibv_mtu::IBV_MTU_1024, 12));
         assert_eq!((attributes.ah_attr.is_global, attributes.ah_attr.port_num, attributes.ah_attr.sl), (1, 1, 3));
         assert_eq!((attributes.ah_attr.grh.sgid_index, attributes.ah_attr.grh.traffic_class), (0, 32));
-        // The access rights are set in the first step, so a failure of the second step leaves them readable.
+        // The access rights are set in the first state change. If the second one fails, they can still be read.
         recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
         side.create_queue_pairs(&path()).unwrap_err();
         assert_eq!(recording.qp_attr().unwrap().qp_access_flags, rights, "{operation}");
@@ -153,7 +153,7 @@ fn each_dc_request_names_the_peers_target() {
         assert_eq!(of(&calls, "create_ah").len(), 3);
         server.connect(&path(), &near).unwrap();
         recording.calls();
-        // Receives are posted to the shared receive queue of the target.
+        // The receives are posted to the shared receive queue of the target.
         server.prepare(8).unwrap();
         let posted = recording.posted();
         let receives = if operation.takes_receive() { 16 * 3 } else { 0 };
@@ -181,7 +181,7 @@ fn each_dc_request_names_the_peers_target() {
             assert!(keys.contains(&request.rkey), "{operation}: {request:?}");
         }
         if is_validated {
-            // Each queue pair has its own slots, and no two swaps of a thread are equal.
+            // Each queue pair has slots of its own, and no two swaps of a thread have the same operands.
             let operands: Vec<_> = posted.iter().map(|request| request.operands).collect();
             assert!(operands.iter().all(|(compare, swap)| compare != swap), "{operands:?}");
             let places: BTreeSet<_> = posted.iter().map(|request| request.remote_addr).collect();
@@ -209,7 +209,7 @@ fn dc_queue_pairs_use_the_given_partition() {
     };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
-    // The index is set in the first step, so a failure of the second step leaves it readable.
+    // The index is set in the first state change. If the second one fails, it can still be read.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.create_queue_pairs(&path()).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of targets");
@@ -244,7 +244,7 @@ fn dc_latency_test_has_one_request_in_flight() {
     let Some(Figures::Latency(latency)) = client.run(8, None, &mut |_| true).unwrap() else { panic!("it has times") };
     assert_eq!(latency.samples, 20);
     assert_eq!(of(&recording.calls(), "wr_set_dc_addr").len(), 25);
-    // The client posted inline data, for which its queue pair was created.
+    // The client posted inline data, and its queue pair was created with enough space for it.
     assert!(recording.posted().iter().all(|request| request.inline.as_ref().is_some_and(|bytes| bytes.len() == 8)));
 }
 
@@ -281,7 +281,7 @@ fn each_srd_request_names_the_peers_queue_pair() {
         let made = of(&calls, "efadv_create_qp_ex");
         assert_eq!(made.len(), 3);
         for call in made {
-            // EFADV_QP_DRIVER_TYPE_SRD is 0.
+            // In driver calls, the value 0 means `EFADV_QP_DRIVER_TYPE_SRD`.
             assert_eq!([call.argument("qp_type"), call.argument("driver_qp_type")], [DRIVER, 0]);
             assert_eq!([call.argument("max_send_wr"), call.argument("max_inline_data")], [9, 0]);
             assert_eq!(call.argument("max_recv_wr"), if operation.takes_receive() { 16 } else { 1 });
@@ -317,7 +317,7 @@ fn each_srd_request_names_the_peers_queue_pair() {
         let mut due: Vec<u32> = far.queue_pairs.iter().flat_map(|end| [end.number; 25]).collect();
         due.sort_unstable();
         assert_eq!(numbers, due, "{operation}");
-        // EFA devices support no other flag: IBV_SEND_SIGNALED.
+        // The requests have no flag other than `IBV_SEND_SIGNALED`, because EFA devices support no other.
         let posted = recording.posted();
         assert!(posted.len() == 75 && posted.iter().all(|request| request.flags == 1 << 1), "{operation}: {posted:?}");
         drop((client, server));
@@ -360,7 +360,7 @@ fn rnr_retry_is_set_only_if_the_device_supports_it() {
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
     client.create_queue_pairs(&path()).unwrap();
-    // The Q_Key is set in the first step, so a failure of the second step leaves it readable.
+    // The Q_Key is set in the first state change. If the second one fails, it can still be read.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.connect(&path(), &far).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().qkey, 0x1111_1111, "as requests name it");
@@ -386,7 +386,7 @@ fn vendor_device_is_preferred_by_default() {
         };
         assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
     }
-    // If no device has the vendor's transport, the error names the first.
+    // If no device supports the vendor's transport, the error names the first device.
     second.without("mlx5dv_is_supported");
     let plan = Plan {
         placement: Placement {

@@ -1,4 +1,4 @@
-//! Two ports of one device.
+//! Tests with two ports of one device.
 
 use rdma_mummy_sys::{ibv_gid_entry, ibv_qp_state};
 use sideway_tests::recording::{Call, Recording};
@@ -72,7 +72,7 @@ fn unnamed_ports_belong_to_one_device() {
     );
 }
 
-/// A device with two ports, each with a GID.
+/// Returns a device that has two ports, each with a GID.
 fn of_two_ports() -> Recording {
     let recording = Recording::of_system();
     recording.edit(|facts| {
@@ -98,7 +98,7 @@ fn plan(recording: &Recording) -> Plan {
     }
 }
 
-/// The values of an attribute in one of the state changes, ordered by queue pair.
+/// Returns the values that an attribute has in one of the state changes, ordered by queue pair.
 fn attribute_values(calls: &[Call], state: ibv_qp_state, argument: &str) -> Vec<u64> {
     let moves = calls.iter().filter(|call| call.verb == "modify_qp" && call.argument("state") == u64::from(state.0));
     moves.map(|call| call.argument(argument)).collect()
@@ -124,7 +124,7 @@ fn queue_pairs_divide_equally_among_ports() {
     let calls = recording.calls();
     assert_eq!(attribute_values(&calls, ibv_qp_state::IBV_QPS_INIT, "port"), [1, 1, 2, 2]);
     assert_eq!(attribute_values(&calls, ibv_qp_state::IBV_QPS_RTR, "sgid_index"), [0, 0, 1, 1]);
-    // A path count that differs from the port count is an error.
+    // The number of paths must equal the number of ports, so one path is an error.
     let message = client.create_queue_pairs(&way(0)).unwrap_err().to_string();
     assert_eq!(message, "1 paths for 2 ports of this side");
 }

@@ -1,4 +1,4 @@
-//! Both sides of every kind of test in one process, on softrnic's device.
+//! Tests that run both sides of every kind of test in one process, on softrnic's device.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
@@ -33,7 +33,7 @@ const SERVICES: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, T
 fn every_operation_has_a_bandwidth_test() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
-            // The last case uses the same port twice, with separate resources.
+            // The last case uses the same port twice. Each use has its own resources.
             for (queue_pairs, threads, post_list, ports) in [(1, 1, 1, 1), (3, 2, 4, 1), (6, 4, 2, 2)] {
                 let plan = Plan {
                     queues: Queues {
@@ -113,7 +113,7 @@ fn timed_test_lasts_its_time() {
         match &figures {
             Figures::Bandwidth(bandwidth) => {
                 assert!(bandwidth.messages > 0 && bandwidth.seconds >= time.as_secs_f64(), "{what}: {bandwidth:?}");
-                // The intervals are parts of the window, so they have no more messages than the window.
+                // The intervals are parts of the window, so together they cannot have more messages than the window.
                 let in_intervals = bandwidth.intervals.iter().sum::<u64>();
                 assert!(in_intervals <= bandwidth.messages, "{what}: {bandwidth:?}");
             }
@@ -121,8 +121,8 @@ fn timed_test_lasts_its_time() {
                 let share = if measure == Measure::Latency(Semantics::Oneway) { 2.0 } else { 1.0 };
                 let fills =
                     |latency: &Latency| latency.mean * share * latency.samples as f64 >= time.as_nanos() as f64 / 2.0;
-                // The samples fill the time, except the sample in which the warm-up ended. On a busy machine that
-                // sample may be long, but not in each of several runs.
+                // The samples fill the whole time, except for the sample in which the warm-up ended. On a busy machine,
+                // that sample may be long, but not in each of several runs.
                 let again = |_| matches!(&tried(&plan)[0], Some(Figures::Latency(latency)) if fills(latency));
                 assert!(fills(latency) || (0..4).any(again), "{what}: {latency:?}");
             }
@@ -159,7 +159,8 @@ fn unreliable_messages_are_counted_by_the_receiver() {
                     match amount {
                         RunLength::Messages { count, warm_up } => {
                             assert_eq!(all, 3 * (count + warm_up), "{what}");
-                            // All messages, or none if a thread started too late; then the sender's time counts.
+                            // The receiver counted all messages, or none if a thread started too late. In the latter
+                            // case, the sender's time is used.
                             let is_all = came.messages == 3 * count || came.messages == 0 && came.seconds == 0.0;
                             assert!(arrived < all || is_all, "{what}");
                         }
@@ -172,7 +173,7 @@ fn unreliable_messages_are_counted_by_the_receiver() {
             }
         }
     }
-    // For a reliable transport, the sender counts.
+    // Over a reliable transport, only the sender counts messages.
     for Played { client, server, .. } in both_of(Operation::Send, Transport::Rc) {
         let Some(Figures::Bandwidth(sent)) = client else { panic!() };
         assert!((sent.sent, sent.arrived) == (None, None) && server.is_none(), "{sent:?} {server:?}");
@@ -205,7 +206,7 @@ fn bidirectional_test_counts_both_directions() {
 
 #[test]
 fn rate_limit_is_not_exceeded() {
-    // 200 messages of 64 bytes per second.
+    // The rate limit is 200 messages of 64 bytes per second.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = Plan {
@@ -225,7 +226,8 @@ fn rate_limit_is_not_exceeded() {
 
 #[test]
 fn bursts_keep_the_rate() {
-    // 200 messages of 64 bytes per second: the first ten at once, the last ten 40 messages later.
+    // The rate limit is 200 messages of 64 bytes per second. The first ten messages are sent at once, and the last ten
+    // when 40 messages are due.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
@@ -322,7 +324,8 @@ fn event_driven_thread_waits_for_both_queues() {
     for operation in [Operation::Write, Operation::Send, Operation::Read] {
         for (queue_pairs, threads) in [(1, 1), (3, 2)] {
             let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
-            // There are fewer receives than sends, so a side that does not poll both queues stops the peer.
+            // The receiver has fewer receives than the sender has sends. If a side did not poll both of its queues, its
+            // peer could not continue.
             let plan = Plan {
                 queues: Queues { sleeps_on_events: true, rx_depth: 8, queue_pairs, threads, ..plan.queues },
                 workload: Workload { direction: Direction::Both, is_validated: false, ..plan.workload },
@@ -351,7 +354,7 @@ fn event_driven_thread_uses_little_cpu() {
     }
 }
 
-/// Selects softrnic's librdmacm, even if the system has devices.
+/// Selects softrnic's librdmacm, even if the system has RDMA devices.
 fn of_softrnic() {
     softrnic::register().unwrap();
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
@@ -451,7 +454,7 @@ fn missing_message_fails_validation() {
             };
             assert!(error.contains(named), "{operation}: {error}");
         }
-        // Three correct slots of many are accepted if the number of messages is unknown.
+        // If the number of messages is unknown, the test accepts three correct slots among many unused ones.
         if operation != Operation::FetchAdd {
             let time = Duration::from_millis(1);
             let open = Plan {

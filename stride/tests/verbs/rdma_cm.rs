@@ -1,4 +1,4 @@
-//! librdmacm connections under unexpected conditions.
+//! Tests of connections through librdmacm under unexpected conditions.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -9,7 +9,7 @@ use sideway::rdmacm::{ConnectionParameter, Connector, RejectReason};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
 use stride_perf::plan::{Plan, QpAttributes, Queues, Workload};
 
-/// Moves a side to another thread.
+/// Allows a test to move a side to another thread.
 struct Other(Box<dyn Endpoint>);
 
 // SAFETY: only one thread uses the value at a time.
@@ -17,7 +17,7 @@ unsafe impl Send for Other {}
 
 fn plan() -> Plan {
     softrnic::register().unwrap();
-    // Selects softrnic's librdmacm, even if the system has devices.
+    // Selects softrnic's librdmacm, even if the system has RDMA devices.
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
     Plan {
         attributes: QpAttributes { uses_rdma_cm: true, ..QpAttributes::default() },
@@ -42,7 +42,8 @@ fn unexpected_connection_requests_are_rejected() {
             server.connect(path, near).unwrap();
             server.end();
         });
-        // Requests that are not of this test: no private data, the token of another test, and an unknown queue pair.
+        // These requests do not belong to the test. They have no private data, the token of another test, or the number
+        // of an unknown queue pair.
         let named = |token: u64, index: u32| [b"STRD", &token.to_be_bytes()[..], &index.to_be_bytes()].concat();
         for data in [Vec::new(), named(listening.token ^ 1, 0), named(listening.token, 2)] {
             let resolved = Connector::new().resolve((Ipv4Addr::LOCALHOST, listening.port)).unwrap();
@@ -60,7 +61,7 @@ fn unexpected_connection_requests_are_rejected() {
 
 #[test]
 fn unresolvable_address_error_lists_valid_addresses() {
-    // A socket without the option for broadcasts has no route there, whatever the network.
+    // In every network, a socket has no route to this address unless the option for broadcasts is set.
     for role in [Role::Client, Role::Server] {
         let plan = Plan {
             attributes: QpAttributes { address: Some(IpAddr::from([255, 255, 255, 255])), ..plan().attributes },
@@ -86,7 +87,7 @@ fn server_without_listener_is_an_error() {
     let listening = far.listening.take();
     let error = client.connect(&path, &far).unwrap_err().to_string();
     assert!(error.contains("sent no port for --rdma-cm"), "{error}");
-    // The server sends a port, but no longer listens there.
+    // The server has sent the number of a port, but no longer listens on it.
     far.listening = listening;
     drop(server);
     let (error, refusal) =

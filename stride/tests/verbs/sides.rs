@@ -1,4 +1,4 @@
-//! Both sides of a test, each on its own thread.
+//! Runs both sides of a test, each on a thread of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +11,7 @@ use stride_perf::plan::{
 };
 use stride_perf::stats::Figures;
 
-/// A short test with valid sizes.
+/// Returns the plan of a short test with valid sizes.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
     let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
@@ -50,20 +50,20 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// The result of one size.
+/// The results of one size.
 pub(crate) struct Played {
     pub(crate) client: Option<Figures>,
     pub(crate) server: Option<Figures>,
-    /// Validation results of client and server.
+    /// The results of validation, first that of the client and then that of the server.
     pub(crate) checks: [Result<(), String>; 2],
 }
 
-/// Runs a plan; returns the client's figures per size.
+/// Runs a plan. Returns the client's figures for each size.
 pub(crate) fn play(plan: &Plan) -> Vec<Figures> {
     tried(plan).into_iter().map(|figures| figures.expect("the client measures")).collect()
 }
 
-/// Runs a plan; returns the client's figures per size, if the threads ran long enough.
+/// Runs a plan. Returns the client's figures for each size, if the threads ran long enough to have figures.
 pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
     let of = |played: Played| {
         played.checks.into_iter().for_each(|checked| checked.unwrap());
@@ -72,7 +72,7 @@ pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
     both(plan, plan).into_iter().map(of).collect()
 }
 
-/// Runs a plan; the server may use a different one.
+/// Runs a plan. The server may use another plan than the client.
 pub(crate) fn both(plan: &Plan, server_plan: &Plan) -> Vec<Played> {
     let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let path = Path { others: vec![way.clone(); plan.placement.client.count() - 1], ..way };
@@ -85,7 +85,7 @@ pub(crate) fn both(plan: &Plan, server_plan: &Plan) -> Vec<Played> {
         let (is_over, is_broken, sizes, path) = (&is_over, &is_broken, &plan.workload.sizes, &path);
         let goes_on = || !is_broken.load(Ordering::Relaxed);
         let steps = Steps { to: to_server, from: from_server, is_broken };
-        // A side belongs to the thread that runs it.
+        // Allows a test to move a side to the thread that runs it.
         struct Other<T>(T);
         // SAFETY: only one thread uses the value at a time.
         unsafe impl<T> Send for Other<T> {}
@@ -114,7 +114,7 @@ pub(crate) fn both(plan: &Plan, server_plan: &Plan) -> Vec<Played> {
             is_over.store(false, Ordering::Relaxed);
             steps.wait();
             let figures = client.run(size, None, &mut |_| goes_on()).unwrap();
-            // A sending client ends on its own.
+            // A client that sends ends by itself.
             is_over.store(!plan.workload.direction.is_both(), Ordering::Relaxed);
             steps.wait();
             all.push((figures, client.check(size).map_err(|error| format!("{error:#}"))));

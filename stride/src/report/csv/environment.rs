@@ -1,9 +1,9 @@
-//! The environment as CSV columns: each member of its JSON, named by its path with dots, in the order of the schema
-//! (`schema/stride-perf.schema.json`).
+//! Writes the environment as CSV columns. Each member of its JSON has a column, which is named by the path of the
+//! member with dots. The order is that of the schema (`schema/stride-perf.schema.json`).
 //!
-//! All tests have the same columns. A null or absent member is an empty field. A member that is an object in one test
-//! and a word in another has a column for each form, one of which is empty: `client.memory` is `host`, or
-//! `client.memory.cuda` has the GPU. A list is JSON.
+//! All tests have the same columns. If a member is null or absent, its field is empty. If a member is an object in some
+//! tests and a word in others, each form has its own columns, and those of the other form are empty: `client.memory`
+//! contains `host`, or `client.memory.cuda` contains the GPU. A list is written as JSON.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::report::Environment;
 
-/// The schema of the documents.
+/// The schema of the JSON documents.
 const SCHEMA: &str = include_str!("../../../schema/stride-perf.schema.json");
 
-/// A value of the schema. Unlike [`Value`], it keeps the order of members.
+/// A value in the schema. Unlike [`Value`], this type keeps the order of members.
 #[derive(Debug)]
 enum Node {
     Object(Vec<(String, Node)>),
@@ -86,7 +86,7 @@ impl Node {
         members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 
-    /// Adds the leaves below a part of the schema, each once. A list is a leaf.
+    /// Adds the names of the leaves below a part of the schema, each of them once. A list is a leaf.
     fn leaves(&self, part: &Self, path: &str, found: &mut Vec<String>) {
         if let Some(Self::Text(reference)) = part.member("$ref") {
             let definition = reference.strip_prefix("#/$defs/").and_then(|name| self.member("$defs")?.member(name));
@@ -112,10 +112,10 @@ impl Node {
     }
 }
 
-/// The names of all columns, in order.
+/// Returns the names of all columns, in order.
 fn names() -> Vec<String> {
     let mut found = Vec::new();
-    // A test checks that the schema is valid.
+    // The schema is valid, which a test checks.
     let schema: Node = serde_json::from_str(SCHEMA).unwrap_or(Node::Other);
     if let Some(environment) = schema.member("$defs").and_then(|definitions| definitions.member("environment")) {
         schema.leaves(environment, "", &mut found);
@@ -123,13 +123,13 @@ fn names() -> Vec<String> {
     found
 }
 
-/// The environment of a test.
+/// The columns of the environment, each with its name and its value.
 #[derive(Debug)]
 pub(super) struct Columns(Vec<(String, String)>);
 
 impl Columns {
     pub(super) fn new(environment: &Environment) -> Self {
-        // A value that is not representable as JSON would fail when the JSON is written.
+        // If a value cannot be represented in JSON, writing the JSON file reports that.
         let whole = serde_json::to_value(environment).unwrap_or_default();
         let value = |name: String| {
             let pointer = format!("/{}", name.replace('.', "/"));
@@ -150,7 +150,7 @@ impl Columns {
 
 fn text(value: &Value) -> String {
     match value {
-        // The members of an object have their own columns.
+        // Each member of an object has a column of its own.
         Value::Null | Value::Object(_) => String::new(),
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
@@ -170,7 +170,7 @@ mod tests {
     fn environment_members_have_columns() {
         fn members(value: &Value, path: &str, found: &mut Vec<String>) {
             let Some(object) = value.as_object() else { return found.push(path.to_owned()) };
-            // An object may be null.
+            // Null members are left out, because some of them are objects in other tests.
             for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
                 let dot = if path.is_empty() { "" } else { "." };
                 members(value, &format!("{path}{dot}{name}"), found);

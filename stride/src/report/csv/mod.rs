@@ -1,6 +1,6 @@
-//! CSV output: a header, and a line per row.
+//! CSV output, which consists of a header and one line per row.
 //!
-//! The environment follows the figures in each line, so that files of several tests can be concatenated.
+//! In each line, the environment follows the figures, so that the files of several tests can be concatenated.
 
 mod environment;
 
@@ -12,7 +12,7 @@ use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Plan};
 use crate::stats::Latency;
 
-/// The CSV writer of a test.
+/// Writes the CSV lines of one test.
 #[derive(Debug)]
 pub struct Csv {
     plan: Plan,
@@ -20,7 +20,7 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Writes rows of a test in this environment.
+    /// Creates a writer for the rows of a test in this environment.
     pub fn new(environment: &Environment) -> Self {
         Self { plan: environment.plan.clone(), environment: Columns::new(environment) }
     }
@@ -29,17 +29,17 @@ impl Csv {
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
         let names = self.names().iter().chain(&OF_ANY).copied();
         line(out, names.chain(self.environment.names()))
     }
 
-    /// Writes the line of a row. Unknown values are empty fields.
+    /// Writes the line of a row. If a value is unknown, its field is empty.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Returns any error of the writer `out`.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let figures = match self.plan.workload.measure {
             Measure::Bandwidth => bandwidth(row),
@@ -49,7 +49,7 @@ impl Csv {
         line(out, figures.iter().chain(&any).map(String::as_str).chain(self.environment.values()))
     }
 
-    /// The fields that both kinds of rows have.
+    /// Returns the fields that bandwidth rows and latency rows have in common.
     fn of_any(&self, row: &Row) -> [String; 4] {
         let semantics = match self.plan.workload.measure {
             Measure::Bandwidth => String::new(),
@@ -67,7 +67,7 @@ impl Csv {
     }
 }
 
-/// Writes a record as in RFC 4180, but with a line feed at its end.
+/// Writes a record as RFC 4180 defines it, except that it ends with a line feed alone.
 fn line<'a>(out: &mut dyn Write, fields: impl Iterator<Item = &'a str>) -> Result<()> {
     let quoted = |field: &str| match field.contains([',', '"', '\r', '\n']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -153,10 +153,11 @@ fn latency(row: &Row) -> Vec<String> {
     ]
 }
 
-/// Semantics of a latency, completion moderation of the size, and counter changes.
+/// The columns for the semantics of a latency, for the number of messages per completion, and for counter changes.
 const OF_ANY: [&str; 4] = ["semantics", "cq_moderation", "client_counters", "server_counters"];
 
-/// Counter changes as `name=change`, separated by spaces; `name=none` for a port without counters.
+/// Returns the counter changes as `name=change`, separated by spaces. A port that has no counters is written as
+/// `name=none`.
 fn counters(row: &Row) -> [String; 2] {
     let text = |changes: &Changes| {
         let value = |change: &Option<i64>| change.map_or_else(|| "none".to_owned(), |change| change.to_string());
@@ -168,7 +169,7 @@ fn counters(row: &Row) -> [String; 2] {
     [of(|counted| counted.client.as_ref()), of(|counted| counted.server.as_ref())]
 }
 
-/// Formats a value of each port, separated by spaces.
+/// Formats one value per port, separated by spaces.
 fn each<T>(ports: impl IntoIterator<Item = T>, format: impl Fn(T) -> String) -> String {
     ports.into_iter().map(format).collect::<Vec<_>>().join(" ")
 }

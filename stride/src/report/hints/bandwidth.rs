@@ -5,25 +5,25 @@ use crate::plan::{BANDWIDTH_MESSAGES, Plan, RunLength};
 use crate::report::Row;
 use crate::stats::Rates;
 
-/// Messages up to this size are limited by requests, not by bytes.
+/// Size up to which messages are usually limited by the rate of requests, not by the number of bytes.
 const SMALL: u64 = 4096;
 
-/// If a row reaches this fraction of the link speed, the link limits it.
+/// If a row reaches this fraction of the link speed, the link is what limits it.
 const ENOUGH: f64 = 0.9;
 
-/// A window of at least this many seconds gives a stable figure.
+/// Length in seconds of the shortest window that gives a stable figure.
 const WINDOW: f64 = 0.1;
 
-/// A window of at least this many seconds gives a rough figure.
+/// Length in seconds of the shortest window that gives a rough figure.
 const LOOK: f64 = 0.01;
 
-/// From this number of completions on, an error of one completion is negligible.
+/// If a window has at least this number of completions, an error of one completion is negligible.
 const COMPLETIONS: u64 = 20;
 
-/// A slowest interval of at least this fraction of the median counts as normal.
+/// If the slowest interval reaches this fraction of the median, it counts as normal.
 const STEADY: f64 = 0.8;
 
-/// Number of sends in flight that suffices for most links.
+/// The number of sends in flight that is enough for most links.
 const DEEP: u32 = 32;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -70,11 +70,11 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all
 }
 
-/// Checks whether posting limits small messages.
+/// Returns a hint if small messages are probably limited by the rate at which requests are posted.
 fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let plan = given.plan;
     let remedy = match plan {
-        // EFA reports no limit on outstanding reads.
+        // SRD is excluded, because EFA does not report how many reads may be outstanding.
         _ if given.fetches() && plan.queues.queue_pairs == plan.ports() && plan.attributes.transport.is_ordered() => {
             let [client, server] = given.sides;
             let least = client.all().zip(server.all()).map(|(ours, theirs)| ours.reads[0].min(theirs.reads[1])).min();
@@ -87,7 +87,7 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy, ports: plan.ports() })
 }
 
-/// The hint, with the fraction of the messages that did not arrive.
+/// Returns the hint and the fraction of the messages that did not arrive.
 fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let (sent, arrived) = row.bandwidth().and_then(|bandwidth| bandwidth.sent.zip(bandwidth.arrived))?;
     let (size, service) = (row.size, plan.attributes.transport);
@@ -99,7 +99,7 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
 }
 
 fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
-    // A default run length gives a rough figure, which is accepted.
+    // The default number of messages only gives a rough figure, which is accepted.
     let is_default = matches!(plan.workload.amount, RunLength::Messages { count: BANDWIDTH_MESSAGES, .. });
     let enough = if is_default { LOOK } else { WINDOW };
     let windows = rows.filter_map(|row| Some((row.size, row.bandwidth()?.seconds)));
@@ -108,8 +108,8 @@ fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
     Some(Hint::ShortWindow { size, seconds, sizes: short.len() })
 }
 
-/// The hint, with the ratio of the row to the total of the ports. In a timed test, all ports run to the end. With a
-/// fixed number of messages, the port that finishes first waits.
+/// Returns the hint and the ratio of the row to the total of the ports. In a timed test, all ports run until the end,
+/// so there is no hint. With a fixed number of messages, ports that finish first wait for the others.
 fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let is_counted = matches!(plan.workload.amount, RunLength::Messages { .. });
     let average = row.average().filter(|_| is_counted)?.gigabits_per_second;
@@ -118,11 +118,12 @@ fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     (average < ENOUGH * ports).then_some((average / ports, hint))
 }
 
-/// Applies to timed tests: a completion that covers many messages counts whole or not at all.
+/// Returns a hint if a window has few completions. This matters in timed tests, in which all messages of a completion
+/// count or none.
 fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     let bandwidth = row.bandwidth()?;
     if bandwidth.arrived.is_some() {
-        // Arrivals are counted individually.
+        // There is no hint if arrivals are counted, because they are counted one by one.
         return None;
     }
     let messages = bandwidth.messages;
@@ -131,7 +132,7 @@ fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
-/// The hint, with the ratio of the slowest interval to the median. Intervals of a short window are ignored.
+/// Returns the hint and the ratio of the slowest interval to the median. Short windows are left out.
 fn jitter(row: &Row) -> Option<(f64, Hint)> {
     row.bandwidth().filter(|bandwidth| bandwidth.seconds >= WINDOW)?;
     let [slowest, median, _] = row.jitter()?.map(|rates: Rates| rates.gigabits_per_second);
@@ -147,7 +148,7 @@ mod tests {
     use crate::report::sample;
     use crate::stats::Figures;
 
-    /// Five million messages a second, up to 4 KiB.
+    /// Returns a case with five million messages a second, of sizes up to 4 KiB.
     fn small() -> Case {
         let mut case = Case::bandwidth();
         let rows = [64, 1024, 4096].map(|size| sample::bandwidth_row(size, 5_000_000));
@@ -211,8 +212,8 @@ mod tests {
         let mut case = small();
         case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
-        // SRD gets no hint about moderation, because it completes out of order, and no hint about reads, because EFA
-        // does not report how many may be outstanding.
+        // SRD gets no hint about requesting fewer completions, because it completes messages in any order. It gets no
+        // hint about reads, because EFA does not report how many may be outstanding.
         case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);
@@ -319,7 +320,7 @@ mod tests {
         let mut case = Case::bandwidth();
         case.plan.attributes.transport = Transport::Uc;
         assert_eq!(case.hints(), [Hint::Unknown(Transport::Uc)]);
-        // One size is known to have no arrivals.
+        // For one size, it is known that nothing arrived.
         case.rows.push(sample::bandwidth_row(8192, 0));
         let Figures::Bandwidth(bandwidth) = &mut case.rows[1].figures else { unreachable!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(1000), Some(0));
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(case.hints(), [Hint::FewReceives { receives: 64, sends: 128 }, posting(Remedy::PostList)]);
         case.plan.workload.operation = Operation::Write;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
-        // A fast row does not wait for receives.
+        // If a row is fast, its sends do not wait for receives.
         let mut case = Case::bandwidth();
         (case.plan.workload.operation, case.plan.queues.rx_depth) = (Operation::Send, 64);
         assert_eq!(case.hints(), []);
@@ -392,7 +393,7 @@ mod tests {
         let [Hint::Jitter { size, slowest, median }] = case.hints()[..] else { panic!("{:?}", case.hints()) };
         assert_eq!(size, 131_072);
         assert!((slowest * 5.0 - median).abs() < 1e-6, "{slowest} {median}");
-        // Intervals of a short window always differ.
+        // The intervals of a short window always differ.
         for row in &mut case.rows {
             let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
             bandwidth.seconds = 0.05;

@@ -1,4 +1,4 @@
-//! Hints for requested intervals that never ended.
+//! Hints about intervals that the user requested but that never ended.
 
 use super::{Given, Hint};
 use crate::plan::{Measure, RunLength};
@@ -6,14 +6,15 @@ use crate::report::Row;
 use crate::run;
 use crate::stats::share;
 
-/// Applies to tests with a number of messages. For timed tests, the number of intervals is known before the test.
+/// Returns the hint for tests that run for a number of messages. The number of intervals of a timed test is known
+/// before it runs.
 pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let plan = given.plan;
     let length = plan.sampling.interval?;
     let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.workload.amount) else { return None };
     match plan.workload.measure {
         Measure::Bandwidth => {
-            // If nothing arrived, no interval exists, however long the test ran.
+            // If nothing arrived, there is no interval, no matter how long the test ran.
             let mut arrived =
                 given.rows.iter().filter(|row| row.bandwidth().is_none_or(|all| all.arrived != Some(0))).peekable();
             arrived.peek()?;
@@ -26,7 +27,7 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
                 let latency = row.latency()?;
                 Some(latency.samples as f64 * (latency.mean / share(semantics) / 1e9 + pause))
             };
-            // A remainder of half an interval is reported too.
+            // If the rest is at least half of an interval, it is also reported.
             let has_some = given.rows.iter().filter_map(time).any(|time| time >= length.as_secs_f64() / 2.0);
             (!has_some).then_some(Hint::NoInterval(length))
         }
@@ -47,7 +48,7 @@ mod tests {
             let hints = case.hints();
             hints.into_iter().find(|hint| matches!(hint, Hint::NoInterval(_) | Hint::NoTwoIntervals(_)))
         };
-        // 100 000 messages with a round trip of 1.05 us.
+        // The test has 100,000 messages with a round trip of 1.05 us.
         let mut case = Case::latency();
         assert_eq!(of(&mut case, 300), None, "the number of intervals of a timed test is known before");
         case.plan.workload.amount = RunLength::Messages { count: 100_000, warm_up: 0 };

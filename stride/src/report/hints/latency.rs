@@ -4,13 +4,13 @@ use super::{Given, Hint};
 use crate::plan::{LATENCY_MESSAGES, RunLength};
 use crate::report::Row;
 
-/// Number of samples below which p99.99 equals the maximum.
+/// If there are fewer samples than this, the p99.99 equals the maximum.
 const SAMPLES: u64 = 10_000;
 
-/// Number of samples below which p99.9 equals the maximum.
+/// If there are fewer samples than this, the p99.9 equals the maximum.
 const THOUSAND: u64 = 1000;
 
-/// A p99.9 of this many medians is long.
+/// If the p99.9 is longer than the median by this factor, the hint about outliers applies.
 const LONG: f64 = 10.0;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -23,7 +23,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all.extend(
         given.rows.iter().filter_map(|row| tail(given, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint),
     );
-    // A default number of samples is accepted.
+    // The default number of samples is accepted.
     let is_default = matches!(given.plan.workload.amount, RunLength::Messages { count: LATENCY_MESSAGES, .. });
     if samples < SAMPLES && !is_default {
         all.push(Hint::FewSamples(samples));
@@ -31,7 +31,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all
 }
 
-/// The hint, with the ratio of p99.9 to the median.
+/// Returns the hint and the ratio of the p99.9 to the median.
 fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
     let latency = row.latency().filter(|latency| latency.samples >= THOUSAND)?;
     let (p50, p99_9) = (latency.p50, latency.p99_9);
@@ -39,7 +39,7 @@ fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
     is_long.then(|| (p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9, governor: governor(given) }))
 }
 
-/// The frequency governor of the first side on which it is not `performance`.
+/// Returns the frequency governor of the first side on which it is not `performance`.
 fn governor(given: &Given<'_>) -> Option<String> {
     let mut all = given.sides.into_iter().map(|facts| &facts.cpu_governor);
     all.find(|governor| !matches!(governor.as_str(), "" | "performance")).cloned()

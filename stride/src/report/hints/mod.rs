@@ -1,4 +1,4 @@
-//! Hints: what probably limits a test, and which option to try.
+//! Hints for the user about what probably limits a test, and which option to try.
 
 mod bandwidth;
 mod intervals;
@@ -13,7 +13,7 @@ use super::Row;
 use crate::endpoint::{GpuInfo, Path, PortInfo};
 use crate::plan::{Operation, Plan, Transport};
 
-/// The inputs of hints.
+/// The data from which hints are derived.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// The plan.
@@ -24,14 +24,14 @@ pub struct Given<'a> {
     pub sides: [&'a PortInfo; 2],
     /// The results.
     pub rows: &'a [Row],
-    /// Sizes that were completed without a result.
+    /// The sizes that were completed without a result.
     pub unmeasured: &'a [u64],
 }
 
-/// A hint. The text has one sentence for the cause and one for the remedy.
+/// A hint for the user. Its text consists of a sentence about the cause and one about the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// softrnic is in use, either by default or because the user requested it.
+    /// The test uses softrnic, either by default or because the user requested it.
     Softrnic {
         /// Whether the user requested softrnic.
         is_chosen: bool,
@@ -48,7 +48,7 @@ pub enum Hint {
         device: String,
         /// NUMA node of the device.
         device_node: u32,
-        /// The option for another device.
+        /// The option with which the user can choose another device.
         option: &'static str,
     },
     /// The threads of a side run far from its device.
@@ -59,93 +59,93 @@ pub enum Hint {
         device: String,
         /// NUMA node of the device.
         node: u32,
-        /// Another node on which a thread may run.
+        /// Another NUMA node, on which a thread may run.
         thread: u32,
-        /// The option for the threads' processors.
+        /// The option with which the user can choose the threads' processors.
         option: &'static str,
-        /// Processors near the device; empty if unknown.
+        /// The processors near the device. Empty if they are unknown.
         near: String,
     },
     /// Several ports of the client's test are the same port.
     SamePort {
-        /// The port.
+        /// The name of the port.
         name: String,
-        /// How often the options name this port.
+        /// How many times the options name this port.
         times: usize,
     },
-    /// The path MTU is below the maximum, as given with -m.
+    /// The path MTU is below the maximum, because the user chose it with -m. Contains the path MTU in bytes.
     MtuAsked(u32),
-    /// The path MTU is below the maximum, because a port limits it.
+    /// The path MTU is below the maximum, because the MTU of a port limits it.
     MtuOfPort {
         /// Host name.
         host: String,
         /// The MTU in bytes.
         mtu: u32,
-        /// Whether the limit comes from a network interface.
+        /// Whether the MTU is that of a network interface.
         is_ethernet: bool,
     },
     /// Nothing was measured for this size in bytes.
     Nothing(u64),
-    /// Posting limits small messages.
+    /// The rate at which requests are posted limits small messages.
     Posting {
-        /// The largest affected size in bytes.
+        /// The largest size to which this applies, in bytes.
         size: u64,
         /// Messages per second.
         rate: f64,
         /// The remedy.
         remedy: Remedy,
-        /// Ports per side.
+        /// Number of ports per side.
         ports: u32,
     },
-    /// Each small message requests a completion.
+    /// Each small message requests a completion of its own.
     EachSignaled,
-    /// Few sends are in flight.
+    /// Few sends are in flight. Contains their number.
     Shallow(u32),
-    /// Relaxed ordering is off.
+    /// The user has disabled relaxed ordering.
     Ordered,
-    /// Windows were short.
+    /// The windows of some sizes were short.
     ShortWindow {
         /// The size with the shortest window, in bytes.
         size: u64,
-        /// The shortest window in seconds.
+        /// The length of the shortest window in seconds.
         seconds: f64,
-        /// Number of affected sizes.
+        /// The number of sizes to which this applies.
         sizes: usize,
     },
     /// The ports did not run at the same time for the whole window.
     Apart {
         /// The size in bytes.
         size: u64,
-        /// Average Gb/s in the common window.
+        /// The average in Gb/s over the common window.
         average: f64,
-        /// Total Gb/s of the ports in their own windows.
+        /// The total in Gb/s of all ports, each over its own window.
         ports: f64,
     },
-    /// Few completions arrived in a window, each covering several messages.
+    /// Few completions fell into a window, and each of them covers several messages.
     FewCompletions {
         /// The size in bytes.
         size: u64,
-        /// Messages in the window.
+        /// The number of messages in the window.
         messages: u64,
-        /// Messages per completion.
+        /// The number of messages per completion.
         each: u64,
     },
-    /// The intervals of a size differ much.
+    /// The intervals of a size differ greatly.
     Jitter {
         /// The size in bytes.
         size: u64,
-        /// The slowest interval in Gb/s.
+        /// The rate of the slowest interval in Gb/s.
         slowest: f64,
-        /// The median interval in Gb/s.
+        /// The rate of the median interval in Gb/s.
         median: f64,
     },
-    /// Messages were lost.
+    /// Some messages were lost.
     Lost {
         /// The size in bytes.
         size: u64,
-        /// Messages that arrived.
+        /// The number of messages that arrived.
         arrived: u64,
-        /// Messages that were sent.
+        /// The number of messages that were sent.
         sent: u64,
         /// The transport.
         service: Transport,
@@ -154,25 +154,25 @@ pub enum Hint {
     NoneArrived {
         /// The size in bytes.
         size: u64,
-        /// Messages that were sent.
+        /// The number of messages that were sent.
         sent: u64,
         /// The transport.
         service: Transport,
     },
-    /// Messages may have been lost, and arrivals are not counted over this transport.
+    /// Messages may have been lost, but over this transport their arrival is not counted.
     Unknown(Transport),
-    /// More messages may be in flight per queue pair than the peer has receives.
+    /// The sender may have more messages in flight per queue pair than the peer has posted receives.
     FewReceives {
-        /// Receives per queue pair.
+        /// The number of receives per queue pair.
         receives: u32,
-        /// Sends per queue pair.
+        /// The number of sends per queue pair.
         sends: u32,
     },
-    /// Too few samples for the last percentile.
+    /// There are too few samples for the last percentile. Contains their number.
     FewSamples(u64),
-    /// Some samples are much longer than most.
+    /// A few samples are much longer than the others.
     Tail {
-        /// The frequency governor of a side, if not `performance`.
+        /// The frequency governor of a side, if it is not `performance`.
         governor: Option<String>,
         /// The size in bytes.
         size: u64,
@@ -181,26 +181,27 @@ pub enum Hint {
         /// The 99.9th percentile in nanoseconds.
         p99_9: f64,
     },
-    /// Threads slept until events arrived.
+    /// The threads slept until events arrived.
     Slept,
-    /// No bandwidth window had two of the requested intervals.
+    /// No bandwidth window was long enough for two of the requested intervals.
     NoTwoIntervals(Duration),
-    /// Each latency size ended within half of a requested interval.
+    /// In a latency test, each size ended before half of a requested interval had passed.
     NoInterval(Duration),
 }
 
-/// Remedies for a posting limit.
+/// What the user can do if the rate of requests limits a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Post several requests together.
+    /// The user can post several requests together.
     PostList,
-    /// Use more threads.
+    /// The user can use more threads.
     Threads,
-    /// Use more queue pairs, because each has this limit on outstanding reads.
+    /// The user can use more queue pairs, because each of them can have only this number of reads outstanding.
     Reads(u32),
 }
 
-/// Whether the threads of a side may run far from its device; `option` sets their processors.
+/// Returns a hint if the threads of a side may run far from its device. `option` is the one that selects their
+/// processors.
 pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let node = facts.numa_node?;
     let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;
@@ -208,13 +209,13 @@ pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     Some(Hint::Far { host, device, node, thread, option, near })
 }
 
-/// Hints for threads far from their device, for each port of both sides.
+/// Returns the hints about threads far from their device, for each port of both sides.
 pub fn far_sides(sides: [&PortInfo; 2]) -> impl Iterator<Item = Hint> {
     let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
     sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
 }
 
-/// The first port that a side uses several times.
+/// Returns a hint about the first port that a side uses several times.
 pub fn same_port(facts: &PortInfo) -> Option<Hint> {
     let names: Vec<_> = facts.all().map(PortInfo::name).collect();
     let times = |name: &String| names.iter().filter(|other| *other == name).count();
@@ -222,13 +223,13 @@ pub fn same_port(facts: &PortInfo) -> Option<Hint> {
     Some(Hint::SamePort { name: name.clone(), times: times(name) })
 }
 
-/// Whether softrnic's device is in use, by default or as requested.
+/// Returns a hint if the test uses softrnic's device, either by default or as requested.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
     let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|place| place.device.is_some());
     sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
-/// All hints of a test, the most important first.
+/// Returns all hints of a test. The most important ones come first.
 pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = sides::hints(given);
     all.extend(given.unmeasured.first().map(|size| Hint::Nothing(*size)));
@@ -239,8 +240,9 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 impl Given<'_> {
-    /// The link speed in Gb/s: the sum of the slower port's speed in each pair, but at most the sum over the ports of
-    /// either side, because several ports may be connected to the same one. `None` for softrnic.
+    /// Returns the link speed in Gb/s. This is the sum over all pairs of ports, where the slower port of each pair
+    /// counts. It is limited by the sum over the distinct ports of either side, because several ports may be connected
+    /// to the same one. `None` for softrnic.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;
@@ -258,7 +260,7 @@ impl Given<'_> {
         Some(pairs?.min(of(client)?).min(of(server)?))
     }
 
-    /// Whether a row is far below the link speed.
+    /// Whether the rate of a row is below this share of the link speed.
     fn is_below_link(&self, row: &Row, share: f64) -> bool {
         let directions = if self.plan.workload.direction.is_both() { 2.0 } else { 1.0 };
         let average = row.average().map(|rates| rates.gigabits_per_second);
@@ -276,7 +278,7 @@ pub(super) mod tests {
     use crate::plan::{Measure, Semantics};
     use crate::report::sample;
 
-    /// Inputs of hints, to be changed by a test.
+    /// The data for hints, which a test can change.
     pub(super) struct Case {
         pub(super) plan: Plan,
         pub(super) path: Path,
@@ -286,9 +288,9 @@ pub(super) mod tests {
     }
 
     impl Case {
-        /// A bandwidth test without hints.
+        /// Returns a bandwidth test that gets no hint.
         pub(super) fn bandwidth() -> Self {
-            // 368 Gb/s on a port of 400.
+            // The row has 368 Gb/s, on a port with 400 Gb/s.
             let rows = vec![sample::bandwidth_row(65_536, 702_000)];
             Self {
                 plan: sample::plan(Measure::Bandwidth),
@@ -299,7 +301,7 @@ pub(super) mod tests {
             }
         }
 
-        /// A latency test without hints.
+        /// Returns a latency test that gets no hint.
         pub(super) fn latency() -> Self {
             let plan = sample::plan(Measure::Latency(Semantics::Oneway));
             let ticks = (0..100_000u64).map(|i| 1000 + i % 100);

@@ -1,9 +1,9 @@
-//! Hints for devices and processors of the two sides.
+//! Hints about the devices and processors of both sides.
 
 use super::{Given, Hint, far_sides, same_port, softrnic};
 use crate::endpoint::PortInfo;
 
-/// The largest path MTU of all ports.
+/// The largest path MTU that a port can have.
 const MOST: u32 = 4096;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
@@ -13,13 +13,14 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         given.sides.into_iter().zip(["-d", "--remote-device"]).filter_map(|(facts, option)| gpu_far(facts, option)),
     );
     all.extend(far_sides(given.sides));
-    // Checks only the client, because all names of the server may lead to one port.
+    // Checks the client only, because several names on the server may intentionally select the same port.
     all.extend(same_port(given.sides[0]));
     all.extend(mtu(given));
     all
 }
 
-/// Checks whether a side's GPU is on another node than a device, which `option` selects.
+/// Returns a hint if the GPU of a side is on another NUMA node than the device. `option` is the one that selects the
+/// device.
 fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let far = |port: &PortInfo| {
         let gpu = port.gpu.clone()?;
@@ -30,7 +31,7 @@ fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     facts.all().find_map(far)
 }
 
-/// Applies to messages above one packet.
+/// Returns a hint if the path MTU limits messages that are larger than one packet.
 fn mtu(given: &Given<'_>) -> Option<Hint> {
     let [client, server] = given.sides;
     let ports = client.all().zip(server.all());
@@ -111,7 +112,7 @@ mod tests {
             twice.to_string(),
             "mlx5_0 port 1 is named twice, so both parts of the test share its link. Try -d with a different device for each."
         );
-        // Several ports may send to one.
+        // Several ports may be connected to the same port.
         case.sides[0].others.pop();
         case.sides[1].others[0].port = 1;
         assert_eq!(case.hints(), []);

@@ -31,7 +31,7 @@ pub const OPTIONS: [&str; 20] = [
     "--interval",
 ];
 
-/// A short time, in the unit that leaves one digit or more.
+/// Formats a short time. The unit is one in which the number has at least one digit before the decimal point.
 fn short(seconds: f64) -> String {
     if seconds < 1e-4 { format!("{:.1} us", seconds * 1e6) } else { format!("{:.1} ms", seconds * 1e3) }
 }

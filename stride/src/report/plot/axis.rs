@@ -1,13 +1,13 @@
-//! Labels of axes.
+//! Selects and formats the labels of axes.
 
 use std::ops::Range;
 
 use crate::report::fixed;
 
-/// Maximum number of labels of an axis.
+/// Maximum number of labels on an axis.
 const LABELS: usize = 12;
 
-/// Selects labels from many values: all of them, or every second, or every third, and so on.
+/// Selects labels from many values. It takes all of them, or every second, or every third, and so on.
 pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -15,7 +15,8 @@ pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.into_iter().step_by(step).collect()
 }
 
-/// Labels of a logarithmic axis: 1, 2 and 5 of each decade; only 1 if that is too many; even steps if that is too few.
+/// Returns the labels of a logarithmic axis. These are 1, 2 and 5 of each decade, or only 1 if that is too many, or
+/// even steps if that is too few.
 pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     let powers = |of: &[f64]| {
         let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
@@ -30,7 +31,7 @@ pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     }
 }
 
-/// Multiples of a round number, four to eight of them.
+/// Returns four to eight multiples of a round number.
 fn even(range: &Range<f64>) -> Vec<f64> {
     let least = (range.end - range.start) / 8.0;
     let power = 10f64.powi(least.log10().floor() as i32);

@@ -5,7 +5,8 @@ use plotters::prelude::{BitMapBackend, DrawingBackend};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind, FontTransform};
 
-/// The bitmap backend of plotters, which requires system fonts, with built-in glyphs of fixed sizes.
+/// A replacement for the bitmap backend of plotters, which requires system fonts. This one has built-in glyphs of fixed
+/// sizes.
 pub(super) struct Canvas<'a> {
     pixels: BitMapBackend<'a>,
 }
@@ -13,7 +14,7 @@ pub(super) struct Canvas<'a> {
 type Outcome<'a> = Result<(), DrawingErrorKind<<Canvas<'a> as DrawingBackend>::ErrorType>>;
 
 impl<'a> Canvas<'a> {
-    /// Draws on three bytes per pixel.
+    /// Creates a canvas that draws into a buffer with three bytes per pixel.
     pub(super) fn new(pixels: &'a mut [u8], size: (u32, u32)) -> Self {
         Self { pixels: BitMapBackend::with_buffer(pixels, size) }
     }
@@ -89,29 +90,29 @@ impl<'a> DrawingBackend for Canvas<'a> {
     }
 }
 
-/// The glyph size nearest to a size in pixels.
+/// Returns the glyph size that is nearest to a size in pixels.
 fn height(size: f64) -> RasterHeight {
     if size < 20.0 { RasterHeight::Size16 } else { RasterHeight::Size20 }
 }
 
-/// Distance between two glyphs.
+/// Returns the distance between the starts of two glyphs.
 fn advance(height: RasterHeight) -> usize {
     get_raster_width(FontWeight::Regular, height)
 }
 
-/// Width and height of a text.
+/// Returns the width and height of a text.
 fn extent(text: &str, height: RasterHeight) -> (i32, i32) {
     let pixels = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     (pixels(text.chars().count() * advance(height)), pixels(height.val()))
 }
 
-/// Missing glyphs are question marks.
+/// Returns the glyphs of a text. Characters without a glyph become question marks.
 fn glyphs(text: &str, height: RasterHeight) -> impl Iterator<Item = RasterizedChar> {
     let of = move |letter| get_raster(letter, FontWeight::Regular, height);
     text.chars().filter_map(move |letter| of(letter).or_else(|| of('?')))
 }
 
-/// The position of a pixel relative to the anchor of a text, with clockwise rotation.
+/// Returns the position of a pixel relative to the anchor of a text, after the text has been rotated clockwise.
 fn turned(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
     match transform {
         FontTransform::None => (x, y),

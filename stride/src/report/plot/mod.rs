@@ -1,4 +1,4 @@
-//! Plots over the message size.
+//! Plots results over the message size.
 
 mod axis;
 mod canvas;
@@ -17,18 +17,18 @@ use super::Series;
 /// The format of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Vector graphics; the viewer provides the fonts.
+    /// Vector graphics, for which the viewer provides the fonts.
     Svg,
-    /// Pixels.
+    /// A bitmap.
     Png,
 }
 
 impl Format {
-    /// Selects the format by file extension.
+    /// Selects the format by the extension of a file name.
     ///
     /// # Errors
     ///
-    /// An error if the extension is neither `.svg` nor `.png`.
+    /// Returns an error if the extension is neither `.svg` nor `.png`.
     pub fn of(path: &Path) -> Result<Self> {
         match path.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
@@ -46,11 +46,11 @@ pub fn has_points(series: &[Series]) -> bool {
     !panels(series).is_empty()
 }
 
-/// Plots the series: bandwidths in one panel, latencies of each kind in another.
+/// Plots the series. Bandwidths share one panel, and each kind of latency has another.
 ///
 /// # Errors
 ///
-/// An error for the user, if there is nothing to plot.
+/// Returns an error for the user if there is nothing to plot.
 pub fn draw(series: &[Series], format: Format) -> Result<Vec<u8>> {
     let panels = panels(series);
     ensure!(!panels.is_empty(), "no rows to plot; name results of a completed test");
@@ -111,7 +111,7 @@ mod tests {
         String::from_utf8(draw(series, Format::Svg).unwrap()).unwrap()
     }
 
-    /// Pixels of a PNG, three bytes each, and its size.
+    /// Returns the pixels of a PNG, with three bytes each, and its size.
     fn decoded(bytes: &[u8]) -> (Vec<u8>, u32, u32) {
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];

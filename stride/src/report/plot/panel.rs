@@ -1,4 +1,4 @@
-//! A panel: curves with common axes.
+//! A panel of a plot, which contains curves with common axes.
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use crate::plan::Measure;
 use crate::report::{Row, Series, bytes};
 use crate::stats::Latency;
 
-/// Curves with common axes.
+/// A panel, which contains curves with common axes.
 pub(super) struct Panel {
     measure: Measure,
-    /// Operation and transport of the curves, each once; empty if unknown.
+    /// The operations and transports of the curves, each of them once. Empty if they are unknown.
     kinds: Vec<String>,
     curves: Vec<Curve>,
 }
 
 struct Curve {
     name: String,
-    /// Operation and transport.
+    /// The operation and transport of this curve.
     kind: String,
-    /// Index of the series, which determines the colour.
+    /// The index of the series, which determines the colour.
     series: usize,
-    /// Secondary curves are thinner.
+    /// Whether this is a secondary curve, which is drawn thinner.
     is_second: bool,
-    /// Points: message size in bytes, and Gb/s or microseconds.
+    /// The points: message size in bytes, and either Gb/s or microseconds.
     points: Vec<(f64, f64)>,
 }
 
@@ -49,14 +49,14 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
         panel.kinds.sort();
         panel.kinds.dedup();
         if panel.kinds.len() > 1 {
-            // If operations or transports differ, each curve's name contains its own.
+            // If the curves differ in operation or transport, the name of each curve also contains these.
             panel.curves.iter_mut().for_each(Curve::add_kind_to_name);
         }
     }
     panels
 }
 
-/// Operation and transport, as far as known.
+/// Returns the operation and transport of a series, as far as they are known.
 fn kind(series: &Series) -> String {
     let operation = series.operation.map(|operation| operation.to_string());
     let transport = series.transport.map(|transport| transport.to_string());
@@ -65,7 +65,7 @@ fn kind(series: &Series) -> String {
 }
 
 impl Curve {
-    /// Appends the kind to the name.
+    /// Appends the operation and transport to the name of the curve.
     fn add_kind_to_name(&mut self) {
         if !self.kind.is_empty() {
             self.name = format!("{} ({})", self.name, self.kind);
@@ -73,7 +73,7 @@ impl Curve {
     }
 }
 
-/// The range of values that can be plotted; others are not real measurements.
+/// The range of values that are plotted. Other values cannot be real measurements.
 const DRAWN: Range<f64> = 1e-9..1e15;
 
 fn curves(number: usize, series: &Series) -> Vec<Curve> {
@@ -95,12 +95,12 @@ fn curves(number: usize, series: &Series) -> Vec<Curve> {
     curves
 }
 
-/// The median, or the mean if only that is known.
+/// Returns the median, or the mean if the median is unknown.
 fn middle(latency: &Latency) -> f64 {
     (if latency.p50.is_finite() { latency.p50 } else { latency.mean }) / 1000.0
 }
 
-/// Colours that are distinct for most readers, also in grey (Okabe and Ito).
+/// Colours that most readers can distinguish, even in grey (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -127,14 +127,14 @@ impl Panel {
             }
         };
         let label = if self.measure == Measure::Bandwidth { "average, Gb/s" } else { "latency, us" };
-        // A logarithmic axis shows small values as clearly as large ones.
+        // The axis is logarithmic, so that small values are as clear as large ones.
         let values = values.start / 1.3..values.end * 1.3;
         let steps = steps(&values);
         let mut chart = builder.build_cartesian_2d(sizes, values.log_scale().with_key_points(steps))?;
         self.fill(&mut chart, label)
     }
 
-    /// Operation and transport, if all curves have the same.
+    /// Returns the operation and transport, if they are the same for all curves.
     fn of(&self) -> String {
         match self.kinds.as_slice() {
             [kind] if !kind.is_empty() => format!(" of {kind}"),
@@ -142,13 +142,13 @@ impl Panel {
         }
     }
 
-    /// The range of all points.
+    /// Returns the range that contains all points.
     fn range(&self, of: fn(&(f64, f64)) -> f64) -> Range<f64> {
         let values = || self.curves.iter().flat_map(|curve| curve.points.iter().map(of));
         values().fold(f64::INFINITY, f64::min)..values().fold(0.0, f64::max)
     }
 
-    /// Size labels: those of the points, or some of them.
+    /// Returns the labels for message sizes, which are the sizes of all points or of some of them.
     fn sizes(&self) -> Vec<f64> {
         some(self.curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0)).collect())
     }
