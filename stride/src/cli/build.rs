@@ -20,8 +20,8 @@ pub(super) enum Verb {
     Message,
 }
 
-/// Builds and checks the plan of a test. If an option is missing, its value is perftest's default where that is
-/// sensible. Also returns a note that lists the values that `--like-perftest` has set.
+/// Builds and checks the plan of a test. Missing options get perftest's default values, unless such a value would not
+/// make sense. Also returns a note that lists the values that `--like-perftest` has set.
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,

@@ -109,7 +109,7 @@ pub struct PeerInfo {
     /// The address to which connections are requested, if librdmacm connects the queue pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<Listening>,
-    /// The same description for further ports.
+    /// The queue pairs and the memory of further ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Self>,
 }
@@ -167,7 +167,7 @@ pub enum Intake {
 }
 
 impl Intake {
-    /// Whether `intake` is of the kind that belongs to queue pairs of this transport.
+    /// Whether `intake` has the kind that queue pairs of this transport require.
     pub fn is_of(intake: Option<&Self>, transport: Transport) -> bool {
         match transport {
             Transport::Xrc => matches!(intake, Some(Self::Xrc { .. })),

@@ -1,4 +1,4 @@
-//! Finds the prefix length of an address's subnet, as the kernel knows it.
+//! Finds the prefix length of an address's subnet, as the kernel reports it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -124,7 +124,7 @@ fn hints_of(screen: &Console) -> Vec<String> {
     let mut unmeasured = screen.unmeasured.clone();
     unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
     if plan.workload.is_endless {
-        // If the user ended an endless test, hints about the run length are of no use.
+        // If the user ended an endless test, hints about the run length do not help.
         unmeasured.clear();
     }
     let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };

@@ -142,7 +142,7 @@ impl Bandwidth {
         }
     }
 
-    /// Whether the receiver knows only that nothing arrived over some ports.
+    /// Whether the only information of the receiver is that nothing arrived over some ports.
     fn has_port_counts(&self) -> bool {
         self.arrived.is_none() && self.ports.iter().any(|port| port.arrived.is_some())
     }

@@ -1,4 +1,4 @@
-//! Tests with output files that are also standard output or standard error, and with a standard output that nobody
+//! Tests with output files that are also standard output or standard error, and with a standard output that no process
 //! reads or that has no space.
 
 use std::fs::{self, File};

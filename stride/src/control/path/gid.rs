@@ -63,8 +63,8 @@ impl Gid {
     }
 
     /// Ranks a pair of GIDs. In descending order of importance, a pair ranks higher if its GIDs are not link-local, are
-    /// in the same network, are of type RoCE v2, are not loopback addresses, and are addresses that the TCP connection
-    /// uses.
+    /// in the same network, have the type RoCE v2, are not loopback addresses, and are addresses that the TCP
+    /// connection uses.
     pub(super) fn rank(&self, other: &Self, near: Near) -> Rank {
         let is_near =
             |gid: &Self, near: Option<IpAddr>| u8::from(near.is_some_and(|near| near.to_canonical() == gid.address()));

@@ -78,7 +78,7 @@ pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -
 
 /// Returns the first device that suits. If none does, returns the first device that can be opened, and if there is
 /// none, an error with all causes. A softrnic device is used only if the system has no other device: if the user's own
-/// device is down, the error is of more use.
+/// device is down, the error helps more.
 fn pick<D, T>(
     devices: impl Iterator<Item = D>,
     is_soft: impl Fn(&D) -> bool,

@@ -32,10 +32,10 @@ use crate::stats::Figures;
 /// Interval of progress reports. It is this long because reports disturb the measurement on a machine with few
 /// processors.
 const TICK: Duration = Duration::from_millis(200);
-/// The same interval if the control channel has no readable descriptor. In that case, messages of the peer are read
-/// only at these reports.
+/// Interval of progress reports if the control channel has no readable descriptor. In that case, messages of the peer
+/// are read only at these reports.
 const READ_TICK: Duration = Duration::from_millis(100);
-/// The same interval for a side that measures nothing and continues when the peer has finished.
+/// Interval of progress reports on a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
 /// Minimum number of reports per interval of the test. An interval is therefore reported at the latest one fifth of its
 /// length after it ends.

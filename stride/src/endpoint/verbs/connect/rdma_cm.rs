@@ -29,7 +29,7 @@ use crate::run::DatagramSend;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for disconnecting all connections together.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A port number with which the client resolves the path before it knows the server's port.
+/// A port number with which the client resolves the path before it has received the server's port.
 const ANY_PORT: u16 = 18515;
 /// The first bytes of the private data in a connection request.
 const MAGIC: [u8; 4] = *b"STRD";

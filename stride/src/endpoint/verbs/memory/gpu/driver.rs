@@ -154,7 +154,7 @@ pub(super) struct Failure {
     pub(super) name: String,
 }
 
-/// Formats a `CUresult` as its name, if the driver knows one, and its number.
+/// Formats a `CUresult` as its name, if the driver has one, and its number.
 fn result(name: &str, code: c_uint) -> String {
     if name.is_empty() { format!("error {code}") } else { format!("{name} ({code})") }
 }
