@@ -29,8 +29,7 @@ impl QueuePairBuilder<ScalableReliableDatagram> {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is no completion queue, or it belongs to another device; or a value exceeds the device's
-    ///   limit.
+    /// - `EINVAL`: the completion queue is missing or belongs to another device, or a value exceeds the device's limit.
     /// - `EOPNOTSUPP`: the device is not an EFA device, or libefa is not installed (the hint reports which); or the
     ///   device does not support the operations.
     /// - `ENOMEM`: out of resources.

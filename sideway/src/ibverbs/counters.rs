@@ -179,7 +179,8 @@ impl Counters {
         check_errno(READ, ret)
     }
 
-    /// `ibv_destroy_counters(counters)` — destroys the set and returns errors, which drop only logs.
+    /// `ibv_destroy_counters(counters)` — destroys the set. This method returns an error of the verb, whereas drop only
+    /// logs it.
     ///
     /// Take a set out of its `Arc` with [`Arc::into_inner`], which succeeds once its flows are dropped.
     ///

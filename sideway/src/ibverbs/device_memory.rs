@@ -157,12 +157,12 @@ impl DeviceMemory {
         check_errno(VERB, unsafe { sys::ibv_memcpy_from_dm(to, self.handle.as_ptr(), offset, len) })
     }
 
-    /// `ibv_dm_export_dmabuf_fd(dm)` — exports the memory as a dma-buf, which other devices can access. Added after
-    /// rdma-core 44.
+    /// `ibv_dm_export_dmabuf_fd(dm)` — exports the memory as a dma-buf, which other devices can access. rdma-core added
+    /// this verb after version 44.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if library, driver or kernel does not support it.
+    /// Returns `EOPNOTSUPP` if the library, the driver or the kernel does not support it.
     ///
     /// # References
     ///
@@ -178,10 +178,10 @@ impl DeviceMemory {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// `ibv_free_dm(dm)` — frees the memory and returns errors, which drop only logs. For imported memory, only the
-    /// import ends (`ibv_unimport_dm`).
+    /// `ibv_free_dm(dm)` — frees the memory. This method returns an error of the verb, whereas drop only logs it. For
+    /// imported memory, this only releases the import (`ibv_unimport_dm`).
     ///
-    /// Take memory out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
+    /// Take the memory out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
     ///
     /// # Errors
     ///
@@ -201,8 +201,8 @@ impl DeviceMemory {
         self.len
     }
 
-    /// Returns the kernel's number of the memory, with which a process that shares the device's descriptor
-    /// [imports](DeviceContext::import_dm) it; `None` if the driver does not provide it.
+    /// Returns the kernel's number of the memory, or `None` if the driver does not provide it. A process that shares
+    /// the device's descriptor uses this number to [import](DeviceContext::import_dm) the memory.
     pub fn handle(&self) -> Option<u32> {
         // SAFETY: the memory is live, and its driver set the fields on creation.
         let (mask, handle) = unsafe { ((*self.handle.as_ptr()).comp_mask, (*self.handle.as_ptr()).handle) };

@@ -1,4 +1,4 @@
-//! `struct ibv_dmah`: hints for a device's memory accesses.
+//! `struct ibv_dmah`: hints for the memory accesses of a device.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::device_context::DeviceContext;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer, open_enum};
 
-/// A DMA handle: hints for the device's accesses to regions registered with it
-/// ([`reg_mr_ex`](super::protection_domain::ProtectionDomain::reg_mr_ex)), such as the CPU whose cache should receive
-/// the data (TLP processing hints of PCI Express).
+/// A DMA handle: hints for the device's accesses to the regions that are registered with the handle
+/// ([`reg_mr_ex`](super::protection_domain::ProtectionDomain::reg_mr_ex)). One hint is the CPU whose cache should
+/// receive the data. PCI Express calls them TLP processing hints.
 #[doc(alias = "ibv_dmah")]
 #[derive(Debug)]
 pub struct DmaHandle {
@@ -34,11 +34,11 @@ open_enum! {
     }
 }
 
-/// `struct ibv_dmah_init_attr`: the hints of a [`DmaHandle`]; `None` omits a hint.
+/// `struct ibv_dmah_init_attr`: the hints of a [`DmaHandle`]. `None` omits a hint.
 #[doc(alias = "ibv_dmah_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaHandleAttributes {
-    /// The CPU that will read the data, by its number in Linux.
+    /// The number of the CPU that will read the data, as Linux counts CPUs.
     pub cpu_id: Option<u32>,
     /// The processing hint (PH) of PCI Express, 0 to 3.
     pub processing_hint: Option<u8>,
@@ -57,8 +57,8 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if library, driver or device does not support DMA handles; `EINVAL` if a hint is out of range or
-    /// missing; otherwise the driver's errno.
+    /// Returns `EOPNOTSUPP` if the library, the driver or the device does not support DMA handles, and `EINVAL` if a
+    /// hint is out of range or missing. Otherwise returns the driver's errno.
     ///
     /// # References
     ///
@@ -85,7 +85,8 @@ impl DeviceContext {
                 attr.comp_mask |= mask;
             }
         }
-        // SAFETY: the context is open as long as `self`, and the attributes are initialised according to their mask.
+        // SAFETY: the context is open as long as `self` lives, and the attributes are initialised according to their
+        // mask.
         let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })
             .map_err(|error| explain(error, attributes))?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
@@ -95,7 +96,8 @@ impl DeviceContext {
 }
 
 impl DmaHandle {
-    /// `ibv_dealloc_dmah(dmah)` — frees the handle and returns errors, which drop only logs.
+    /// `ibv_dealloc_dmah(dmah)` — frees the handle. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// Take a handle out of its `Arc` with [`Arc::into_inner`], which succeeds once its regions are dropped.
     ///
@@ -118,7 +120,7 @@ impl DmaHandle {
     }
 }
 
-/// Adds the requirements of mlx5's kernel driver, the only one that supports DMA handles.
+/// Adds to the error what the mlx5 kernel driver requires. It is the only driver that supports DMA handles.
 #[cold]
 fn explain(error: VerbError, attributes: &DmaHandleAttributes) -> VerbError {
     if error.errno().raw() != libc::EINVAL {

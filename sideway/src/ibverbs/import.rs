@@ -1,10 +1,10 @@
-//! Importing objects created by another context of the same open device, in this process or in one that sent its
-//! descriptor.
+//! Importing objects that another context of the same open device created. The other context may be in this process, or
+//! in another process that sent its descriptor to this one.
 //!
 //! An import is a second C object for the same kernel object. The creator destroys the kernel object (`ibv_dealloc_pd`,
 //! `ibv_dereg_mr`, `ibv_free_dm`); dropping or closing an import only releases the import (`ibv_unimport_*`). After the
-//! object is destroyed, its imports are unusable: the kernel and the device reject them. The kernel rejects handles of
-//! missing objects, or of objects of another kind.
+//! object is destroyed, its imports are unusable, because the kernel and the device reject them. The kernel also
+//! rejects a handle that names no object, or an object of another kind.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// Wraps the unimport verbs, which cannot fail.
+/// Wraps the unimport verbs, which cannot fail, as functions that return 0.
 macro_rules! as_destroy {
     ($($name:ident($Object:ty) => $verb:path;)+) => {$(
         unsafe extern "C" fn $name(object: *mut $Object) -> c_int {
@@ -38,15 +38,15 @@ as_destroy! {
 
 impl DeviceContext {
     /// `ibv_import_pd(context, pd_handle)` — imports a protection domain by its [`handle`](ProtectionDomain::handle).
-    /// Objects created in it work together with those of the other context.
+    /// Objects created in the imported domain can be used together with objects that the other context created in it.
     ///
-    /// Safe: a domain only permits creating objects, and registering memory, which has its own contract. Dropping an
-    /// import calls `ibv_unimport_pd`; the domain itself stays.
+    /// This method is safe, because a domain only permits creating objects and registering memory, and registering
+    /// memory has its own contract. Dropping an import calls `ibv_unimport_pd`; the domain itself continues to exist.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver does not support importing; `ENOENT` or `EINVAL` if the handle is not a domain of
-    /// this device's descriptor.
+    /// Returns `EOPNOTSUPP` if the driver does not support importing. Returns `ENOENT` or `EINVAL` if the handle does
+    /// not name a domain of this device's descriptor.
     ///
     /// # References
     ///
@@ -54,7 +54,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_import_pd")]
     #[doc(alias = "ibv_unimport_pd")]
     pub fn import_pd(self: &Arc<Self>, handle: u32) -> Result<Arc<ProtectionDomain>, VerbError> {
-        // SAFETY: the context is open as long as `self`; the kernel checks the handle.
+        // SAFETY: the context is open as long as `self` lives, and the kernel checks the handle.
         let pd = check_pointer("ibv_import_pd", unsafe { sys::ibv_import_pd(self.raw(), handle) })?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(pd, unimport_pd, "ibv_unimport_pd") };
@@ -63,16 +63,16 @@ impl DeviceContext {
     }
 
     /// `ibv_import_dm(context, dm_handle)` — imports device memory by its [`handle`](DeviceMemory::handle). Dropping an
-    /// import calls `ibv_unimport_dm`; the memory itself stays.
+    /// import calls `ibv_unimport_dm`; the memory itself continues to exist.
     ///
     /// # Errors
     ///
-    /// As for [`import_pd`](Self::import_pd); also `EINVAL` if `len` is 0.
+    /// The errors are those of [`import_pd`](Self::import_pd). In addition, returns `EINVAL` if `len` is 0.
     ///
     /// # Safety
     ///
-    /// The memory has at least `len` bytes, and is not freed while the import lives: C does not provide the length, by
-    /// which copies are checked.
+    /// The memory has at least `len` bytes and is not freed while the import lives. This crate checks copies against
+    /// `len`, because C does not provide the length.
     ///
     /// # References
     ///
@@ -84,7 +84,7 @@ impl DeviceContext {
         if len == 0 {
             return Err(VerbError::invalid(VERB, "the length is 0; pass the length of the memory"));
         }
-        // SAFETY: the context is open as long as `self`; the kernel checks the handle.
+        // SAFETY: the context is open as long as `self` lives, and the kernel checks the handle.
         let dm = check_pointer(VERB, unsafe { sys::ibv_import_dm(self.raw(), handle) })?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(dm, unimport_dm, "ibv_unimport_dm") };
@@ -95,9 +95,9 @@ impl DeviceContext {
 
 impl ProtectionDomain {
     /// `ibv_import_mr(pd, mr_handle)` — imports a memory region by its [`handle`](MemoryRegion::handle), with its keys.
-    /// The region's address in this process ([`get_ptr`](MemoryRegion::get_ptr) returns zero),
-    /// [`iova`](MemoryRegion::iova) and access flags are unknown, so windows cannot be bound to the region. Dropping an
-    /// import calls `ibv_unimport_mr`; the registration remains.
+    /// The [`iova`](MemoryRegion::iova) and the access flags of the region are unknown, so windows cannot be bound to
+    /// it. Its address in this process is also unknown, so [`get_ptr`](MemoryRegion::get_ptr) returns zero. Dropping an
+    /// import calls `ibv_unimport_mr`; the registration continues to exist.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// The code that registered the memory trusts this process with its keys, as the contract of
-    /// [`reg_mr`](Self::reg_mr) requires: it provided the handle, which is not a guess.
+    /// The code that registered the memory trusts this process with the keys, as the contract of
+    /// [`reg_mr`](Self::reg_mr) requires. So `handle` must be a handle which that code provided, and not a guess.
     ///
     /// # References
     ///
@@ -118,12 +118,12 @@ impl ProtectionDomain {
         let mr = check_pointer("ibv_import_mr", unsafe { sys::ibv_import_mr(self.raw(), handle) })?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(mr, unimport_mr, "ibv_unimport_mr") };
-        // SAFETY: the region belongs to this domain; the code that registered its memory keeps it.
+        // SAFETY: the region belongs to this domain. The code that registered the memory keeps it valid.
         Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, Registration::UNKNOWN, None) }))
     }
 }
 
-/// Explains that a file is not a device's descriptor.
+/// Adds to the error that the file is not the descriptor of a device.
 #[cold]
 pub(super) fn explain_device(error: VerbError) -> VerbError {
     let hint = match error.errno().raw() {

@@ -1,4 +1,4 @@
-//! `struct ibv_pd`: a group of objects that work together.
+//! `struct ibv_pd`: a group of objects that can be used together.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use super::parent_domain::DomainHandle;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// A protection domain: memory regions, queue pairs and address handles work together only within one domain.
+/// A protection domain: memory regions, queue pairs and address handles can be used together only if they belong to the
+/// same domain.
 #[doc(alias = "ibv_pd")]
 #[derive(Debug)]
 pub struct ProtectionDomain {
@@ -25,7 +26,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The errno of the driver, usually `ENOMEM`.
+    /// Returns the errno of the driver, usually `ENOMEM`.
     ///
     /// # References
     ///
@@ -34,7 +35,7 @@ impl DeviceContext {
     pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, VerbError> {
         // SAFETY: the context is open as long as `self` lives.
         let pd = check_pointer("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(self.raw()) })?;
-        // SAFETY: just allocated, ours alone, and ibv_dealloc_pd is its verb.
+        // SAFETY: the domain was just allocated and is not shared, and ibv_dealloc_pd frees it.
         let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };
         Ok(Arc::new(ProtectionDomain { handle: handle.into(), context: Arc::clone(self) }))
     }
@@ -50,8 +51,8 @@ impl ProtectionDomain {
         Self { handle: handle.into(), context: Arc::clone(context) }
     }
 
-    /// `ibv_dealloc_pd(pd)` — frees the domain and returns errors, which drop only logs. For an imported domain, only
-    /// the import ends (`ibv_unimport_pd`).
+    /// `ibv_dealloc_pd(pd)` — frees the domain. This method returns an error of the verb, whereas drop only logs it.
+    /// For an imported domain, this only releases the import (`ibv_unimport_pd`).
     ///
     /// Take a domain out of its `Arc` with [`Arc::into_inner`], which succeeds once all its objects are dropped.
     ///
@@ -63,8 +64,8 @@ impl ProtectionDomain {
         self.handle.close()
     }
 
-    /// Returns the kernel's number of the domain, with which a process that shares the device's descriptor
-    /// [imports](DeviceContext::import_pd) it.
+    /// Returns the kernel's number of the domain. A process that shares the device's descriptor uses this number to
+    /// [import](DeviceContext::import_pd) the domain.
     pub fn handle(&self) -> u32 {
         // SAFETY: the domain is live, and the field does not change.
         unsafe { (*self.raw()).handle }

@@ -14,11 +14,11 @@ use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
-/// Memory that the driver allocated so that the device can access it, for cases where ordinary memory does not work. In
-/// a confidential guest, whose memory is encrypted, it is unencrypted memory. Register it with
-/// [`reg_buf_mr`](ProtectionDomain::reg_buf_mr).
+/// Memory that the driver allocated so that the device can access it. It is meant for cases in which ordinary memory
+/// does not work. In a confidential guest, for example, ordinary memory is encrypted, and this memory is not. Register
+/// it with [`reg_buf_mr`](ProtectionDomain::reg_buf_mr).
 ///
-/// Unsafe code accesses its bytes through [`as_ptr`](Self::as_ptr); safe code has no reference to them.
+/// Unsafe code accesses the bytes through [`as_ptr`](Self::as_ptr). Safe code cannot access them.
 #[doc(alias = "ibv_buf")]
 #[doc(alias = "ibv_free_buf")]
 #[doc(alias = "ibv_free_user_buf")]
@@ -31,7 +31,7 @@ pub struct ProviderBuffer {
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there); the memory is not bound to a thread, and using its address is
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`). The memory is not bound to a thread, and using its address is
 // unsafe.
 unsafe impl Send for ProviderBuffer {}
 // SAFETY: as for Send.
@@ -56,7 +56,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if library or driver does not support it; `EINVAL` if the length is zero; `ENOMEM`.
+    /// Returns `EOPNOTSUPP` if the library or the driver does not support it, `EINVAL` if the length is zero, and
+    /// `ENOMEM` if memory is exhausted.
     #[doc(alias = "ibv_alloc_buf")]
     pub fn alloc_buf(self: &Arc<Self>, len: usize) -> Result<Arc<ProviderBuffer>, VerbError> {
         const VERB: &str = "ibv_alloc_buf";
@@ -64,7 +65,7 @@ impl ProtectionDomain {
             return Err(VerbError::invalid(VERB, "the length is 0; allocate at least one byte"));
         }
         let mut buf = ptr::null_mut();
-        // SAFETY: the domain is live, and `buf` can be written.
+        // SAFETY: the domain is live, and the call may write to `buf`.
         let first = check_pointer(VERB, unsafe { sys::ibv_alloc_buf(self.raw(), len, &mut buf) })?.as_ptr().cast();
         let buf = check_pointer(VERB, buf)?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
@@ -81,8 +82,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// The contract of [`reg_mr`](Self::reg_mr) applies to the memory and the dma-buf while the buffer lives, for any
-    /// access with which regions of the buffer are registered.
+    /// While the buffer lives, the contract of [`reg_mr`](Self::reg_mr) applies to the memory and to the dma-buf, for
+    /// every access with which regions of the buffer are registered.
     #[doc(alias = "ibv_alloc_user_buf")]
     pub unsafe fn alloc_user_buf(
         self: &Arc<Self>,
@@ -96,23 +97,24 @@ impl ProtectionDomain {
         }
         let first = ptr::with_exposed_provenance_mut::<u8>(ptr);
         let fd = dmabuf.map_or(-1, |fd| fd.as_raw_fd());
-        // SAFETY: the domain and the descriptor are live; the caller upholds the contract for the memory.
+        // SAFETY: the domain and the descriptor are live, and the caller upholds the contract for the memory.
         let buf = check_pointer(VERB, unsafe { sys::ibv_alloc_user_buf(self.raw(), first.cast(), len, fd) })?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(buf, free_user, "ibv_free_user_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }
 
-    /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer from `offset` on. Requests
-    /// name the bytes by their addresses. The region keeps the buffer alive.
+    /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer, starting at `offset`.
+    /// Requests name the bytes by their addresses in this process. The region keeps the buffer alive.
     ///
-    /// Safe: a driver's buffer contains no other object of the program, and only unsafe code accesses its bytes. For
-    /// the caller's memory, the contract of [`alloc_user_buf`](Self::alloc_user_buf) covers it.
+    /// This method is safe: a buffer that the driver allocated contains no other object of the program, and only unsafe
+    /// code accesses its bytes. If the buffer is the caller's memory, the contract of
+    /// [`alloc_user_buf`](Self::alloc_user_buf) covers the registration.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the range exceeds the buffer or the buffer belongs to another device; otherwise as for
-    /// [`reg_mr`](Self::reg_mr).
+    /// Returns `EINVAL` if the range exceeds the buffer, or if the buffer belongs to another device. The other errors
+    /// are those of [`reg_mr`](Self::reg_mr).
     #[doc(alias = "ibv_reg_buf_mr")]
     pub fn reg_buf_mr(
         self: &Arc<Self>,
@@ -135,20 +137,21 @@ impl ProtectionDomain {
         }
         let first = buffer.first.wrapping_add(offset);
         let flags = access.bits().cast_signed();
-        // SAFETY: the domain and the buffer are live and of one device. The range is within the buffer, which the
-        // region keeps until its registration has ended.
+        // SAFETY: the domain and the buffer are live and belong to one device. The range is within the buffer, which
+        // the region keeps alive until its registration has ended.
         let mr = unsafe { sys::ibv_reg_buf_mr(self.raw(), buffer.handle.as_ptr(), first.cast(), len, flags) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::Buffer(Arc::clone(buffer)));
         let registration = Registration::new(first as u64, len, access);
-        // SAFETY: just registered with these attributes in this domain, not shared, and covering this buffer.
+        // SAFETY: the region was just registered in this domain with these attributes. It is not shared, and it covers
+        // this buffer.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 
 impl ProviderBuffer {
-    /// Returns a pointer to the first byte. Unsafe code must follow the rules of [`ProtectionDomain::reg_mr`] for
-    /// references; the bytes are mapped as long as `self`.
+    /// Returns a pointer to the first byte. Unsafe code that uses it must follow the rules of
+    /// [`ProtectionDomain::reg_mr`] for references. The bytes are mapped as long as `self` lives.
     pub fn as_ptr(&self) -> *mut u8 {
         self.first
     }

@@ -413,7 +413,8 @@ impl EventTarget {
     /// `target` was returned by [`allocate`](Self::allocate) and is not used after this call. No C object points to it
     /// any more.
     pub(crate) unsafe fn free(target: NonNull<Self>) {
-        // SAFETY: by the contract of this function, `target` is the leaked box of `allocate`, and nothing else uses it.
+        // SAFETY: by the contract of this function, the pointer is the box that `allocate` leaked, and nothing else
+        // uses it.
         drop(unsafe { Box::from_raw(target.as_ptr()) });
     }
 }

@@ -15,8 +15,8 @@ use crate::ibverbs::device_context::DeviceContext;
 const CREATE: &str = "ibv_create_flow_action_esp";
 const MODIFY: &str = "ibv_modify_flow_action_esp";
 
-/// An IPsec action: packets that match a rule with this action are encrypted or decrypted, and then processed further.
-/// Flows that name it keep it alive.
+/// An IPsec action: the device encrypts or decrypts the packets that match a rule with this action, and then processes
+/// them further. The flows that name the action keep it alive.
 #[doc(alias = "ibv_flow_action")]
 #[derive(Debug)]
 pub struct FlowAction {
@@ -31,7 +31,7 @@ impl DeviceContext {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the device does not support IPsec offload, or this mode.
-    /// - `EINVAL`: attributes or key are missing, or are inconsistent.
+    /// - `EINVAL`: the attributes or the key are missing, or they are inconsistent.
     ///
     /// # References
     ///
@@ -43,8 +43,8 @@ impl DeviceContext {
         }
         let mut structs = EspStructs::from(esp);
         let mut attr = structs.attr();
-        // SAFETY: the context is open as long as `self`; the structs that the attributes point to live until the end of
-        // this function.
+        // SAFETY: the context is open as long as `self` lives. The structs that the attributes point to live until the
+        // end of this function.
         let action = check_pointer(CREATE, unsafe { sys::ibv_create_flow_action_esp(self.raw(), &mut attr) })?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
         let handle = unsafe { Handle::new(action, destroy_flow_action, "ibv_destroy_flow_action") };
@@ -53,13 +53,13 @@ impl DeviceContext {
 }
 
 impl FlowAction {
-    /// `ibv_modify_flow_action_esp(action, esp)` — changes the action, for all flows that name it; `None` leaves a
-    /// value unchanged.
+    /// `ibv_modify_flow_action_esp(action, esp)` — changes the action for all flows that name it. `None` leaves a value
+    /// unchanged.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the driver cannot change this: most only change the sequence number and its flag. The action is
-    /// unchanged.
+    /// Returns `EOPNOTSUPP` if the driver cannot change one of these values. Most drivers can change only the sequence
+    /// number and its flag. The action is then unchanged.
     ///
     /// # References
     ///
@@ -68,12 +68,13 @@ impl FlowAction {
     pub fn modify_esp(&self, esp: &EspAction) -> Result<(), VerbError> {
         let mut structs = EspStructs::from(esp);
         let mut attr = structs.attr();
-        // SAFETY: the action is live as long as `self`; the structs that the attributes point to live until the end of
-        // this function.
+        // SAFETY: the action is live as long as `self` lives. The structs that the attributes point to live until the
+        // end of this function.
         check_errno(MODIFY, unsafe { sys::ibv_modify_flow_action_esp(self.handle.as_ptr(), &mut attr) })
     }
 
-    /// `ibv_destroy_flow_action(action)` — destroys the action and returns errors, which drop only logs.
+    /// `ibv_destroy_flow_action(action)` — destroys the action. This method returns an error of the verb, whereas drop
+    /// only logs it.
     ///
     /// Take an action out of its `Arc` with [`Arc::into_inner`], which succeeds once its flows are dropped.
     ///

@@ -1,7 +1,8 @@
 //! Encodes a rule for C: `struct ibv_flow_attr` followed by its specifications, without gaps.
 //!
-//! libibverbs finds a specification's mask by halving its `size` without the header, and rejects non-zero padding. So
-//! sizes are exactly those of the C structs, and memory is zeroed first and written field by field.
+//! libibverbs subtracts the header from a specification's `size` and halves the rest to find the mask. It also rejects
+//! non-zero padding. So the sizes are exactly those of the C structs, and the memory is zeroed first and then written
+//! field by field.
 
 use std::mem::offset_of;
 
@@ -20,11 +21,11 @@ use super::{
 };
 use crate::error::VerbError;
 
-/// The offset of the attributes in the buffer, which aligns the specifications for the pointers in some.
+/// The offset of the attributes in the buffer. It aligns the specifications, some of which contain pointers.
 const BEGIN: usize = 4;
 const _: () = assert!((BEGIN + size_of::<ibv_flow_attr>()).is_multiple_of(align_of::<u64>()));
 const _: () = assert!(BEGIN.is_multiple_of(align_of::<ibv_flow_attr>()));
-/// The largest specification, times the maximum number of specifications.
+/// 255 specifications of the largest size must not exceed the 16 bits of `size`.
 const _: () = assert!(size_of::<ibv_flow_attr>() + 255 * size_of::<ibv_flow_spec_ipv6>() <= u16::MAX as usize);
 
 /// `struct ibv_flow_attr` with the specifications that follow it.
@@ -53,11 +54,11 @@ impl FlowRule {
         let words = vec![0_u64; (BEGIN + size).div_ceil(size_of::<u64>())].into_boxed_slice();
         let mut attributes = FlowAttributes { words };
         let attr = attributes.as_mut_ptr();
-        // SAFETY: the buffer has room for the attributes, followed by all specifications (`size`); it is zeroed,
+        // SAFETY: the buffer has space for the attributes followed by all specifications (`size`). It is zeroed,
         // aligned (BEGIN), and not shared.
         unsafe {
             (*attr).type_ = ibv_flow_attr_type(self.flow_type.raw());
-            // At most 255 specifications: see the assertion above.
+            // There are at most 255 specifications, so the size fits; see the assertion above.
             (*attr).size = size as u16;
             (*attr).priority = self.priority;
             (*attr).num_of_specs = num_of_specs;
@@ -78,15 +79,17 @@ impl FlowRule {
             + usize::from(self.tag.is_some()) * size_of::<ibv_flow_spec_action_tag>()
     }
 
-    /// Writes all specifications. The tag is the last one, because its size would misalign the next.
+    /// Writes all specifications. The tag must be the last one, because its size would misalign a specification that
+    /// follows it.
     ///
     /// # Safety
     ///
-    /// `place` is aligned for a pointer, zeroed, and has room for the specifications counted by [`size`](Self::size).
+    /// `place` is aligned for a pointer, is zeroed, and has space for all specifications that [`size`](Self::size)
+    /// counts.
     unsafe fn write_specs(&self, place: *mut u8) {
         let mut next = place;
-        // SAFETY: by the contract of this function: the places follow one another within the room, and each is aligned,
-        // because all sizes but that of the last are multiples of 8 (see the assertions below).
+        // SAFETY: by the contract of this function. The specifications are written one after the other within the given
+        // space. Each is aligned, because the sizes of all but the last are multiples of 8 (see the assertions below).
         unsafe {
             for (spec, inner) in &self.specs {
                 spec.write(next, *inner);
@@ -114,17 +117,17 @@ impl FlowRule {
     }
 }
 
-/// A C struct that starts like all specifications: the type, then the size.
+/// A C struct that starts with the type and then the size, like all specifications.
 trait Spec {}
 
 /// Writes the header of a specification.
 ///
 /// # Safety
 ///
-/// `place` is aligned for `S`, and has room for it.
+/// `place` is aligned for `S` and has space for one `S`.
 unsafe fn begin<S: Spec>(place: *mut u8, spec_type: code, inner: bool) -> *mut S {
     let inner = if inner { code::IBV_FLOW_SPEC_INNER.0 } else { 0 };
-    // SAFETY: by the contract of this function; a specification begins with its type and its size (see the assertions
+    // SAFETY: by the contract of this function. A specification begins with its type and its size (see the assertions
     // below), and none is larger than 65,535 bytes.
     unsafe {
         place.cast::<u32>().write(spec_type.0 | inner);
@@ -176,7 +179,7 @@ macro_rules! specs {
             ///
             /// # Safety
             ///
-            /// `place` is aligned for a pointer, zeroed, and has room for [`size`](Self::size) bytes.
+            /// `place` is aligned for a pointer, is zeroed, and has space for [`size`](Self::size) bytes.
             unsafe fn write(&self, place: *mut u8, inner: bool) {
                 match self {
                     $( Self::$Variant { value, mask } => {
@@ -211,7 +214,7 @@ specs! {
 macro_rules! filters {
     ($( $Filter:ident => $C:ident { $( $field:ident: |$filter:ident| $value:expr; )+ } )+) => {$(
         impl $Filter {
-            /// Writes the C struct in network byte order; padding is unchanged.
+            /// Writes the C struct in network byte order. Does not change its padding.
             ///
             /// # Safety
             ///
@@ -324,7 +327,7 @@ mod tests {
         rule.setup_drop().setup_tag(7);
         let mut attributes = rule.encode().unwrap();
         let attr = attributes.as_mut_ptr();
-        // SAFETY: the attributes were just encoded, with as many bytes as they state.
+        // SAFETY: the attributes were just encoded, and have as many bytes as their `size` states.
         let (count, bytes) =
             unsafe { ((*attr).num_of_specs, slice::from_raw_parts(attr.cast::<u8>(), (*attr).size.into())) };
         assert_eq!(usize::from(count), 2 * all().len() + 2);
@@ -334,7 +337,7 @@ mod tests {
             at += usize::from(u16::from_ne_bytes([bytes[at + SIZE_AT], bytes[at + SIZE_AT + 1]]));
         }
         assert_eq!(at, bytes.len());
-        // A specification that matches anything has only a type and a size.
+        // In a specification that matches every packet, only the type and the size are non-zero.
         let ones = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte != 0).count();
         assert!(ones(bytes) < 4 * (usize::from(count) + 3), "{bytes:?}");
     }

@@ -14,18 +14,18 @@ use super::{EthernetFilter, Ipv4ExtFilter, Ipv4Filter, Ipv6Filter, TcpUdpFilter}
 use crate::ffi::open_enum;
 
 bitflags::bitflags! {
-    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Default: inline crypto mode, tunnel mode,
-    /// decrypting.
+    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Without flags, the action decrypts, in
+    /// inline crypto mode and in tunnel mode.
     #[doc(alias = "ib_uverbs_flow_action_esp_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EspFlags: u32 {
         /// The device adds and removes the ESP header and trailer.
         const FullOffload = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD.0;
-        /// Transport mode instead of tunnel mode.
+        /// The action uses transport mode instead of tunnel mode.
         const Transport = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT.0;
-        /// Encrypts instead of decrypting.
+        /// The action encrypts instead of decrypting.
         const Encrypt = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT.0;
-        /// The lower end of the replay window is in the upper half of the sequence numbers.
+        /// The lower end of the replay window is in the upper half of the range of sequence numbers.
         const EsnNewWindow = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -36,12 +36,13 @@ open_enum! {
     /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how a packet's initialization vector is chosen.
     #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo")]
     pub enum IvAlgorithm {
-        /// The initialization vector of the previous packet, plus 1.
+        /// Each packet uses the initialization vector of the previous packet, plus 1.
         Sequential = raw::ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo::IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ.0,
     }
 }
 
-/// An IPsec action. Creating one needs attributes and key; when modifying one, `None` leaves a value unchanged.
+/// The values of an IPsec action. Creating an action requires the attributes and the key. When an action is modified,
+/// `None` leaves a value unchanged.
 #[doc(alias = "ibv_flow_action_esp_attr")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EspAction {
@@ -49,12 +50,12 @@ pub struct EspAction {
     pub attributes: Option<EspAttributes>,
     /// The cipher's key.
     pub key: Option<AesGcmKey>,
-    /// In full offload mode, the replay window: a number of sequence numbers.
+    /// The size of the replay window, as a number of sequence numbers. It is used only in full offload mode.
     pub replay_window: Option<u32>,
     /// The upper half of the extended sequence number.
     pub extended_sequence: Option<u32>,
-    /// In full offload mode, the headers to add or remove, from the outermost to the innermost. Tunnel mode needs at
-    /// least one; if there is none, C gets no list.
+    /// The headers to add or remove, from the outermost to the innermost. They are used only in full offload mode.
+    /// Tunnel mode requires at least one header. If this list is empty, this crate passes no list to C.
     pub encapsulation: Vec<EspHeader>,
 }
 
@@ -75,8 +76,8 @@ pub enum EspHeader {
     Udp(TcpUdpFilter),
 }
 
-/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. Only the flags are used outside full
-/// offload mode.
+/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. Without full offload mode, only the flags
+/// are used.
 #[doc(alias = "ib_uverbs_flow_action_esp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EspAttributes {
@@ -84,11 +85,11 @@ pub struct EspAttributes {
     pub spi: u32,
     /// The lower half of the first packet's sequence number.
     pub sequence: u32,
-    /// Bytes of padding against traffic analysis (RFC 4303).
+    /// The number of bytes of padding against traffic analysis (RFC 4303).
     pub traffic_flow_padding: u32,
     /// How packets are protected.
     pub flags: EspFlags,
-    /// The number of packets after which all are dropped (RFC 4301).
+    /// The number of packets after which all further packets are dropped (RFC 4301).
     pub hard_limit_packets: u64,
 }
 
@@ -97,7 +98,7 @@ pub struct EspAttributes {
 #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct AesGcmKey {
-    /// The first initialization vector, which must not be reused with this key. Full offload mode only.
+    /// The first initialization vector, which must not be reused with this key. It is used only in full offload mode.
     pub iv: u64,
     /// How later initialization vectors are chosen.
     pub iv_algorithm: IvAlgorithm,
@@ -110,19 +111,19 @@ pub struct AesGcmKey {
 }
 
 impl AesGcmKey {
-    /// Creates a key of 16, 24 or 32 bytes, with a salt. Initialization vectors are sequential from 0, and the
-    /// integrity check value has 16 bytes; both can be changed in the fields.
+    /// Creates a key of 16, 24 or 32 bytes, with a salt. The initialization vectors are sequential and start at 0, and
+    /// the integrity check value has 16 bytes. The fields can be changed to use other values.
     ///
     /// # Errors
     ///
-    /// The key has another length.
+    /// Returns an error if the key has another length.
     pub fn new(key: &[u8], salt: u32) -> Result<Self, ParseKeyError> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return Err(ParseKeyError { length: key.len() });
         }
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(key.chunks_exact(4)) {
-            // The words keep the bytes in the order of the key.
+            // Each word stores its four bytes in the order of the key.
             *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
         }
         let iv_algorithm = IvAlgorithm::Sequential;
@@ -140,7 +141,7 @@ impl fmt::Debug for AesGcmKey {
     }
 }
 
-/// The key has no valid length of AES.
+/// The error of a key whose length is not valid for AES.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an AES key cannot have {length} bytes; use 16, 24 or 32")]
 pub struct ParseKeyError {
@@ -155,16 +156,16 @@ pub(super) struct EspStructs {
     key: Option<ib_uverbs_flow_action_esp_keymat_aes_gcm>,
     replay: Option<ib_uverbs_flow_action_esp_replay_bmp>,
     sequence: Option<u32>,
-    /// The filters of the headers, each at its own address.
+    /// The filters of the headers. Each header points to one of them.
     filters: Vec<FilterPlace>,
     headers: Vec<ib_uverbs_flow_action_esp_encap>,
 }
 
-/// Storage for any filter.
+/// Storage that is large enough for any filter.
 type FilterPlace = [u64; 5];
 
 impl EspStructs {
-    /// Returns the struct that points to the others, valid while these do not move.
+    /// Returns the struct that points to the other structs. It is valid while these are not moved.
     pub(super) fn attr(&mut self) -> ibv_flow_action_esp_attr {
         use std::ptr::{from_mut, null_mut};
         let no_replay = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE;
@@ -186,14 +187,14 @@ impl EspStructs {
         }
     }
 
-    /// Links the headers, each to its filter and to the next.
+    /// Links each header to its filter and to the next header.
     fn chain(&mut self) -> *mut ib_uverbs_flow_action_esp_encap {
         let filters = self.filters.as_mut_ptr();
         let headers = self.headers.as_mut_ptr();
         let count = self.headers.len();
         for index in 0..count {
             let next = if index + 1 < count { headers.wrapping_add(index + 1) } else { std::ptr::null_mut() };
-            // SAFETY: both have entries up to the index, and are not shared.
+            // SAFETY: both lists have an entry at the index, and are not shared.
             unsafe {
                 (*headers.add(index)).__bindgen_anon_1.val_ptr = filters.add(index).cast();
                 (*headers.add(index)).__bindgen_anon_2.next_ptr = next;
@@ -206,14 +207,15 @@ impl EspStructs {
 macro_rules! headers {
     ($( $Variant:ident: $C:ident, $CODE:ident; )+) => {
         impl EspHeader {
-            /// Encodes the header with its filter, not linked yet.
+            /// Encodes the header and its filter. The two are not linked yet.
             fn encode(&self) -> (FilterPlace, ib_uverbs_flow_action_esp_encap) {
                 let mut place: FilterPlace = [0; 5];
-                // SAFETY: all zeros are valid: the struct has only integers and pointers.
+                // SAFETY: all zeros are a valid value, because the struct has only integers and pointers.
                 let mut header: ib_uverbs_flow_action_esp_encap = unsafe { std::mem::zeroed() };
                 match self {
                     $( Self::$Variant(filter) => {
-                        // SAFETY: the storage is as large and as aligned as the filter needs (see below).
+                        // SAFETY: the storage is large enough and sufficiently aligned for the filter (see the
+                        // assertions below).
                         unsafe { filter.write((&raw mut place).cast()) };
                         header.len = size_of::<$C>() as u16;
                         header.type_ = ibv_flow_spec_type::$CODE.0 as u16;

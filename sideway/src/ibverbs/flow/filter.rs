@@ -1,8 +1,8 @@
-//! Filters of packet headers, in natural types and host order.
+//! Filters of packet headers. Their fields have natural types, in host order.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A filter for one header: a value, and a mask of its significant bits. See
+/// A filter for one packet header. It consists of a value and of a mask of the bits that are compared. See
 /// [`FlowRule::setup_match`](super::FlowRule::setup_match).
 #[doc(alias = "ibv_flow_spec")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub struct GreFilter {
     /// The first 16 bits: 0x8000 if the header has a checksum, 0x2000 if it has a key, 0x1000 if it has a sequence
     /// number. The lowest three bits are the version.
     pub flags_and_version: u16,
-    /// The payload's protocol, as an Ethernet type.
+    /// The protocol of the payload, as an EtherType.
     pub protocol: u16,
     /// The key.
     pub key: u32,
@@ -130,7 +130,7 @@ pub struct MplsFilter {
     pub label: u32,
     /// The traffic class, 3 bits.
     pub traffic_class: u8,
-    /// Whether it is the last entry of the stack; in a mask, whether to compare this.
+    /// Whether the entry is the last one of the stack. In a mask, whether this bit is compared.
     pub bottom_of_stack: bool,
     /// Time to live.
     pub ttl: u8,

@@ -7,8 +7,8 @@
 //! DeviceContext::create_flow_action_esp ─► FlowAction    ibv_create_flow_action_esp
 //! ```
 //!
-//! Values and masks have natural types, in host order. A packet matches if all bits set in the mask equal those of the
-//! value.
+//! Values and masks have natural types, in host order. A packet matches a filter if it equals the value in all bits
+//! that are set in the mask.
 //!
 //! ```no_run
 //! use sideway::ibverbs::flow::{FlowRule, FlowSpec, FlowType, TcpUdpFilter};
@@ -50,7 +50,7 @@ use crate::ffi::{Handle, check_pointer};
 
 const VERB: &str = "ibv_create_flow";
 
-/// An active rule: matching packets are directed to the queue pair until the flow is dropped or closed.
+/// An active rule. The device directs matching packets to the queue pair until the flow is dropped or closed.
 #[doc(alias = "ibv_flow")]
 #[derive(Debug)]
 pub struct Flow {
@@ -66,9 +66,9 @@ impl QueuePairCore {
     pub(crate) fn create_flow(self: &Arc<Self>, rule: &FlowRule) -> Result<Flow, VerbError> {
         rule.check(self.context())?;
         let mut attributes = rule.encode()?;
-        // SAFETY: the queue pair is live as long as the core. The attributes are followed by the stated number of
-        // specifications, each with its exact size, and the objects that they name are live and of this device
-        // (`check`).
+        // SAFETY: the queue pair is live as long as the core. The attributes are followed by the number of
+        // specifications that they state, each with its exact size. The objects that the specifications name are live
+        // and belong to this device (`check`).
         let flow = unsafe { sys::ibv_create_flow(self.raw(), attributes.as_mut_ptr()) };
         let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, self.context()))?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
@@ -79,7 +79,8 @@ impl QueuePairCore {
 }
 
 impl Flow {
-    /// `ibv_destroy_flow(flow)` — ends the rule and returns errors, which drop only logs.
+    /// `ibv_destroy_flow(flow)` — removes the rule from the device. This method returns an error of the verb, whereas
+    /// drop only logs it.
     ///
     /// # Errors
     ///
@@ -106,9 +107,9 @@ impl Flow {
         self.qp.context()
     }
 
-    /// Keeps counters alive that were attached later.
+    /// Keeps counters alive that were attached after the flow was created.
     pub(crate) fn keep(&self, counters: &Arc<Counters>) {
-        // Under the lock only a failed allocation can panic, so a poisoned list is still consistent.
+        // While the lock is held, only a failed allocation can panic. So a poisoned list is still consistent.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counters));
     }
 }

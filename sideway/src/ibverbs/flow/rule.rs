@@ -14,7 +14,7 @@ open_enum! {
     /// `enum ibv_flow_attr_type` — the packets that a rule applies to.
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowType {
-        /// Packets that match its specifications.
+        /// The packets that match the rule's specifications.
         Normal = ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL.0,
         /// All packets of the port that no other rule matches.
         AllDefault = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT.0,
@@ -30,7 +30,7 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_flow_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
-        /// Rules of lower priority also apply to the packets.
+        /// Rules of lower priority also apply to the matching packets.
         const DontTrap = ibv_flow_flags::IBV_FLOW_ATTR_FLAGS_DONT_TRAP.0;
         /// The rule applies to sent packets.
         const Egress = ibv_flow_flags::IBV_FLOW_ATTR_FLAGS_EGRESS.0;
@@ -40,7 +40,8 @@ bitflags::bitflags! {
 }
 
 /// A rule under construction: a set of packets, and actions on them.
-/// [`create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow) activates it; a rule can be used many times.
+/// [`create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow) activates it; one rule can be activated many
+/// times.
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone, Debug)]
 pub struct FlowRule {
@@ -57,7 +58,8 @@ pub struct FlowRule {
 }
 
 impl FlowRule {
-    /// Creates a rule for packets of a port (from 1), with the highest priority (0), no flags and no specifications.
+    /// Creates a rule for the packets of a port (counted from 1). The rule has the highest priority (0), no flags and
+    /// no specifications.
     pub fn new(flow_type: FlowType, port: u8) -> Self {
         let (specs, actions, counters) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -85,22 +87,23 @@ impl FlowRule {
         self
     }
 
-    /// Adds a specification that packets must match. Add headers from the outermost to the innermost: drivers reject
-    /// any other order.
+    /// Adds a specification that packets must match. Add the headers from the outermost to the innermost, because
+    /// drivers reject any other order.
     pub fn setup_match(&mut self, spec: FlowSpec) -> &mut Self {
         self.specs.push((spec, false));
         self
     }
 
-    /// Adds a specification (`IBV_FLOW_SPEC_INNER`) for the packet inside a tunnel, after the tunnel's headers.
+    /// Adds a specification that the packet inside a tunnel must match (`IBV_FLOW_SPEC_INNER`). Add it after the
+    /// headers of the tunnel.
     #[doc(alias = "IBV_FLOW_SPEC_INNER")]
     pub fn setup_inner_match(&mut self, spec: FlowSpec) -> &mut Self {
         self.specs.push((spec, true));
         self
     }
 
-    /// `ibv_flow_spec_action_tag`: sets a number in the completions of matching packets, of 24 bits with most devices.
-    /// The completion queue must be built with
+    /// `ibv_flow_spec_action_tag`: sets a number that the completions of matching packets contain. With most devices,
+    /// the number has 24 bits. The completion queue must be built with
     /// [`FlowTag`](crate::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags::FlowTag).
     #[doc(alias = "ibv_flow_spec_action_tag")]
     pub fn setup_tag(&mut self, tag: u32) -> &mut Self {
@@ -115,14 +118,14 @@ impl FlowRule {
         self
     }
 
-    /// `ibv_flow_spec_action_handle`: applies this action to matching packets. The flow keeps it alive.
+    /// `ibv_flow_spec_action_handle`: applies this action to matching packets. The flow keeps the action alive.
     #[doc(alias = "ibv_flow_spec_action_handle")]
     pub fn setup_action(&mut self, action: &Arc<FlowAction>) -> &mut Self {
         self.actions.push(Arc::clone(action));
         self
     }
 
-    /// `ibv_flow_spec_counter_action`: counts matching packets here. The flow keeps the counters alive.
+    /// `ibv_flow_spec_counter_action`: counts matching packets in these counters. The flow keeps the counters alive.
     #[doc(alias = "ibv_flow_spec_counter_action")]
     pub fn setup_counters(&mut self, counters: &Arc<Counters>) -> &mut Self {
         self.counters.push(Arc::clone(counters));

@@ -14,11 +14,11 @@ open_enum! {
     /// `enum ibv_advise_mr_advice`: advice for memory with on-demand paging.
     #[doc(alias = "ibv_advise_mr_advice")]
     pub enum MemoryAdvice {
-        /// Page in for reading.
+        /// Pages in the range for reading.
         Prefetch = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH.0,
-        /// Page in for writing.
+        /// Pages in the range for writing.
         PrefetchWrite = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE.0,
-        /// Report pages that are already present to the device, without paging in.
+        /// Reports to the device which pages are already present, without paging in others.
         PrefetchNoFault = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT.0,
     }
 }
@@ -28,7 +28,8 @@ bitflags::bitflags! {
     #[doc(alias = "ib_uverbs_advise_mr_flag")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AdviseFlags: u32 {
-        /// The call returns when the operation is complete; without this flag, the device may start later.
+        /// The call returns when the operation is complete. Without this flag, the call may return before the operation
+        /// has started.
         const Flush = raw_flag::IB_UVERBS_ADVISE_MR_FLAG_FLUSH.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -40,13 +41,13 @@ impl ProtectionDomain {
     /// [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) will be used, so that requests find their pages present. The
     /// kernel may ignore the advice.
     ///
-    /// Safe: the bytes do not change, and the kernel checks keys and ranges.
+    /// This method is safe, because it does not change the bytes, and the kernel checks the keys and the ranges.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the library, driver or device does not support this advice.
-    /// - `EFAULT`: a range is outside its region, not mapped, or not writable although the advice is for writing; or a
-    ///   key belongs to a region without on-demand paging.
+    /// - `EFAULT`: a range is outside its region, is not mapped, or is not writable although the advice is for writing.
+    ///   Or a key belongs to a region without on-demand paging.
     /// - `EINVAL`: unknown flags.
     ///
     /// # References
@@ -67,7 +68,7 @@ impl ProtectionDomain {
             split the list",
             )
         })?;
-        // The verb's list argument is mutable.
+        // The verb takes a mutable list.
         let mut list: Vec<ibv_sge> = ranges.iter().map(|range| range.raw()).collect();
         let advice = sys::ib_uverbs_advise_mr_advice(advice.raw());
         // SAFETY: the domain is live, and the list has `count` entries.

@@ -1,7 +1,8 @@
 //! Copying to and from memory that a device may access at the same time.
 //!
-//! A device may write the memory at any time, also for a peer; a software device does so from another thread. So each
-//! access is atomic, with relaxed ordering. Any mixture of old and new bytes is a valid result.
+//! A device may write to the memory at any time, for local requests and for peers. A software device writes from
+//! another thread. So each access here is atomic, with relaxed ordering. Any mixture of old and new bytes is a valid
+//! result.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -11,13 +12,13 @@ const WORD: usize = size_of::<u64>();
 ///
 /// # Safety
 ///
-/// - `from` is valid for reads of that many bytes, all initialised, and none of them is in `to`.
-/// - Only a device, or other threads with atomics, write them during the copy.
+/// - `from` is valid for reads of `to.len()` bytes. All of these bytes are initialised, and none of them is in `to`.
+/// - During the copy, these bytes are written only by a device, or by other threads with atomic operations.
 pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
     let head = from.align_offset(WORD).min(to.len());
     let (edge, rest) = to.split_at_mut(head);
     let (words, tail) = rest.as_chunks_mut::<WORD>();
-    // SAFETY: the three parts are within the range of the contract; words start at an aligned address (`head`).
+    // SAFETY: all three parts are within the range of the contract, and the words start at an aligned address (`head`).
     unsafe {
         read_bytes(from, edge);
         let mut at = from.add(edge.len());
@@ -33,8 +34,8 @@ pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
 ///
 /// # Safety
 ///
-/// - `to` is valid for writes of that many bytes, and none of them is in `bytes`.
-/// - Only a device, or other threads with atomics, read or write them during the copy.
+/// - `to` is valid for writes of `bytes.len()` bytes, and none of them is in `bytes`.
+/// - During the copy, these bytes are accessed only by a device, or by other threads with atomic operations.
 pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
     let head = to.align_offset(WORD).min(bytes.len());
     let (edge, rest) = bytes.split_at(head);
@@ -56,7 +57,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 /// The contract of [`read`] applies.
 unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
     for (at, byte) in to.iter_mut().enumerate() {
-        // SAFETY: within the range of the contract.
+        // SAFETY: the byte is within the range of the contract.
         *byte = unsafe { AtomicU8::from_ptr(from.add(at).cast_mut()) }.load(Relaxed);
     }
 }
@@ -66,7 +67,7 @@ unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
 /// The contract of [`write`] applies.
 unsafe fn write_bytes(to: *mut u8, bytes: &[u8]) {
     for (at, byte) in bytes.iter().enumerate() {
-        // SAFETY: within the range of the contract.
+        // SAFETY: the byte is within the range of the contract.
         unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed);
     }
 }

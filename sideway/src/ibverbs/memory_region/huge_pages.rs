@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// The pages of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion). Larger pages need fewer entries in the tables of
-/// CPU and device.
+/// The pages of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion). With larger pages, the CPU and the device need
+/// fewer entries in their translation tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HugePages {
-    /// The system's default.
+    /// Pages as the system provides them by default.
     #[default]
     System,
-    /// Aligns the memory to 2 MiB and requests transparent huge pages (`madvise(MADV_HUGEPAGE)`). This is a hint:
-    /// without huge pages, ordinary pages are used.
+    /// Aligns the memory to 2 MiB and requests transparent huge pages (`madvise(MADV_HUGEPAGE)`). This is only a hint:
+    /// if the system has no huge pages, it uses ordinary pages.
     #[doc(alias = "MADV_HUGEPAGE")]
     Transparent,
     /// Reserved huge pages of this size (`mmap(MAP_HUGETLB)`). If too few are free, allocation fails with `ENOMEM`.
@@ -32,7 +32,7 @@ impl HugePageSize {
     /// 1 GiB.
     pub const GIB_1: Self = Self { log2: 30 };
 
-    /// Creates a size of `bytes` bytes; `None` if that is not a power of two from 4096 to 2^47.
+    /// Creates a size of `bytes` bytes. Returns `None` if `bytes` is not a power of two from 4096 to 2^47.
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= 4096 && bytes.ilog2() < 48 {
             Some(Self { log2: bytes.ilog2() as u8 })

@@ -47,20 +47,21 @@ macro_rules! key {
 }
 
 key! {
-    /// An `lkey`: names memory in the scatter/gather entries of local requests.
+    /// An `lkey`, which names memory in the scatter/gather entries of local requests.
     #[doc(alias = "lkey")]
     LocalKey
 }
 
 key! {
-    /// An `rkey`: names memory of the peer. The programs transmit it in a byte order of their choice.
+    /// An `rkey`, which names memory of the peer. The two programs choose the byte order in which they transmit it.
     #[doc(alias = "rkey")]
     RemoteKey
 }
 
 impl RemoteKey {
-    /// `ibv_inc_rkey(rkey)` — returns the next key: the same index, and the tag (the low 8 bits) incremented, with 0
-    /// after 255. Type 2 windows and invalidated regions take such keys when they are bound again.
+    /// `ibv_inc_rkey(rkey)` — returns the next key. It has the same index, and its tag (the low 8 bits) is incremented,
+    /// with 0 following 255. A type 2 window or an invalidated region gets such a key when it is bound or registered
+    /// again.
     ///
     /// # References
     ///

@@ -1,6 +1,6 @@
 //! `struct ibv_mr`: memory that the device may access, and its keys.
 //!
-//! | memory | registered by | kept valid by |
+//! | whose memory | registered by | kept valid by |
 //! |---|---|---|
 //! | the region's own | [`create_mr_builder`](ProtectionDomain::create_mr_builder), [`reg_owned_mr`](ProtectionDomain::reg_owned_mr) | [`OwnedMemoryRegion`]; safe |
 //! | the caller's | [`reg_mr`](ProtectionDomain::reg_mr), [`reg_mr_iova`](ProtectionDomain::reg_mr_iova), [`reg_mr_ex`](ProtectionDomain::reg_mr_ex) | the caller; unsafe |
@@ -49,8 +49,9 @@ use crate::ffi::Handle;
 #[derive(Debug)]
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
-    // Field order is drop order: the registration ends, then the memory is freed, then the domain is released.
-    /// `None` from the moment when the registration ends.
+    // The order of the fields is the order in which they are dropped: the registration ends, then the memory is freed,
+    // then the domain is released.
+    /// `None` once the registration is being ended.
     handle: Option<Handle<ibv_mr>>,
     /// The memory that the device accesses through the region, if this crate keeps it.
     backing: Option<Backing>,
@@ -58,8 +59,8 @@ pub struct MemoryRegion {
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there). The pointer is read through `&self`, or written through
-// `&mut self` (`rereg_mr`). The types of the backing are Send and Sync (asserted below).
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`). The C object is read through `&self` and written only through
+// `&mut self` (`rereg_mr`). The types of the backing are `Send` and `Sync` (asserted below).
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for MemoryRegion {}
@@ -75,21 +76,22 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// `mr` is live, was created in `pd`, and has no other owner; of this crate's memory it covers at most `backing`.
-    /// `registration` has its attributes.
+    /// `mr` is live, was created in `pd`, and has no other owner. It covers no memory of this crate except `backing`.
+    /// `registration` contains the attributes of `mr`.
     pub(crate) unsafe fn from_raw(
         mr: NonNull<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
         backing: Option<Backing>,
     ) -> Self {
-        // SAFETY: by the contract of this function; ibv_dereg_mr destroys it.
+        // SAFETY: by the contract of this function, `mr` is live and has no other owner. ibv_dereg_mr destroys it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
         // SAFETY: the caller upholds the contract of this function.
         unsafe { Self::from_handle(handle, pd, registration, backing) }
     }
 
-    /// Like [`from_raw`](Self::from_raw), with another verb to end the registration.
+    /// Takes ownership of a new registration, like [`from_raw`](Self::from_raw), but with another verb that ends the
+    /// registration.
     ///
     /// # Safety
     ///
@@ -106,8 +108,8 @@ impl MemoryRegion {
     /// Returns the key for local requests.
     #[inline]
     pub fn lkey(&self) -> LocalKey {
-        // SAFETY: the MR is live as long as `self`; libibverbs writes this field only on creation and in ibv_rereg_mr,
-        // which takes `&mut self`.
+        // SAFETY: the MR is live as long as `self` lives. libibverbs writes this field only when it creates the MR, and
+        // in ibv_rereg_mr, for which this crate requires `&mut self`.
         LocalKey::from_raw(unsafe { (*self.raw()).lkey })
     }
 
@@ -125,22 +127,22 @@ impl MemoryRegion {
         unsafe { (*self.raw()).length }
     }
 
-    /// Returns the address of the first byte in this process; zero if the memory is not mapped in it.
+    /// Returns the address of the first byte in this process, or zero if the memory is not mapped in this process.
     #[inline]
     pub fn get_ptr(&self) -> usize {
         // SAFETY: as for `lkey`.
         unsafe { (*self.raw()).addr as usize }
     }
 
-    /// Returns the address of the first byte in local and remote requests; `None` if C does not provide it: for an
-    /// imported region, and with [`ZeroBased`](super::AccessFlags::ZeroBased).
+    /// Returns the address of the first byte in local and remote requests. Returns `None` if C does not provide it,
+    /// which is the case for an imported region and with [`ZeroBased`](super::AccessFlags::ZeroBased).
     #[inline]
     pub fn iova(&self) -> Option<u64> {
         self.registration.iova
     }
 
-    /// Returns the kernel's number of the region, with which a process that shares the device's descriptor
-    /// [imports](ProtectionDomain::import_mr) it.
+    /// Returns the kernel's number of the region. A process that shares the device's descriptor uses this number to
+    /// [import](ProtectionDomain::import_mr) the region.
     pub fn handle(&self) -> u32 {
         // SAFETY: as for `lkey`.
         unsafe { (*self.raw()).handle }
@@ -155,12 +157,12 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives; do not deregister or re-register it.
+    /// Use the object only while `self` lives. Do not deregister or re-register it.
     pub unsafe fn mr(&self) -> NonNull<ibv_mr> {
         self.mr
     }
 
-    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`.
+    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`, if there is one.
     #[inline]
     pub(crate) fn refuses_window(&self, addr: u64, length: u64, access: AccessFlags) -> Option<&'static str> {
         if self.is_null_region() {
@@ -180,13 +182,13 @@ impl MemoryRegion {
         self.mr.as_ptr()
     }
 
-    /// `ibv_dereg_mr(mr)` — ends the registration and returns errors, which drop only logs. For an imported region,
-    /// only the import ends (`ibv_unimport_mr`).
+    /// `ibv_dereg_mr(mr)` — ends the registration. This method returns an error of the verb, whereas drop only logs it.
+    /// For an imported region, this only releases the import (`ibv_unimport_mr`).
     ///
     /// # Errors
     ///
-    /// `EBUSY` or, on soft-RoCE, `EINVAL` if a memory window is bound to the region. The registration is then leaked,
-    /// because the device may still use it. Memory that the region owns is leaked too.
+    /// Returns `EBUSY` or, on soft-RoCE, `EINVAL` if a memory window is bound to the region. The registration is then
+    /// leaked, because the device may still use it. The memory that the region owns is leaked too.
     ///
     /// # References
     ///
@@ -198,7 +200,7 @@ impl MemoryRegion {
 
     fn end(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // On failure the device may access the memory forever.
+        // If the verb fails, the device may continue to access the memory, so the memory is leaked.
         handle.close().inspect_err(|_| mem::forget(self.backing.take()))
     }
 }

@@ -11,14 +11,15 @@ use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
 impl ProtectionDomain {
-    /// `ibv_alloc_null_mr(pd)` — creates a region without memory: writes to its local key are discarded, and reads
-    /// return zeros. To skip part of a message, use a list entry with its key.
+    /// `ibv_alloc_null_mr(pd)` — creates a region without memory. The device discards what it writes to the region, and
+    /// reads zeros from it. To skip part of a received message, use a scatter entry with the region's key.
     ///
-    /// Safe: the region names no memory, and peers cannot use it. The region cannot be re-registered or have windows.
+    /// This method is safe, because the region covers no memory and peers cannot use it. The region cannot be
+    /// re-registered, and no windows can be bound to it.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver does not support such regions; otherwise the driver's errno.
+    /// Returns `EOPNOTSUPP` if the driver does not support such regions; otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -28,7 +29,7 @@ impl ProtectionDomain {
         // SAFETY: the PD is live.
         let mr = check_pointer("ibv_alloc_null_mr", unsafe { sys::ibv_alloc_null_mr(self.raw()) })?;
         let registration = Registration::new(0, 0, AccessFlags::empty());
-        // SAFETY: just created in this PD, and not shared; it covers no memory.
+        // SAFETY: the region was just created in this PD and is not shared. It covers no memory.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, Some(Backing::Null)) }))
     }
 }

@@ -10,11 +10,13 @@ use crate::error::{Errno, VerbError};
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::work_request::ScatterGatherEntry;
 
-/// A region that owns its memory: zeroed pages that contain no other object of the program, registered while it exists.
-/// Created by [`create_mr_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_mr_builder).
+/// A region that owns its memory. The memory consists of pages that are initially zero and contain no other object of
+/// the program. It is registered as long as the region exists. Create such a region with
+/// [`create_mr_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_mr_builder).
 ///
-/// Bytes are copied in and out. References are available only if no peer can access the bytes. The contract of
-/// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) then excludes conflicts with local
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at) copy bytes out of and into the memory. References to the
+/// bytes are available only if no peer can access the bytes in conflict with them, as the table shows. The contract of
+/// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) excludes conflicts with local
 /// requests.
 ///
 /// | registered with | [`read_at`](Self::read_at), [`write_at`](Self::write_at) | [`as_slice`](Self::as_slice) | [`as_mut_slice`](Self::as_mut_slice) |
@@ -23,9 +25,10 @@ use crate::ibverbs::work_request::ScatterGatherEntry;
 /// | `RemoteRead` | yes | yes | no |
 /// | `RemoteWrite`, `RemoteAtomic`, `MemoryWindowBind`, unknown flags | yes | no | no |
 ///
-/// The [`MemoryRegion`] inside keeps the pages, and can be shared ([`region`](Self::region)). The pages are freed when
-/// its last owner ends the registration. If that fails they are leaked, so the device never accesses reused memory.
-/// Children of `fork(2)` do not have the pages (`MADV_DONTFORK`).
+/// The [`MemoryRegion`] inside owns the pages, and can be shared ([`region`](Self::region)). The pages are freed when
+/// the last owner of the [`MemoryRegion`] ends the registration. If ending it fails, the pages are leaked, so the
+/// device never accesses memory that is used for another purpose. Children of `fork(2)` do not have the pages
+/// (`MADV_DONTFORK`).
 #[derive(Debug)]
 pub struct OwnedMemoryRegion {
     region: Arc<MemoryRegion>,
@@ -45,67 +48,68 @@ impl OwnedMemoryRegion {
     ///
     /// # Safety
     ///
-    /// `region` owns the `len` bytes at `first`, initialised and not accessed by other code, until its registration has
-    /// ended. The region has no other owner, and is registered with at most the rights `access`, at the address of
-    /// these bytes in this process.
+    /// `region` owns the `len` bytes at `first` until its registration has ended. These bytes are initialised, and no
+    /// other code accesses them. The region has no other owner. It is registered with at most the rights `access`, at
+    /// the address of these bytes in this process.
     pub(super) unsafe fn new(region: MemoryRegion, first: NonNull<u8>, len: usize, access: AccessFlags) -> Self {
         Self { region: Arc::new(region), first, len, access }
     }
 
-    /// Copies bytes from `offset` to `bytes`, at any time. Concurrent writes by a peer or a local request may be
-    /// visible in part.
+    /// Copies the bytes at `offset` to `bytes`. This is permitted at any time. Concurrent writes by a peer or a local
+    /// request may be partly visible.
     ///
     /// # Errors
     ///
-    /// [`RegionAccessError::OutOfRange`].
+    /// Returns [`RegionAccessError::OutOfRange`] if the range exceeds the region.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RegionAccessError> {
         let from = self.at(offset, bytes.len())?;
-        // SAFETY: the range is within the pages, which are initialised (`new`) and mapped as long as the region. In
-        // this program only `write_at` and `as_mut_slice` write the pages, through `&mut self`. `bytes` does not
-        // overlap the pages: a mutable slice of them would borrow `self` mutably.
+        // SAFETY: the range is within the pages, which are initialised (`new`) and stay mapped as long as the region
+        // lives. In this program only `write_at` and `as_mut_slice` write to the pages, through `&mut self`. `bytes`
+        // does not overlap the pages, because a mutable slice of them would borrow `self` mutably.
         unsafe { copy::read(from, bytes) };
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`, at any time. A concurrent read by a peer or a local request may return a mixture of
-    /// old and new bytes.
+    /// Copies `bytes` to `offset`. This is permitted at any time. A concurrent read by a peer or a local request may
+    /// return a mixture of old and new bytes.
     ///
     /// # Errors
     ///
-    /// [`RegionAccessError::OutOfRange`].
+    /// Returns [`RegionAccessError::OutOfRange`] if the range exceeds the region.
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), RegionAccessError> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: the range is within the pages, and `&mut self` excludes other accesses and slices in this program:
-        // `bytes` does not overlap them.
+        // SAFETY: the range is within the pages. `&mut self` excludes other accesses and slices of the pages in this
+        // program, so `bytes` does not overlap them.
         unsafe { copy::write(to, bytes) };
         Ok(())
     }
 
-    /// Returns all bytes, if no peer may write them.
+    /// Returns all bytes, if no peer is permitted to write them.
     ///
-    /// No outstanding local request may write them: the caller of
+    /// No outstanding local request can write them either, because the caller of
     /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) has ensured this.
     ///
     /// # Errors
     ///
-    /// [`RegionAccessError::PeersMayWrite`].
+    /// Returns [`RegionAccessError::PeersMayWrite`] if peers may write the bytes.
     pub fn as_slice(&self) -> Result<&[u8], RegionAccessError> {
         if self.access.peers_may_write() {
             return Err(RegionAccessError::PeersMayWrite(self.access));
         }
-        // SAFETY: the bytes are initialised, mapped as long as the region, which `self` owns, and not written while
-        // `self` is borrowed: this program needs `&mut self`, peers lack the access right, and local requests are
-        // excluded by the contract of `setup_sge`.
+        // SAFETY: the bytes are initialised, and stay mapped as long as the region lives, which `self` owns. They are
+        // not written while `self` is borrowed: code in this program needs `&mut self`, peers lack the access right,
+        // and the contract of `setup_sge` excludes local requests.
         Ok(unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) })
     }
 
-    /// Returns all bytes, if no peer may read or write them.
+    /// Returns all bytes, if no peer is permitted to read or write them.
     ///
-    /// No outstanding local request may read or write them: the caller of `setup_sge` has ensured this.
+    /// No outstanding local request can read or write them either, because the caller of `setup_sge` has ensured this.
     ///
     /// # Errors
     ///
-    /// [`RegionAccessError::PeersMayWrite`], [`RegionAccessError::PeersMayRead`].
+    /// Returns [`RegionAccessError::PeersMayWrite`] or [`RegionAccessError::PeersMayRead`] if peers may access the
+    /// bytes.
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8], RegionAccessError> {
         if self.access.peers_may_write() {
             return Err(RegionAccessError::PeersMayWrite(self.access));
@@ -113,12 +117,12 @@ impl OwnedMemoryRegion {
         if self.access.peers_may_read() {
             return Err(RegionAccessError::PeersMayRead(self.access));
         }
-        // SAFETY: as in `as_slice`, and nothing reads them either.
+        // SAFETY: as in `as_slice`; in addition, no peer or local request reads the bytes.
         Ok(unsafe { slice::from_raw_parts_mut(self.first.as_ptr(), self.len) })
     }
 
-    /// Returns a pointer to the first byte, for unsafe code that shares the memory in other ways: atomics, rings, flags
-    /// written by a peer.
+    /// Returns a pointer to the first byte. It is meant for unsafe code that shares the memory in other ways, such as
+    /// with atomics, with rings, or with flags that a peer writes.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()
@@ -154,16 +158,16 @@ impl OwnedMemoryRegion {
         self.access
     }
 
-    /// Returns the registration. A clone keeps the memory registered and mapped after `self` was dropped.
+    /// Returns the registration. A clone of it keeps the memory registered and mapped after `self` was dropped.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// Creates a scatter/gather entry for `range`: `region.sge(..)`, `region.sge(64..128)`.
+    /// Creates a scatter/gather entry for `range`, for example with `region.sge(..)` or `region.sge(64..128)`.
     ///
     /// # Errors
     ///
-    /// [`RegionAccessError::OutOfRange`], [`RegionAccessError::EntryTooLong`].
+    /// Returns [`RegionAccessError::OutOfRange`] or [`RegionAccessError::EntryTooLong`].
     #[inline]
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Result<ScatterGatherEntry, RegionAccessError> {
         let (offset, length) = self.resolve(range)?;
@@ -171,12 +175,12 @@ impl OwnedMemoryRegion {
         Ok(ScatterGatherEntry::new(self.lkey(), self.addr() + offset as u64, entry))
     }
 
-    /// Ends the registration, frees the memory and returns errors, which drop only logs.
+    /// Ends the registration and frees the memory. This method returns an error, whereas drop only logs it.
     ///
     /// # Errors
     ///
     /// - `EBUSY`: the [`region`](Self::region) has another owner, which will end the registration.
-    /// - Otherwise as for [`MemoryRegion::close`]: registration and memory are then leaked.
+    /// - Otherwise the errors of [`MemoryRegion::close`]. The registration and the memory are then leaked.
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.region) {
             Some(region) => region.close(),
@@ -185,7 +189,7 @@ impl OwnedMemoryRegion {
         }
     }
 
-    /// Returns a pointer to `offset`, if `length` bytes from there are within the region.
+    /// Returns a pointer to the byte at `offset`, if `length` bytes starting there are within the region.
     #[inline]
     fn at(&self, offset: usize, length: usize) -> Result<*mut u8, RegionAccessError> {
         if offset.checked_add(length).is_none_or(|end| end > self.len) {
@@ -217,7 +221,7 @@ impl OwnedMemoryRegion {
     }
 }
 
-/// A range of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion) cannot be accessed.
+/// The error of an access to a range of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion).
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionAccessError {
@@ -237,14 +241,14 @@ pub enum RegionAccessError {
         /// The length of the range.
         length: usize,
     },
-    /// A peer may change the bytes at any time, so no reference to them can exist: copy them with
+    /// A peer may change the bytes at any time, so no reference to them can exist. Copy them instead, with
     /// [`read_at`](super::OwnedMemoryRegion::read_at) and [`write_at`](super::OwnedMemoryRegion::write_at).
     #[error(
         "cannot return a reference: peers may change the memory, which was registered with {0:?}; use read_at and \
         write_at"
     )]
     PeersMayWrite(AccessFlags),
-    /// A peer may read the bytes at any time, so no mutable reference to them can exist: copy them with
+    /// A peer may read the bytes at any time, so no mutable reference to them can exist. Copy them instead, with
     /// [`write_at`](super::OwnedMemoryRegion::write_at).
     #[error(
         "cannot return a mutable reference: peers may read the memory, which was registered with {0:?}; use write_at"

@@ -12,8 +12,8 @@ use crate::ffi::check_pointer;
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
-/// Builds regions that own their memory. The length is required; the default access is
-/// [`LocalWrite`](AccessFlags::LocalWrite), with the system's pages.
+/// Builds regions that own their memory. The length is required. By default the access is
+/// [`LocalWrite`](AccessFlags::LocalWrite), and the memory consists of pages of the system's default size.
 #[derive(Debug)]
 pub struct MemoryRegionBuilder {
     pd: Arc<ProtectionDomain>,
@@ -45,20 +45,20 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegionBuilder {
-    /// Sets the length in bytes, at least one.
+    /// Sets the length in bytes, which must be at least one.
     pub fn setup_length(&mut self, len: usize) -> &mut Self {
         self.len = len;
         self
     }
 
-    /// Sets what the device and peers may do. [`AccessFlags::ZeroBased`] is rejected, because drivers do not agree on
-    /// the addresses that requests then use.
+    /// Sets the access rights of the device and of peers. [`AccessFlags::ZeroBased`] is rejected, because drivers do
+    /// not agree on the addresses that requests then use.
     pub fn setup_access(&mut self, access: AccessFlags) -> &mut Self {
         self.access = access;
         self
     }
 
-    /// Sets the pages of the memory.
+    /// Sets which pages the memory consists of.
     pub fn setup_huge_pages(&mut self, huge_pages: HugePages) -> &mut Self {
         self.huge_pages = huge_pages;
         self
@@ -68,8 +68,9 @@ impl MemoryRegionBuilder {
     ///
     /// # Errors
     ///
-    /// - `mmap`: `EINVAL` if the length is zero, `ENOMEM` if there is too little memory or too few huge pages.
-    /// - `ibv_reg_mr`: as for [`reg_mr`](ProtectionDomain::reg_mr). The memory is freed.
+    /// - Errors of `mmap`: `EINVAL` if the length is zero, `ENOMEM` if there is too little memory or there are too few
+    ///   huge pages.
+    /// - Errors of `ibv_reg_mr`, which are those of [`reg_mr`](ProtectionDomain::reg_mr). The memory is then freed.
     ///
     /// # References
     ///
@@ -86,9 +87,10 @@ impl MemoryRegionBuilder {
         }
         let pages = Pages::new(self.len, self.huge_pages)?;
         let first = pages.first();
-        // SAFETY: the domain is live. The bytes stay mapped as long as `pages`, which the region drops only after its
-        // registration has ended. OwnedMemoryRegion returns references only if no peer may access them in conflict.
-        // Otherwise a peer can only change or read bytes, of which every value is valid.
+        // SAFETY: the domain is live. The bytes stay mapped as long as `pages` lives, and the region drops `pages` only
+        // after its registration has ended. OwnedMemoryRegion returns references only if no peer may access the bytes
+        // in conflict with them. In all other cases, a peer can only change or read bytes, for which every value is
+        // valid.
         let mr = unsafe { sys::ibv_reg_mr(self.pd.raw(), first.as_ptr().cast(), self.len, flags(self.access)) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, self.len, self.access))?;
         let registration = Registration::new(first.as_ptr() as u64, self.len, self.access);

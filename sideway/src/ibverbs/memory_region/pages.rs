@@ -1,4 +1,4 @@
-//! Whole pages of memory.
+//! Memory that consists of whole pages.
 
 use std::ptr::{self, NonNull};
 
@@ -7,14 +7,14 @@ use super::{HugePageSize, HugePages};
 use crate::error::VerbError;
 use crate::ffi::last_errno;
 
-/// Zeroed anonymous memory that contains no other object of the program; munmap(2) frees it on drop.
+/// Zeroed anonymous memory that contains no other object of the program. Dropping it calls munmap(2).
 #[derive(Debug)]
 pub(crate) struct Pages {
     first: NonNull<u8>,
     mapped: usize,
 }
 
-// SAFETY: the mapping belongs to its owner, not to a thread; using the address is unsafe.
+// SAFETY: the mapping belongs to its owner and not to a thread, and using its address is unsafe.
 unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
@@ -24,7 +24,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the length is zero or exceeds the address space, otherwise that of mmap(2).
+    /// Returns `EINVAL` if the length is zero or exceeds the address space, otherwise the errno of mmap(2).
     pub(super) fn new(len: usize, huge: HugePages) -> Result<Self, VerbError> {
         const VERB: &str = "mmap";
         let (page, flags, slack) = match huge {
@@ -39,7 +39,8 @@ impl Pages {
         let Some((whole, wanted)) = whole.filter(|(_, wanted)| isize::try_from(*wanted).is_ok()) else {
             return Err(VerbError::invalid(VERB, format!("{len} bytes exceed the address space")));
         };
-        // SAFETY: a new anonymous mapping, at an address that the kernel chooses, touches no memory in use.
+        // SAFETY: the kernel chooses the address of the new anonymous mapping, so the call does not affect memory that
+        // is in use.
         let first = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -65,7 +66,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Returns the first byte; whole pages follow.
+    /// Returns a pointer to the first byte of the pages.
     pub(super) fn first(&self) -> NonNull<u8> {
         self.first
     }
@@ -73,12 +74,14 @@ impl Pages {
     /// Unmaps the pages before the first multiple of `align`, and those after the `len` bytes that start there.
     fn trim(self, align: usize, len: usize) -> Self {
         let before = self.first.as_ptr().align_offset(align);
-        // If the address is aligned, no pages come before it; otherwise `new` has allocated enough for these pages too.
+        // If the mapping already starts at an aligned address, no pages come before it. Otherwise, `new` has allocated
+        // enough memory for these pages too.
         let Some(behind) = self.mapped.checked_sub(len).and_then(|slack| slack.checked_sub(before)) else {
             return self;
         };
         let pages = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `before + len + behind` bytes are mapped, so all three parts are within, and they are whole pages.
+        // SAFETY: `before + len + behind` bytes are mapped, so all three parts are within the mapping, and each part
+        // consists of whole pages.
         unsafe {
             let first = pages.first.add(before);
             unmap(pages.first, before);
@@ -89,7 +92,7 @@ impl Pages {
 
     /// Gives advice that the kernel may ignore.
     fn advise(&self, advice: libc::c_int) {
-        // Miri does not support it.
+        // Miri does not support this call.
         if cfg!(miri) {
             return;
         }
@@ -109,7 +112,7 @@ impl Drop for Pages {
 
 /// # Safety
 ///
-/// The range is whole pages of a mapping that is no longer used.
+/// The range consists of whole pages of a mapping that is no longer used.
 unsafe fn unmap(first: NonNull<u8>, len: usize) {
     // SAFETY: the caller upholds the contract of this function.
     if len > 0 && unsafe { libc::munmap(first.as_ptr().cast(), len) } != 0 {

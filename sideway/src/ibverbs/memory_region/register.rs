@@ -21,23 +21,23 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// - `ENOMEM`: out of keys, or above the limit of locked memory (`ulimit -l`).
+    /// - `ENOMEM`: the device has no more keys, or the registration exceeds the limit of locked memory (`ulimit -l`).
     /// - `EFAULT`: the range is not mapped, or not writable although `access` includes writing.
-    /// - `EINVAL`: inconsistent flags: remote writes and atomics need [`AccessFlags::LocalWrite`].
+    /// - `EINVAL`: the flags are inconsistent. Remote writes and atomics require [`AccessFlags::LocalWrite`].
     /// - `EOPNOTSUPP`: the device does not support a flag, such as [`AccessFlags::OnDemand`].
     ///
     /// # Safety
     ///
     /// The following must hold until the registration has ended and every request that uses its keys has completed. The
-    /// registration ends when the last owner of the region drops it without logging a failure, or
-    /// [`close`](MemoryRegion::close) returns `Ok`.
+    /// registration has ended when the last owner of the region has dropped it without logging a failure, or when
+    /// [`close`](MemoryRegion::close) has returned `Ok`.
     ///
     /// - The `len` bytes at `ptr` stay allocated and mapped.
     /// - With `LocalWrite`, `RemoteWrite` or `RemoteAtomic`, no Rust reference to these bytes exists while the device
     ///   or a peer may write. Use raw pointers or atomics, as for memory shared with another process.
     /// - With `RemoteRead`, no `&mut` to these bytes exists while a peer may read.
-    /// - `MemoryWindowBind` counts as `RemoteRead`, and with `LocalWrite` also as `RemoteWrite` and `RemoteAtomic`,
-    ///   because safe code can bind windows.
+    /// - The flag `MemoryWindowBind` is treated like `RemoteRead`, and together with `LocalWrite` also like
+    ///   `RemoteWrite` and `RemoteAtomic`. The reason is that safe code can bind windows that grant these rights.
     /// - Peers that receive the remote key are trusted with what `access` allows.
     ///
     /// # References
@@ -50,22 +50,24 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<Arc<MemoryRegion>, VerbError> {
-        // SAFETY: the PD is live; the range follows from the contract of this function, and the kernel checks that it
-        // is mapped.
+        // SAFETY: the PD is live. The contract of this function covers the range, and the kernel checks that it is
+        // mapped.
         let mr = unsafe { sys::ibv_reg_mr(self.raw(), memory(ptr), len, flags(access)) };
         let mr = check_pointer("ibv_reg_mr", mr).map_err(|error| explain_registration(error, len, access))?;
         let registration = Registration::new(ptr as u64, len, access);
-        // SAFETY: just registered in this domain with these attributes, and not shared; the caller keeps its memory.
+        // SAFETY: the region was just registered in this domain with these attributes, and is not shared. The caller
+        // keeps its memory valid.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
-    /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`. Local and remote requests
-    /// address them from `iova` on: use zero for offsets, or the address that a peer uses for the bytes.
+    /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`. In local and remote
+    /// requests, `iova` is the address of the first of these bytes. Use zero to address the bytes by offsets, or use
+    /// the address that a peer has for them.
     ///
     /// # Errors
     ///
-    /// As for [`reg_mr`](Self::reg_mr). Also `EINVAL` if `iova` and `ptr` have different offsets within their pages,
-    /// which drivers reject.
+    /// The errors are those of [`reg_mr`](Self::reg_mr). In addition, returns `EINVAL` if `iova` and `ptr` have
+    /// different offsets within their pages, because drivers reject this.
     ///
     /// # Safety
     ///
@@ -83,8 +85,8 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Arc<MemoryRegion>, VerbError> {
-        // SAFETY: the PD is live; the range follows from the contract of this function, and the kernel checks that it
-        // is mapped.
+        // SAFETY: the PD is live. The contract of this function covers the range, and the kernel checks that it is
+        // mapped.
         let mr = unsafe { sys::ibv_reg_mr_iova(self.raw(), memory(ptr), len, iova, flags(access)) };
         let mr = check_pointer("ibv_reg_mr_iova", mr).map_err(|error| {
             let shifted = (ptr as u64 ^ iova) & (page_size() as u64 - 1) != 0;
@@ -97,7 +99,8 @@ impl ProtectionDomain {
             }
         })?;
         let registration = Registration::new(iova, len, access);
-        // SAFETY: just registered in this domain with these attributes, and not shared; the caller keeps its memory.
+        // SAFETY: the region was just registered in this domain with these attributes, and is not shared. The caller
+        // keeps its memory valid.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
@@ -107,14 +110,15 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` or `EINVAL` if the device does not support implicit on-demand paging
+    /// Returns `EOPNOTSUPP` or `EINVAL` if the device does not support implicit on-demand paging
     /// ([`OdpGeneralCapabilities`](crate::ibverbs::device_context::OdpGeneralCapabilities)).
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), for *all* memory of the process. But the memory need not stay mapped: requests
-    /// to unmapped memory fail. If `LocalWrite` is the only flag, the contract of each `setup_sge` is
-    /// sufficient. With flags for remote access, the peer must touch no byte on which Rust code relies.
+    /// The contract of [`reg_mr`](Self::reg_mr) applies to *all* memory of the process, with one exception: the memory
+    /// need not stay mapped, because requests to unmapped memory fail. If `LocalWrite` is the only flag, it is
+    /// sufficient that each call of `setup_sge` follows its contract. With flags for remote access, the peer must not
+    /// access any byte on which Rust code relies.
     ///
     /// # References
     ///
@@ -122,7 +126,7 @@ impl ProtectionDomain {
     #[doc(alias = "implicit ODP")]
     pub unsafe fn reg_implicit_odp_mr(self: &Arc<Self>, access: AccessFlags) -> Result<Arc<MemoryRegion>, VerbError> {
         let access = access | AccessFlags::OnDemand;
-        // SAFETY: the PD is live; the memory follows from the contract of this function.
+        // SAFETY: the PD is live, and the contract of this function covers the memory.
         let mr = unsafe { sys::ibv_reg_mr(self.raw(), ptr::null_mut(), usize::MAX, flags(access)) };
         let mr = check_pointer("ibv_reg_mr", mr).map_err(|error| match error.errno().raw() {
             libc::EINVAL | libc::EOPNOTSUPP => {
@@ -131,21 +135,22 @@ impl ProtectionDomain {
             _ => error,
         })?;
         let registration = Registration { iova: Some(0), len: usize::MAX, access: Some(access) };
-        // SAFETY: just registered in this domain with these attributes, and not shared; the caller keeps its memory.
+        // SAFETY: the region was just registered in this domain with these attributes, and is not shared. The caller
+        // keeps its memory valid.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
-    /// `ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)` — registers `length` bytes from `offset` of a dma-buf,
-    /// such as GPU memory. `iova` is the address of the first of these bytes in local and remote requests.
+    /// `ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)` — registers `length` bytes of a dma-buf, such as GPU
+    /// memory, starting at `offset`. `iova` is the address of the first of these bytes in local and remote requests.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`, `EPROTONOSUPPORT` or `ENOSYS` if the library, kernel or driver does not support dma-buf
-    /// registration; `EBADF` if `fd` is not a dma-buf.
+    /// Returns `EOPNOTSUPP`, `EPROTONOSUPPORT` or `ENOSYS` if the library, kernel or driver does not support dma-buf
+    /// registration, and `EBADF` if `fd` is not a dma-buf.
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), for the memory of the dma-buf.
+    /// The contract of [`reg_mr`](Self::reg_mr) applies to the memory of the dma-buf.
     ///
     /// # References
     ///
@@ -159,17 +164,18 @@ impl ProtectionDomain {
         fd: BorrowedFd<'_>,
         access: AccessFlags,
     ) -> Result<Arc<MemoryRegion>, VerbError> {
-        // SAFETY: the PD and the descriptor are live; the caller upholds the contract for its memory.
+        // SAFETY: the PD and the descriptor are live, and the caller upholds the contract for the memory.
         let mr = unsafe { sys::ibv_reg_dmabuf_mr(self.raw(), offset, length, iova, fd.as_raw_fd(), flags(access)) };
         let mr = check_pointer("ibv_reg_dmabuf_mr", mr).map_err(|error| explain_registration(error, length, access))?;
         let registration = Registration::new(iova, length, access);
-        // SAFETY: just registered in this domain with these attributes, and not shared; the caller keeps its memory.
+        // SAFETY: the region was just registered in this domain with these attributes, and is not shared. The caller
+        // keeps its memory valid.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 }
 
-/// Converts an address to C's type. The owner of the memory exposed the provenance by converting the pointer to a
-/// number; the device needs none.
+/// Converts an address to C's type. The pointer needs no provenance for the device. The owner of the memory exposed the
+/// provenance by converting the pointer to a number.
 pub(super) fn memory(ptr: usize) -> *mut libc::c_void {
     ptr::with_exposed_provenance_mut(ptr)
 }
@@ -181,12 +187,12 @@ pub(super) fn flags(access: AccessFlags) -> c_int {
 
 /// Returns the page size of this machine.
 pub(super) fn page_size() -> usize {
-    // SAFETY: the call takes a plain number.
+    // SAFETY: the argument of the call is a plain number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Adds the usual cause to a registration error.
+/// Adds the usual cause to the error of a registration.
 #[cold]
 pub(crate) fn explain_registration(error: VerbError, len: usize, access: AccessFlags) -> VerbError {
     let writes = AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic;

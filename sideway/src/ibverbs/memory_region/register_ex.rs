@@ -1,4 +1,4 @@
-//! Registering memory with all attributes.
+//! Registering memory with all attributes that the verbs offer.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -44,13 +44,14 @@ impl<'a> RegistrationAttributes<'a> {
         self
     }
 
-    /// Sets memory of a dma-buf, from `offset` bytes on. Also needs an I/O address.
+    /// Sets memory of a dma-buf, starting at byte `offset`. Such memory also requires an I/O address
+    /// ([`setup_iova`](Self::setup_iova)).
     pub fn setup_dmabuf(&mut self, fd: BorrowedFd<'a>, offset: u64) -> &mut Self {
         self.dmabuf = Some((fd, offset));
         self
     }
 
-    /// Sets the address of the first byte in local and remote requests; by default the memory's address.
+    /// Sets the address of the first byte in local and remote requests. By default it is the memory's address.
     pub fn setup_iova(&mut self, iova: u64) -> &mut Self {
         self.iova = Some(iova);
         self
@@ -64,19 +65,19 @@ impl<'a> RegistrationAttributes<'a> {
 }
 
 impl ProtectionDomain {
-    /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller or a dma-buf, optionally with a
+    /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller or of a dma-buf, optionally with a
     /// [`DmaHandle`]. Requires IBVERBS_1.15.
     ///
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the library or driver does not have this verb.
-    /// - `EINVAL`: neither or both kinds of memory are set; a dma-buf without an I/O address; a handle of another
-    ///   device.
+    /// - `EINVAL`: neither or both kinds of memory are set, a dma-buf has no I/O address, or the DMA handle belongs to
+    ///   another device.
     /// - Otherwise as for [`reg_mr`](Self::reg_mr).
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), also for the memory of a dma-buf.
+    /// The contract of [`reg_mr`](Self::reg_mr) applies, also to the memory of a dma-buf.
     ///
     /// # References
     ///
@@ -132,15 +133,15 @@ impl ProtectionDomain {
             attr.dmah = dma_handle.raw();
             attr.comp_mask |= IBV_REG_MR_MASK_DMAH;
         }
-        // SAFETY: the domain, the descriptor and the handle are live and of one device, and the attributes are
-        // initialised according to their mask. The caller upholds the contract for the memory.
+        // SAFETY: the domain, the descriptor and the handle are live. The domain and the handle belong to one device.
+        // The attributes are initialised according to their mask. The caller upholds the contract for the memory.
         let mr = unsafe { sys::ibv_reg_mr_ex(self.raw(), &mut attr) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, *length, *access))?;
         let iova = iova.or(ptr.map(|ptr| ptr as u64));
         let registration = iova.map_or(Registration::UNKNOWN, |iova| Registration::new(iova, *length, *access));
         let backing = dma_handle.clone().map(Backing::DmaHandle);
-        // SAFETY: just registered in this domain with these attributes, and not shared. The caller keeps its memory;
-        // the region keeps the handle.
+        // SAFETY: the region was just registered in this domain with these attributes, and is not shared. The caller
+        // keeps the memory valid, and the region keeps the handle alive.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }

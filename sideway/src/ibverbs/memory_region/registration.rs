@@ -1,4 +1,4 @@
-//! The attributes of a registration, which C does not keep.
+//! The attributes of a registration that the C object does not store.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::ibverbs::device_memory::DeviceMemory;
 use crate::ibverbs::dma_handle::DmaHandle;
 use crate::ibverbs::provider_buffer::ProviderBuffer;
 
-/// The registered range as requests address it, and the access flags.
+/// The registered range, in the addresses that requests use, and the access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     /// The address of the first byte in requests, if C provides it.
@@ -23,27 +23,28 @@ impl Registration {
     /// The registration of a region that other code registered.
     pub(crate) const UNKNOWN: Self = Self { iova: None, len: 0, access: None };
 
-    /// A registration of `len` bytes from `iova` on; with [`ZeroBased`](AccessFlags::ZeroBased) addresses start at 0
-    /// instead.
+    /// Creates the record of a registration of `len` bytes that starts at `iova`. With
+    /// [`ZeroBased`](AccessFlags::ZeroBased), addresses start at 0 instead.
     pub(crate) fn new(iova: u64, len: usize, access: AccessFlags) -> Self {
         Self { iova: (!access.contains(AccessFlags::ZeroBased)).then_some(iova), len, access: Some(access) }
     }
 
-    /// Returns the registration after a change; `None` leaves an attribute unchanged.
+    /// Returns the registration after a change. `None` leaves an attribute unchanged.
     pub(crate) fn changed(self, range: Option<(u64, usize)>, access: Option<AccessFlags>) -> Self {
-        // A registration whose addresses start at 0 stays so unless its access changes.
+        // The addresses of a registration continue to start at 0 unless its access changes.
         let zero_based = access.map_or(self.iova.is_none(), |access| access.contains(AccessFlags::ZeroBased));
         let (iova, len) = range.map_or((self.iova, self.len), |(iova, len)| (Some(iova), len));
         Self { iova: iova.filter(|_| !zero_based), len, access: access.or(self.access) }
     }
 
-    /// Returns the registration after a change that failed halfway: its access is unknown.
+    /// Returns the registration after a change that failed halfway. Its access flags are then unknown.
     pub(crate) fn broken(self) -> Self {
         Self { len: 0, access: None, ..self }
     }
 
-    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`. Not every driver
-    /// checks this: on mlx5 a window would have the rights of the local key, whatever the region's registration.
+    /// Returns the reason why no window with this access can be bound to `length` bytes at `addr`, if there is one. Not
+    /// every driver checks this. On mlx5, a window would have the rights of the local key, regardless of the access
+    /// flags with which the region was registered.
     #[inline]
     pub(crate) fn refuses_window(&self, addr: u64, length: u64, access: AccessFlags) -> Option<&'static str> {
         let Some(registered) = self.access else {
@@ -72,11 +73,12 @@ impl Registration {
     }
 }
 
-/// Objects that the device accesses through a region, or needs for it; freed only after the registration has ended.
+/// Objects that the device accesses through a region, or that it needs to access the region. They are freed only after
+/// the registration has ended.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held until its drop")]
 pub(crate) enum Backing {
-    /// No memory: the null region.
+    /// The null region has no memory.
     Null,
     /// Pages that the region owns.
     Pages(Pages),

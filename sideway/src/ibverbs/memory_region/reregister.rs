@@ -22,13 +22,14 @@ const VERB: &str = "ibv_rereg_mr";
 pub enum SurvivingRegion {
     /// The region is unchanged.
     Old,
-    /// The region has changed as requested; only returning the old memory to children of `fork(2)` failed.
+    /// The region has changed as requested. Only one later step failed: making the old memory visible to children of
+    /// `fork(2)` again.
     New,
-    /// The region is unusable: requests must not name it.
+    /// The region is unusable. Requests must not name it.
     Neither,
 }
 
-/// A region could not be changed, or only in part.
+/// The error of changing a region. The change failed completely or partly.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {}", left(*.region))]
 pub struct ReregisterError {
@@ -69,23 +70,26 @@ impl From<ReregisterError> for VerbError {
 
 impl MemoryRegion {
     /// `ibv_rereg_mr(mr, flags, pd, addr, length, access)` — changes the region's domain, its memory (address and
-    /// length), its access, or several of these; `None` leaves an attribute unchanged. The keys may change.
+    /// length), its access, or several of these. `None` leaves an attribute unchanged. The keys of the region may
+    /// change.
     ///
-    /// It needs `&mut`: use [`Arc::get_mut`] on a region in an `Arc`, which succeeds while it has one owner.
+    /// This method takes `&mut self`. For a region in an `Arc`, use [`Arc::get_mut`], which succeeds while the region
+    /// has one owner.
     ///
     /// # Errors
     ///
-    /// [`ReregisterError::region`] returns the region's state. `EINVAL`: no change was requested, or the domain belongs
-    /// to another device. `EOPNOTSUPP`: the driver does not support it, and the region is unchanged.
+    /// [`ReregisterError::region`] returns the state of the region after the error. The errno is `EINVAL` if no change
+    /// was requested or the domain belongs to another device. It is `EOPNOTSUPP` if the driver does not support the
+    /// verb; the region is then unchanged.
     ///
     /// # Safety
     ///
     /// - No request that names the region's keys is outstanding, and no window is bound to it.
-    /// - The contract of [`reg_mr`](ProtectionDomain::reg_mr) holds from now on for the region's memory and access.
-    ///   After an error with [`SurvivingRegion::Neither`], the contract holds for the old and the new memory and access
-    ///   until the region is dropped.
-    /// - Memory that the region owns ([`OwnedMemoryRegion`](super::OwnedMemoryRegion) and others) stays with it until
-    ///   it is dropped, even if it is no longer registered.
+    /// - From now on, the contract of [`reg_mr`](ProtectionDomain::reg_mr) applies to the region's new memory and
+    ///   access. After an error with [`SurvivingRegion::Neither`], the contract applies to both the old and the new
+    ///   memory and access until the region is dropped.
+    /// - The region keeps the memory that it owns ([`OwnedMemoryRegion`](super::OwnedMemoryRegion) and others) until
+    ///   the region is dropped, even if this memory is no longer registered.
     ///
     /// # References
     ///
@@ -121,8 +125,8 @@ impl MemoryRegion {
             ));
         }
         let (ptr, len) = range.unwrap_or((0, 0));
-        // SAFETY: the region is live and not shared, and the domain is null or live and of the same device. The caller
-        // upholds the contract for the memory.
+        // SAFETY: the region is live and not shared. The domain is null, or it is live and belongs to the same device.
+        // The caller upholds the contract for the memory.
         let ret = unsafe {
             sys::ibv_rereg_mr(
                 self.raw(),
@@ -149,7 +153,7 @@ impl MemoryRegion {
 
 #[cold]
 fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
-    // Drivers without the verb return the errno value.
+    // A positive value is the errno itself, which drivers without the verb return.
     let errno = if ret > 0 { errno_of(ret) } else { last_errno() };
     let error = VerbError::new(VERB, errno);
     if matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS) {
@@ -164,7 +168,7 @@ fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
         code::IBV_REREG_MR_ERR_DO_FORK_OLD => {
             (SurvivingRegion::New, error.with_hint("the old memory could not be returned to forked children"))
         }
-        // The codes of a failed command, and codes that the manual page does not list.
+        // These are the codes of a failed command, and the codes that the manual page does not list.
         _ => (SurvivingRegion::Neither, explain_registration(error, len, access)),
     };
     ReregisterError { error, region }

@@ -20,7 +20,7 @@ use crate::ibverbs::work_request::WorkRequestFlags;
 #[derive(Clone, Copy, Debug)]
 pub struct BindInformation<'r> {
     info: ibv_mw_bind_info,
-    /// The reason why no window can be bound to the range.
+    /// The reason why no window can be bound to the range, if there is one.
     refused: Option<&'static str>,
     region: PhantomData<&'r MemoryRegion>,
 }
@@ -31,23 +31,23 @@ unsafe impl Send for BindInformation<'_> {}
 unsafe impl Sync for BindInformation<'_> {}
 
 impl<'r> BindInformation<'r> {
-    /// Creates a binding to `length` bytes of `region` from the address `addr` on, as requests address it
-    /// ([`MemoryRegion::iova`]). `access` may contain [`RemoteRead`](AccessFlags::RemoteRead),
-    /// [`RemoteWrite`](AccessFlags::RemoteWrite) and [`RemoteAtomic`](AccessFlags::RemoteAtomic) (these two if the
-    /// region has [`LocalWrite`](AccessFlags::LocalWrite)), and [`ZeroBased`](AccessFlags::ZeroBased), with which peers
-    /// address the first byte as 0.
+    /// Creates a binding to `length` bytes of `region` that start at `addr`. `addr` is an address as requests use it
+    /// ([`MemoryRegion::iova`]). `access` may contain [`RemoteRead`](AccessFlags::RemoteRead). If the region has
+    /// [`LocalWrite`](AccessFlags::LocalWrite), `access` may also contain [`RemoteWrite`](AccessFlags::RemoteWrite) and
+    /// [`RemoteAtomic`](AccessFlags::RemoteAtomic). With [`ZeroBased`](AccessFlags::ZeroBased), peers address the first
+    /// byte as 0.
     ///
-    /// Binding fails, without a call of the driver, if the region was registered without
-    /// [`MemoryWindowBind`](AccessFlags::MemoryWindowBind), the range exceeds the region, or its registration is
-    /// unknown (an [imported](crate::ibverbs::protection_domain::ProtectionDomain::import_mr) region).
+    /// A bind fails without a call of the driver in three cases: the region was registered without
+    /// [`MemoryWindowBind`](AccessFlags::MemoryWindowBind), the range exceeds the region, or the region's registration
+    /// is unknown because the region is [imported](crate::ibverbs::protection_domain::ProtectionDomain::import_mr).
     #[inline]
     pub fn new(region: &'r MemoryRegion, addr: u64, length: u64, access: AccessFlags) -> Self {
         let info = ibv_mw_bind_info { mr: region.raw(), addr, length, mw_access_flags: access.bits() };
-        // The reason stays valid: a borrowed region cannot be re-registered.
+        // The reason stays valid, because a borrowed region cannot be re-registered.
         Self { info, refused: region.refuses_window(addr, length, access), region: PhantomData }
     }
 
-    /// Creates an empty binding, which unbinds a window of type 1. Many drivers do not support it, see
+    /// Creates an empty binding, which unbinds a window of type 1. Many drivers do not support this; see
     /// [`bind_mw`](MemoryWindow::bind_mw).
     #[inline]
     pub const fn unbind() -> BindInformation<'static> {
@@ -55,7 +55,7 @@ impl<'r> BindInformation<'r> {
         BindInformation { info, refused: None, region: PhantomData }
     }
 
-    /// Whether this is [`unbind`](Self::unbind).
+    /// Whether this is the empty binding that [`unbind`](Self::unbind) creates.
     #[inline]
     pub const fn is_unbind(&self) -> bool {
         self.info.mr.is_null()
@@ -79,14 +79,15 @@ impl<'r> BindInformation<'r> {
         AccessFlags::from_bits_retain(self.info.mw_access_flags)
     }
 
-    /// Returns the C struct, whose region, if any, is live for `'r`.
+    /// Returns the C struct. If it names a region, that region is live for `'r`.
     #[inline]
     pub(crate) fn raw(&self) -> ibv_mw_bind_info {
         self.info
     }
 
     /// Checks that a window can be bound: the region is in the window's domain, contains the range, and was registered
-    /// for this access. Safe code thus grants no access beyond the registration, whether or not the driver checks.
+    /// for this access. So safe code cannot grant more access than the registration does, even if the driver does not
+    /// check this.
     ///
     /// # Errors
     ///
@@ -106,12 +107,13 @@ impl<'r> BindInformation<'r> {
 }
 
 impl MemoryWindow {
-    /// `ibv_bind_mw(qp, mw, mw_bind)` — posts a request that binds a window of type 1, and returns its new key, valid
-    /// once the request completes. Send the key to peers on the same queue, or after the completion. If the request
-    /// fails, the window still has its old key: restore it with [`set_rkey`](Self::set_rkey).
+    /// `ibv_bind_mw(qp, mw, mw_bind)` — posts a request that binds a window of type 1, and returns the window's new
+    /// key. The key is valid once the request completes. Send the key to a peer on the same queue, or after the
+    /// completion. If the request fails, the device still uses the window's old key; restore that key with
+    /// [`set_rkey`](Self::set_rkey).
     ///
     /// `queue` is the send queue of a reliable or unreliable connection in the window's domain; borrow it with
-    /// [`queues`](crate::ibverbs::queue_pair::Pair::queues). `wr_id` is returned in the completion. Valid `flags` are
+    /// [`queues`](crate::ibverbs::queue_pair::Pair::queues). The completion contains `wr_id`. Valid `flags` are
     /// [`Signaled`](WorkRequestFlags::Signaled) and [`Fence`](WorkRequestFlags::Fence).
     ///
     /// # Errors
@@ -120,8 +122,9 @@ impl MemoryWindow {
     ///   Or the region belongs to another domain, is the null region, or cannot have such a window
     ///   ([`BindInformation::new`]). Or the driver rejects the range or the access flags.
     /// - `ENOMEM`: the queue is full.
-    /// - `EPERM`, `EOPNOTSUPP`: the device does not support such windows; or the request was to
-    ///   [unbind](BindInformation::unbind), which needs mlx5's driver or one in this process: drop the window instead.
+    /// - `EPERM`, `EOPNOTSUPP`: the device does not support such windows. Or the request was to
+    ///   [unbind](BindInformation::unbind) the window, which only the mlx5 driver and drivers in this process support;
+    ///   drop the window instead.
     ///
     /// # References
     ///
@@ -160,9 +163,9 @@ impl MemoryWindow {
         }
         let flags = flags & (WorkRequestFlags::Signaled | WorkRequestFlags::Fence);
         let mut bind = ibv_mw_bind { wr_id, send_flags: flags.bits(), bind_info: info.raw() };
-        // SAFETY: queue pair, window and region are live and of one device, whose driver has the operation
-        // (`alloc_mw`). `&mut` excludes other posts, an open batch, and concurrent reads of the window's key. The
-        // driver keeps the keys, not the pointers.
+        // SAFETY: the queue pair, the window and the region are live and belong to one device, whose driver has the
+        // operation (`alloc_mw`). `&mut` excludes other posts, an open batch, and concurrent reads of the window's key.
+        // The driver stores the keys, but not the pointers.
         let ret = unsafe { sys::ibv_bind_mw(core.raw(), self.raw(), &mut bind) };
         check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
             libc::EINVAL => error.with_hint(

@@ -1,22 +1,25 @@
-//! `struct ibv_mw`: remote access to part of a region, granted and revoked by requests instead of registrations.
+//! `struct ibv_mw`: remote access to part of a region. Requests grant and revoke this access, so no registration is
+//! needed.
 //!
 //! | | type 1 | type 2 |
 //! |---|---|---|
-//! | bound by | [`bind_mw`](MemoryWindow::bind_mw), its own verb | a send request |
-//! | its key | chosen by the driver, new with each binding | chosen by the program: [`RemoteKey::inc_rkey`] of the previous key |
+//! | bound by | [`bind_mw`](MemoryWindow::bind_mw), a separate verb | a request in a send queue |
+//! | key | chosen by the driver anew for each binding | chosen by the program: [`RemoteKey::inc_rkey`] of the previous key |
 //! | revoked by | an empty binding ([`BindInformation::unbind`]), or deallocation | invalidating the key, also by the peer |
 //!
-//! The region of a window needs [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). The region cannot be
-//! deregistered while a window is bound to it: `ibv_dereg_mr` fails (`EBUSY`; soft-RoCE: `EINVAL`), and the region is
-//! leaked with the memory it owns. So drop or unbind windows before their regions. A device that nevertheless ends the
-//! registration answers accesses through the window with a protection error.
+//! The region of a window must be registered with [`MemoryWindowBind`](super::AccessFlags::MemoryWindowBind). The
+//! region cannot be deregistered while a window is bound to it: `ibv_dereg_mr` fails with `EBUSY` (on soft-RoCE with
+//! `EINVAL`), and the region is leaked together with the memory that it owns. So drop or unbind windows before you drop
+//! their regions. If a device ends the registration nevertheless, it rejects accesses through the window with a
+//! protection error.
 //!
-//! Soft-RoCE on Linux 6.1 checks accesses through a window against the region's range, not the window's.
+//! Soft-RoCE on Linux 6.1 checks accesses through a window against the range of the region and not against that of the
+//! window.
 //!
-//! Binding is safe: it grants no access beyond the region's registration. This crate checks that, because not all
-//! drivers do (mlx5): the region must have `MemoryWindowBind`, and [`LocalWrite`](super::AccessFlags::LocalWrite) if
-//! peers may write, and contain the range. With `MemoryWindowBind`, the contract of
-//! [`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr) covers remote access, and an
+//! Binding is safe, because it grants no access beyond the region's registration. This crate checks that itself,
+//! because not all drivers do (mlx5 does not). The region must contain the range, and must have `MemoryWindowBind`. If
+//! peers may write, it must also have [`LocalWrite`](super::AccessFlags::LocalWrite). With `MemoryWindowBind`, the
+//! contract of [`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr) covers remote access, and an
 //! [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) returns no references.
 
 mod bind;
@@ -37,14 +40,14 @@ open_enum! {
     /// `enum ibv_mw_type`: how a window is bound.
     #[doc(alias = "ibv_mw_type")]
     pub enum MemoryWindowType {
-        /// Bound by its own verb; belongs to its domain.
+        /// A window that is bound by a separate verb. It belongs to its domain.
         Type1 = raw::IBV_MW_TYPE_1.0,
-        /// Bound by a request; then belongs to the request's queue pair.
+        /// A window that is bound by a request. It then belongs to the queue pair of that request.
         Type2 = raw::IBV_MW_TYPE_2.0,
     }
 }
 
-/// A memory window. It has one owner: binding changes its key, and takes `&mut`.
+/// A memory window. It has only one owner, because binding changes its key and so takes `&mut`.
 #[doc(alias = "ibv_mw")]
 #[derive(Debug)]
 pub struct MemoryWindow {
@@ -67,7 +70,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver does not support windows; `EINVAL` if the device does not support the type; `ENOMEM`.
+    /// Returns `EOPNOTSUPP` if the driver does not support windows, `EINVAL` if the device does not support the type,
+    /// and `ENOMEM` if resources are exhausted.
     ///
     /// # References
     ///
@@ -107,27 +111,28 @@ fn of_another(rkey: RemoteKey, own: RemoteKey) -> VerbError {
 }
 
 impl MemoryWindow {
-    /// Returns the window's key; for a bound window of type 1, the key of its last binding.
+    /// Returns the window's key. For a bound window of type 1, this is the key of its last binding.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
         // SAFETY: the window is live, and only ibv_bind_mw writes the field, through `&mut self`.
         RemoteKey::from_raw(unsafe { (*self.raw()).rkey })
     }
 
-    /// Sets the key, after a binding has failed and the window still has its old key, or after a window of type 2 was
-    /// bound with another key.
+    /// Sets the key of the window. This is necessary if a bind failed, so that the device still uses the old key, or
+    /// after a window of type 2 was bound with another key.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the key belongs to another window or region. Keys of one window differ only in the tag, the low 8
-    /// bits. Drivers use this key to find what a binding changes (mlx5).
+    /// Returns `EINVAL` if the key belongs to another window or region. The keys of one window differ only in the tag,
+    /// which is the low 8 bits. This check is needed because some drivers (mlx5) use the key to find the object that a
+    /// bind changes.
     #[inline]
     pub fn set_rkey(&mut self, rkey: RemoteKey) -> Result<(), VerbError> {
         if (rkey.raw() ^ self.first_rkey.raw()) >> 8 != 0 {
             return Err(of_another(rkey, self.first_rkey));
         }
-        // SAFETY: the window is live and not shared, and the key is one of its own; with a wrong tag, the device
-        // rejects requests that name it.
+        // SAFETY: the window is live and not shared, and the key belongs to it. If the tag is wrong, the device rejects
+        // requests that name the key.
         unsafe { (*self.raw()).rkey = rkey.raw() };
         Ok(())
     }
@@ -143,7 +148,8 @@ impl MemoryWindow {
         &self.pd
     }
 
-    /// `ibv_dealloc_mw(mw)` — unbinds and frees the window and returns errors, which drop only logs.
+    /// `ibv_dealloc_mw(mw)` — unbinds and frees the window. This method returns an error of the verb, whereas drop only
+    /// logs it.
     ///
     /// # Errors
     ///

@@ -14,15 +14,15 @@ const USE_DEFAULT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
 /// The allocator of a parent domain: `alloc` and `free` of `struct ibv_parent_domain_init_attr`.
 ///
-/// A panic in `allocate` counts as a failed allocation; one in `free` aborts the process, because it must not unwind
-/// through C.
+/// A panic in `allocate` is treated as a failed allocation. A panic in `free` aborts the process, because it must not
+/// unwind through C code.
 ///
 /// # Safety
 ///
-/// - Memory that `allocate` returns has the requested size and alignment, can be read and written, and is used by no
-///   other code until `free` is called with it. The device writes to it.
-/// - It stays mapped at its address, also while the process forks.
-/// - Neither function calls a verb on the device, because the driver may hold locks.
+/// - The memory that `allocate` returns has the requested size and alignment, and can be read and written. No other
+///   code uses it until `free` is called with it. The device writes to it.
+/// - The memory stays mapped at its address, also while the process forks.
+/// - Neither function calls a verb on the device, because the driver may hold locks during the call.
 ///
 /// # References
 ///
@@ -35,13 +35,13 @@ pub unsafe trait DomainAllocator: Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// - `memory` came from `allocate` of this allocator as [`Allocation::Memory`], for this `resource_type`, and was
+    /// - `allocate` of this allocator returned `memory` as [`Allocation::Memory`] for this `resource_type`, and it was
     ///   not freed since.
     /// - Neither the device nor the driver uses the memory any more.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }
 
-/// A request of a driver.
+/// A driver's request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocationRequest {
@@ -53,19 +53,20 @@ pub struct AllocationRequest {
     pub resource_type: u64,
 }
 
-/// The response to a driver.
+/// The response to a driver's request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// This memory.
+    /// The driver uses this memory.
     Memory(NonNull<u8>),
-    /// `IBV_ALLOCATOR_USE_DEFAULT`: the driver allocates and frees as without an allocator.
+    /// `IBV_ALLOCATOR_USE_DEFAULT`: the driver allocates and frees the memory as if there were no allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
-    /// No memory: creating the object fails with `ENOMEM`.
+    /// No memory is available, so creating the object fails with `ENOMEM`.
     Failed,
 }
 
-/// The allocator in the form for drivers: on the heap, and accessed only through a pointer until it is dropped.
+/// The allocator in the form that drivers use. It is on the heap, and is accessed only through a pointer until it is
+/// dropped.
 pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
 
 // SAFETY: the context owns the allocator, which is Send and Sync.
@@ -78,7 +79,7 @@ impl AllocatorContext {
         Self(NonNull::from(Box::leak(Box::new(allocator))))
     }
 
-    /// Returns `pd_context`, live as long as `self`.
+    /// Returns `pd_context`, which is live as long as `self` lives.
     pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }
@@ -86,7 +87,8 @@ impl AllocatorContext {
 
 impl Drop for AllocatorContext {
     fn drop(&mut self) {
-        // SAFETY: `new` leaked a box, and it is dropped only when the driver no longer calls the allocator.
+        // SAFETY: the pointer is a box that `new` leaked. `self` is dropped only when the driver no longer calls the
+        // allocator.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -105,7 +107,7 @@ pub(super) unsafe extern "C" fn allocate(
 ) -> *mut c_void {
     // SAFETY: the caller upholds the contract of this function.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
-    // Requests that no `Layout` can express are left to the driver.
+    // A request that no `Layout` can express is left to the driver's own allocator.
     if size == 0 || !alignment.is_power_of_two() {
         return USE_DEFAULT;
     }
@@ -183,7 +185,7 @@ mod tests {
         let memory = ask(4096, 64);
         assert_eq!(memory, NonNull::<u8>::dangling().as_ptr().cast());
         for back in [memory, USE_DEFAULT, ptr::null_mut()] {
-            // SAFETY: the context is live; memory that was not allocated is not passed on.
+            // SAFETY: the context is live, and memory that the allocator did not allocate is not passed to it.
             unsafe { free(ptr::null_mut(), context.as_ptr(), back, 0) };
         }
     }

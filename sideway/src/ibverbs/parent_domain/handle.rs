@@ -24,7 +24,7 @@ pub(crate) struct DomainHandle {
 /// Objects that must outlive a parent domain. They are leaked if the domain cannot be freed, because the device may
 /// still write to the allocator's memory.
 pub(crate) struct Parent {
-    /// The driver has the address of the context.
+    /// The allocator, whose address the driver has stored.
     _allocator: Option<AllocatorContext>,
     td: Option<Arc<ThreadDomainCore>>,
     pd: Arc<ProtectionDomain>,
@@ -43,7 +43,7 @@ impl Parent {
         self.td.is_some()
     }
 
-    /// Returns the domain from which it was created.
+    /// Returns the plain domain from which the parent domain was created.
     pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
@@ -64,7 +64,7 @@ impl DomainHandle {
         Self { pd: handle.as_non_null(), handle: Some(handle), parent }
     }
 
-    /// Returns the domain, live as long as the handle.
+    /// Returns the domain, which is live as long as the handle lives.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut ibv_pd {
         self.pd.as_ptr()
@@ -91,8 +91,8 @@ impl DomainHandle {
     }
 }
 
-// SAFETY: the pointer belongs to the handle, which is Send and Sync. Of the parent only the domain is accessible, which
-// is Sync; the allocator is `Send` and `Sync`.
+// SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`. Only the domain of the parent is accessible,
+// and it is `Sync`. The allocator is `Send` and `Sync`.
 unsafe impl Send for DomainHandle {}
 // SAFETY: as for Send.
 unsafe impl Sync for DomainHandle {}

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A parent domain shares the keys of the domain from which it was created: memory regions and address handles of one
-//! work with queue pairs of the other ([`ProtectionDomain::plain`]).
+//! domain can be used with queue pairs of the other ([`ProtectionDomain::plain`]).
 
 mod allocator;
 mod handle;
@@ -43,7 +43,7 @@ impl ProtectionDomain {
         ParentDomainBuilder::new(self)
     }
 
-    /// Whether a [`ParentDomainBuilder`] built it.
+    /// Whether a [`ParentDomainBuilder`] built this domain.
     pub fn is_parent_domain(&self) -> bool {
         self.handle.parent().is_some()
     }
@@ -56,13 +56,13 @@ impl ProtectionDomain {
         }
     }
 
-    /// Whether only one thread uses its objects.
+    /// Whether only one thread uses the objects of this domain.
     pub(super) fn has_thread_domain(&self) -> bool {
         self.handle.parent().is_some_and(|parent| parent.has_thread_domain())
     }
 
-    /// Returns the plain domain from which a parent domain was created; for a plain domain, the domain itself. Objects
-    /// of domains with the same plain domain work together.
+    /// Returns the plain domain from which a parent domain was created. For a plain domain, returns the domain itself.
+    /// Objects of domains with the same plain domain can be used together.
     pub fn plain(self: &Arc<Self>) -> &Arc<Self> {
         self.handle.parent().map_or(self, |parent| parent.domain())
     }
@@ -86,7 +86,7 @@ impl ParentDomainBuilder {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the driver does not support parent domains, or allocators.
+    /// - `EOPNOTSUPP`: the driver does not support parent domains, or does not support allocators.
     /// - `ENOMEM`: out of memory.
     ///
     /// # References
@@ -98,11 +98,12 @@ impl ParentDomainBuilder {
     }
 
     /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — builds a domain whose completion queues and
-    /// queue pairs stay on the thread that created `td`, and take no lock.
+    /// queue pairs stay on the thread that created `td`. Their operations take no lock.
     ///
     /// # Errors
     ///
-    /// As for [`build`](Self::build), and `EINVAL` if `td` belongs to another device context.
+    /// The errors are those of [`build`](Self::build). In addition, returns `EINVAL` if `td` belongs to another device
+    /// context.
     ///
     /// # References
     ///
@@ -115,7 +116,8 @@ impl ParentDomainBuilder {
             ));
         }
         let domain = self.allocate(Some(Arc::clone(td.core())))?;
-        // SAFETY: just created and not shared. `td` does not leave its thread, so this is that thread.
+        // SAFETY: the domain was just created and is not shared. `td` does not leave its thread, so this code runs on
+        // that thread.
         Ok(unsafe { SingleThreadedDomain::adopt(domain, self.allocator.is_some()) })
     }
 
@@ -143,11 +145,11 @@ impl ParentDomainBuilder {
             attr.free = Some(allocator::free);
             attr.pd_context = pd_context.as_ptr();
         }
-        // SAFETY: both domains are live and of this context; the allocator stays on the heap until the new domain is
-        // freed.
+        // SAFETY: both domains are live and belong to this context. The allocator stays on the heap until the new
+        // domain is freed.
         let pd = unsafe { sys::ibv_alloc_parent_domain(self.context().raw(), &mut attr) };
         let pd = check_pointer(VERB, pd).map_err(|error| self.explain(error))?;
-        // SAFETY: just made, ours alone, and ibv_dealloc_pd is its verb.
+        // SAFETY: the domain was just created and is not shared, and ibv_dealloc_pd frees it.
         let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };
         let parent = Parent::new(pd_context, td, Arc::clone(&self.pd));
         let handle = DomainHandle::of_parent_domain(handle, parent);

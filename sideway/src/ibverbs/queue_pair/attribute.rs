@@ -9,7 +9,7 @@ use crate::ibverbs::AccessFlags;
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::ibverbs::device_context::Mtu;
 
-/// Attributes of a queue pair: to set with [`modify`](super::QueuePair::modify), or returned by
+/// Attributes of a queue pair. They are either set with [`modify`](super::QueuePair::modify), or returned by
 /// [`query`](super::QueuePair::query). Each setter also sets the attribute's mask bit.
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy)]
@@ -57,19 +57,19 @@ impl QueuePairAttribute {
         QueuePairState::from_raw(self.attr.qp_state.0)
     }
 
-    /// Sets the state that the queue pair is assumed to be in.
+    /// Sets the state that the verb assumes the queue pair to be in.
     pub fn setup_current_state(&mut self, state: QueuePairState) -> &mut Self {
         self.attr.cur_qp_state = ibv_qp_state(state.raw());
         self.set(Mask::CurrentState)
     }
 
-    /// Returns the state that the queue pair is assumed to be in.
+    /// Returns the state that the verb assumes the queue pair to be in.
     pub fn current_state(&self) -> QueuePairState {
         QueuePairState::from_raw(self.attr.cur_qp_state.0)
     }
 
-    /// Sets whether an event (`IBV_EVENT_SQ_DRAINED`) reports that the send queue has drained; used in the transition
-    /// to [`SendQueueDrain`](QueuePairState::SendQueueDrain).
+    /// Sets whether an event (`IBV_EVENT_SQ_DRAINED`) reports that the send queue has drained. This is used in the
+    /// transition to [`SendQueueDrain`](QueuePairState::SendQueueDrain).
     pub fn setup_sqd_async_notify(&mut self, notify: bool) -> &mut Self {
         self.attr.en_sqd_async_notify = notify.into();
         self.set(Mask::EnableSendQueueDrainedAsyncNotify)
@@ -80,7 +80,7 @@ impl QueuePairAttribute {
         self.attr.en_sqd_async_notify != 0
     }
 
-    /// Sets the index in the port's table of partition keys; 0 is the default partition.
+    /// Sets the index in the port's table of partition keys. Index 0 is usually the default partition.
     pub fn setup_pkey_index(&mut self, pkey_index: u16) -> &mut Self {
         self.attr.pkey_index = pkey_index;
         self.set(Mask::PartitionKeyIndex)
@@ -102,18 +102,18 @@ impl QueuePairAttribute {
         self.attr.port_num
     }
 
-    /// Sets what the peer may do through this queue pair.
+    /// Sets the operations that the peer may execute through this queue pair.
     pub fn setup_access_flags(&mut self, access_flags: AccessFlags) -> &mut Self {
         self.attr.qp_access_flags = access_flags.bits();
         self.set(Mask::AccessFlags)
     }
 
-    /// Returns what the peer may do through this queue pair.
+    /// Returns the operations that the peer may execute through this queue pair.
     pub fn access_flags(&self) -> AccessFlags {
         AccessFlags::from_bits_retain(self.attr.qp_access_flags)
     }
 
-    /// Sets the path MTU, the largest payload of a packet; at most the active MTU of both ports.
+    /// Sets the path MTU, which is the largest payload of a packet. It must not exceed the active MTU of either port.
     pub fn setup_path_mtu(&mut self, path_mtu: Mtu) -> &mut Self {
         self.attr.path_mtu = ibv_mtu(path_mtu.raw());
         self.set(Mask::PathMtu)
@@ -135,29 +135,30 @@ impl QueuePairAttribute {
         self.attr.dest_qp_num
     }
 
-    /// Sets the first packet sequence number to expect, 24 bits; the peer's `sq_psn`.
+    /// Sets the first packet sequence number that this queue pair expects, 24 bits. It must equal the peer's `sq_psn`.
     pub fn setup_rq_psn(&mut self, rq_psn: u32) -> &mut Self {
         self.attr.rq_psn = rq_psn;
         self.set(Mask::ReceiveQueuePacketSequenceNumber)
     }
 
-    /// Returns the next packet sequence number to expect.
+    /// Returns the next packet sequence number that this queue pair expects.
     pub fn rq_psn(&self) -> u32 {
         self.attr.rq_psn
     }
 
-    /// Sets the first packet sequence number to send, 24 bits; the peer's `rq_psn`.
+    /// Sets the first packet sequence number that this queue pair sends, 24 bits. It must equal the peer's `rq_psn`.
     pub fn setup_sq_psn(&mut self, sq_psn: u32) -> &mut Self {
         self.attr.sq_psn = sq_psn;
         self.set(Mask::SendQueuePacketSequenceNumber)
     }
 
-    /// Returns the next packet sequence number to send.
+    /// Returns the next packet sequence number that this queue pair sends.
     pub fn sq_psn(&self) -> u32 {
         self.attr.sq_psn
     }
 
-    /// Sets the maximum number of outstanding local reads and atomics; at most the peer's `max_dest_read_atomic`.
+    /// Sets the maximum number of outstanding local reads and atomics. It must not exceed the peer's
+    /// `max_dest_read_atomic`.
     pub fn setup_max_read_atomic(&mut self, max_read_atomic: u8) -> &mut Self {
         self.attr.max_rd_atomic = max_read_atomic;
         self.set(Mask::MaxReadAtomic)
@@ -191,7 +192,8 @@ impl QueuePairAttribute {
         self.attr.min_rnr_timer
     }
 
-    /// Sets the local ACK timeout as a code (0 to 31): 4.096 us × 2^`timeout`; 14 is 67 ms, 0 is infinite.
+    /// Sets the local ACK timeout as a code (0 to 31). The timeout is 4.096 us × 2^`timeout`, so 14 is 67 ms. The code
+    /// 0 means that there is no timeout.
     pub fn setup_timeout(&mut self, timeout: u8) -> &mut Self {
         self.attr.timeout = timeout;
         self.set(Mask::Timeout)
@@ -202,18 +204,19 @@ impl QueuePairAttribute {
         self.attr.timeout
     }
 
-    /// Sets the number of retransmissions without an acknowledgement, 0 to 7.
+    /// Sets how often a request is retransmitted if the peer does not acknowledge it, 0 to 7.
     pub fn setup_retry_cnt(&mut self, retry_cnt: u8) -> &mut Self {
         self.attr.retry_cnt = retry_cnt;
         self.set(Mask::RetryCount)
     }
 
-    /// Returns the number of retransmissions without an acknowledgement.
+    /// Returns how often a request is retransmitted if the peer does not acknowledge it.
     pub fn retry_cnt(&self) -> u8 {
         self.attr.retry_cnt
     }
 
-    /// Sets the number of retries while the peer has no receive posted, 0 to 6; 7 is infinite.
+    /// Sets the number of retries while the peer has no receive posted, 0 to 6. The value 7 means that there is no
+    /// limit.
     pub fn setup_rnr_retry(&mut self, rnr_retry: u8) -> &mut Self {
         self.attr.rnr_retry = rnr_retry;
         self.set(Mask::ResponderNotReadyRetryCount)
@@ -235,7 +238,7 @@ impl QueuePairAttribute {
         AddressHandleAttribute::from_raw(self.attr.ah_attr)
     }
 
-    /// Sets the Q_Key of the queue pair: datagrams with a different Q_Key are dropped.
+    /// Sets the Q_Key of the queue pair. The device drops datagrams that arrive with a different Q_Key.
     pub fn setup_qkey(&mut self, qkey: u32) -> &mut Self {
         self.attr.qkey = qkey;
         self.set(Mask::QueueKey)
@@ -247,7 +250,8 @@ impl QueuePairAttribute {
     }
 
     /// Sets the alternate path for migration: the path, the local port, the index of the partition key, and the code of
-    /// the local ACK timeout (as in [`setup_timeout`](Self::setup_timeout)). C combines the four in one attribute.
+    /// the local ACK timeout (as in [`setup_timeout`](Self::setup_timeout)). C combines these four values in one
+    /// attribute.
     pub fn setup_alternate_path(
         &mut self,
         address: &AddressHandleAttribute,
@@ -296,7 +300,7 @@ impl QueuePairAttribute {
 
     /// Sets new capacities, for a device that can resize a queue pair
     /// ([`ResizeMaxWorkRequest`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequest)). Even
-    /// after the queue pair has grown, a batch holds at most the requests that the queue pair was built for.
+    /// after the queue pair has grown, a batch holds at most as many requests as the queue pair was built for.
     pub fn setup_capabilities(&mut self, capabilities: QueuePairCapabilities) -> &mut Self {
         self.attr.cap = capabilities.into();
         self.set(Mask::Capabilities)
@@ -307,14 +311,14 @@ impl QueuePairAttribute {
         self.attr.cap.into()
     }
 
-    /// Sets packet pacing in kilobits per second, 0 for no limit. See also
+    /// Limits the send rate (packet pacing), in kbit/s. The value 0 removes the limit. See also
     /// [`modify_rate_limit`](super::QueuePair::modify_rate_limit).
     pub fn setup_rate_limit(&mut self, rate_limit: u32) -> &mut Self {
         self.attr.rate_limit = rate_limit;
         self.set(Mask::RateLimit)
     }
 
-    /// Returns packet pacing in kilobits per second, 0 for no limit.
+    /// Returns the limit of the send rate (packet pacing), in kbit/s, or 0 if there is no limit.
     pub fn rate_limit(&self) -> u32 {
         self.attr.rate_limit
     }

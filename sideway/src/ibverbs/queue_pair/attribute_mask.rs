@@ -1,23 +1,24 @@
-//! Names of a queue pair's attributes.
+//! The names of a queue pair's attributes.
 
 use std::fmt;
 
 use rdma_mummy_sys::ibv_qp_attr_mask as raw;
 
 bitflags::bitflags! {
-    /// `enum ibv_qp_attr_mask`: a set of attributes. Prints as a list of names: `PathMtu, DestinationQueuePairNumber`.
+    /// `enum ibv_qp_attr_mask`: a set of attributes. It is printed as a list of names, such as `PathMtu,
+    /// DestinationQueuePairNumber`.
     #[doc(alias = "ibv_qp_attr_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QueuePairAttributeMask: u32 {
         /// The new state.
         const State = raw::IBV_QP_STATE.0;
-        /// The state that the queue pair is assumed to be in.
+        /// The state that the verb assumes the queue pair to be in.
         const CurrentState = raw::IBV_QP_CUR_STATE.0;
-        /// An event when the send queue has drained.
+        /// Whether an event reports that the send queue has drained.
         const EnableSendQueueDrainedAsyncNotify = raw::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
         /// The peer's access rights.
         const AccessFlags = raw::IBV_QP_ACCESS_FLAGS.0;
-        /// Index into the port's table of partition keys.
+        /// The index into the port's table of partition keys.
         const PartitionKeyIndex = raw::IBV_QP_PKEY_INDEX.0;
         /// The port.
         const Port = raw::IBV_QP_PORT.0;
@@ -29,11 +30,11 @@ bitflags::bitflags! {
         const PathMtu = raw::IBV_QP_PATH_MTU.0;
         /// The local ACK timeout.
         const Timeout = raw::IBV_QP_TIMEOUT.0;
-        /// The number of retransmissions without an acknowledgement.
+        /// How often a request is retransmitted if the peer does not acknowledge it.
         const RetryCount = raw::IBV_QP_RETRY_CNT.0;
         /// The number of retries while the peer has no receive posted.
         const ResponderNotReadyRetryCount = raw::IBV_QP_RNR_RETRY.0;
-        /// The first packet sequence number to expect.
+        /// The first packet sequence number that the queue pair expects.
         const ReceiveQueuePacketSequenceNumber = raw::IBV_QP_RQ_PSN.0;
         /// The maximum number of outstanding local reads and atomics.
         const MaxReadAtomic = raw::IBV_QP_MAX_QP_RD_ATOMIC.0;
@@ -41,7 +42,7 @@ bitflags::bitflags! {
         const AlternatePath = raw::IBV_QP_ALT_PATH.0;
         /// The time that a peer must wait before it retries a message that found no receive.
         const MinResponderNotReadyTimer = raw::IBV_QP_MIN_RNR_TIMER.0;
-        /// The first packet sequence number to send.
+        /// The first packet sequence number that the queue pair sends.
         const SendQueuePacketSequenceNumber = raw::IBV_QP_SQ_PSN.0;
         /// The maximum number of the peer's outstanding reads and atomics.
         const MaxDestinationReadAtomic = raw::IBV_QP_MAX_DEST_RD_ATOMIC.0;

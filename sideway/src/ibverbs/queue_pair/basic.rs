@@ -1,4 +1,4 @@
-//! The queue pair of `ibv_create_qp`, posted to by `ibv_post_send`.
+//! The queue pair that `ibv_create_qp` creates. Requests are posted to it with `ibv_post_send`.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ibverbs::work_request::{
 
 pub(super) const VERB: &str = "ibv_post_send";
 
-/// The send queue of a basic queue pair, for one thread at a time.
+/// The send queue of a basic queue pair. One thread at a time can post to it.
 #[derive(Debug)]
 pub struct BasicSendQueue<T = Connected> {
     pub(super) qp: *mut ibv_qp,
@@ -30,17 +30,17 @@ pub struct BasicSendQueue<T = Connected> {
 #[derive(Debug)]
 pub(super) struct SendList {
     pub(super) requests: Requests<ibv_send_wr>,
-    /// `max_inline` bytes for each request.
+    /// The inline data of the requests, with `max_inline` bytes for each request.
     #[expect(dead_code, reason = "reached by `inline_origin`")]
     inline: Ring<u8>,
-    /// Origin of inline bytes: those of the request with the [number](Batch::last_number) N start N × `max_inline`
-    /// bytes after it.
+    /// The origin of the inline bytes. The inline bytes of the request with the [number](Batch::last_number) N start N
+    /// × `max_inline` bytes after this address.
     inline_origin: *mut u8,
     pub(super) max_inline: usize,
 }
 
 impl SendList {
-    /// Allocates `max_wr` requests of up to `max_sge` entries and `max_inline` bytes each.
+    /// Allocates `max_wr` requests. Each has space for up to `max_sge` entries and `max_inline` bytes.
     pub(super) fn new(verb: &'static str, max_wr: u32, max_sge: u32, max_inline: usize) -> Result<Self, VerbError> {
         let requests = Requests::new(verb, max_wr, max_sge)?;
         // Drivers of raw packets read the first bytes of a packet, even if it is shorter.
@@ -67,17 +67,18 @@ impl SendList {
     }
 }
 
-// SAFETY: the queue owns its requests. Any thread may post to a queue pair, and `&mut` allows one at a time.
+// SAFETY: the queue owns its requests. Any thread may post to a queue pair, and `&mut` permits only one thread at a
+// time.
 unsafe impl<T: Service> Send for BasicSendQueue<T> {}
-// SAFETY: a shared send queue only gives access to the core.
+// SAFETY: a shared reference to the send queue only gives access to the core, which is `Sync`.
 unsafe impl<T: Service> Sync for BasicSendQueue<T> {}
 
 impl<T: Service> BasicSendQueue<T> {
-    /// Allocates requests, entries and inline bytes as in `cap`.
+    /// Allocates as many requests, entries and inline bytes as `cap` states.
     ///
     /// # Safety
     ///
-    /// The queue pair has the service `T` and no other send queue.
+    /// The queue pair has the service `T`, and has no other send queue object.
     pub(super) unsafe fn new(
         verb: &'static str,
         core: &Arc<QueuePairCore>,
@@ -121,14 +122,15 @@ impl<T> BasicPostSendGuard<'_, T> {
     }
 }
 
-// SAFETY: the batch is used by `post`, which consumes the guard. Requests that it leaves are written again before they
-// are read.
+// SAFETY: only `post` uses the batch, and it consumes the guard. Requests that remain in memory after that are
+// overwritten before they are read.
 unsafe impl<'q, T: Service> HoldsFor<'q> for BasicPostSendGuard<'q, T> {}
 
 impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        // Data of one entry needs no further check: the request has space for it, or is refused.
+        // Data that consists of one entry needs no further check, because the request has space for one entry or is
+        // refused.
         let place = if D::ONE_ENTRY { self.batch.reserve_with_entry(wr_id) } else { self.batch.reserve(wr_id) };
         let Some(wr) = place else { return };
         if O::IS_ATOMIC_WRITE
@@ -136,7 +138,7 @@ impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
         {
             return self.batch.refuse(wr_id, reason);
         }
-        // SAFETY: the request exists, with its entries and its inline bytes; `&mut self` excludes other users.
+        // SAFETY: the request exists with its entries and its inline bytes, and `&mut self` excludes other users.
         let written = unsafe {
             (*wr).wr_id = wr_id;
             (*wr).send_flags = flags | D::BASIC_FLAGS;

@@ -1,4 +1,4 @@
-//! Attributes of queue pairs to be built.
+//! The attributes with which queue pairs are built.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueu
 
 const CONNECTED: &[QueuePairType] = &[QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection];
 
-/// Builds queue pairs. Defaults: reliable connection, 16 requests with 1 entry each in both queues, no inline data,
-/// sends signaled only if requested.
+/// Builds queue pairs. By default, a queue pair is a reliable connection. Both queues have space for 16 requests with 1
+/// entry each, and there is no inline data. Sends are signaled only if the request has the flag.
 #[derive(Debug)]
 pub struct QueuePairBuilder<T = Connected> {
     pub(super) pd: Arc<ProtectionDomain>,
@@ -48,20 +48,20 @@ impl ProtectionDomain {
 
     /// Creates a builder of queue pairs for datagrams (UD).
     pub fn create_ud_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Datagram> {
-        // SAFETY: datagrams have this type.
+        // SAFETY: this is the type of datagram queue pairs.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::UnreliableDatagram]) }
     }
 
-    /// Creates a builder of queue pairs for raw packets with all their headers, which need the capability
-    /// `CAP_NET_RAW`.
+    /// Creates a builder of queue pairs for raw packets with all their headers. Building such a queue pair requires the
+    /// capability `CAP_NET_RAW`.
     pub fn create_raw_packet_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<RawPacket> {
-        // SAFETY: raw packets have this type.
+        // SAFETY: this is the type of raw packet queue pairs.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::RawPacket]) }
     }
 
     /// Creates a builder of queue pairs that send on extended reliable connections (XRC). They have no receive queue.
     pub fn create_xrc_send_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Xrc> {
-        // SAFETY: XRC initiators have this type.
+        // SAFETY: this is the type of XRC initiators.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::ReliableConnectionExtendedSend]) }
     }
 }
@@ -73,8 +73,8 @@ impl QueuePairBuilder {
         unsafe { Self::of_service(pd, CONNECTED) }
     }
 
-    /// Sets the transport service: reliable or unreliable connection. Requests on other services have other fields, so
-    /// these services have their own builders.
+    /// Sets the transport service: a reliable or an unreliable connection. Requests on other services have other
+    /// fields, so there are separate builders for these services.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = qp_type;
         self
@@ -114,23 +114,23 @@ impl<T: Service> QueuePairBuilder<T> {
         self
     }
 
-    /// Sets the maximum packet header of [segmented
-    /// sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso) in bytes; by default, an extended queue
-    /// pair does not support them.
+    /// Sets the maximum length of the packet header of [segmented
+    /// sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso), in bytes. Without this call, an
+    /// extended queue pair does not support segmented sends.
     pub fn setup_max_tso_header(&mut self, max_tso_header: u16) -> &mut Self {
         self.max_tso_header = max_tso_header;
         self
     }
 
-    /// Sets the source number in datagrams, 24 bits, instead of the queue pair's own.
+    /// Sets the number that datagrams carry as their source, 24 bits, instead of the number of the queue pair.
     pub fn setup_source_qpn(&mut self, source_qpn: u32) -> &mut Self {
         self.source_qpn = source_qpn;
         self.create_flags |= QueuePairCreateFlags::SourceQpn;
         self
     }
 
-    /// Keeps an object alive until the queue pairs of this builder are destroyed, for objects that a vendor's function
-    /// needs besides the domain and the completion queues.
+    /// Keeps an object alive until the queue pairs of this builder are destroyed. This is meant for objects that a
+    /// vendor's function needs in addition to the domain and the completion queues.
     pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
         self.kept.push(object);
         self
@@ -140,7 +140,7 @@ impl<T: Service> QueuePairBuilder<T> {
         self.transitions = transitions;
     }
 
-    /// Returns the builder with a shared receive queue.
+    /// Returns a copy of the builder with a shared receive queue.
     pub(crate) fn with_srq(&self, srq: Arc<SharedReceiveQueueCore>) -> Self {
         Self { srq: Some(srq), ..self.clone() }
     }
@@ -161,7 +161,8 @@ impl<T: Service> QueuePairBuilder<T> {
         (self.cap.max_recv_wr, self.cap.max_recv_sge) == (0, 0)
     }
 
-    /// Sets the send completion queue for receives as well, unless one was set; no receives will complete there.
+    /// Uses the completion queue of sends for receives as well, unless another queue was set for them. No receives will
+    /// complete there.
     #[cfg(feature = "mlx5")]
     pub(crate) fn complete_receives_with_sends(&mut self) {
         self.recv_cq = self.recv_cq.take().or_else(|| self.send_cq.clone());
@@ -173,7 +174,7 @@ impl<T: Service> QueuePairBuilder<T> {
         self.operations.is_some()
     }
 
-    /// Sets the maximum number of outstanding send requests; posting more returns an error.
+    /// Sets the maximum number of outstanding send requests. Posting more requests returns an error.
     pub fn setup_max_send_wr(&mut self, max_send_wr: u32) -> &mut Self {
         self.cap.max_send_wr = max_send_wr;
         self
@@ -209,21 +210,21 @@ impl<T: Service> QueuePairBuilder<T> {
         self
     }
 
-    /// Sets the completion queue of sends. The queue pair keeps its C object alive.
+    /// Sets the completion queue of sends. The queue pair keeps the C object of the completion queue alive.
     pub fn setup_send_cq(&mut self, send_cq: &impl CompletionQueue) -> &mut Self {
         self.send_cq = Some(Arc::clone(send_cq.core()));
         self
     }
 
-    /// Sets the completion queue of receives; may be the same as that of sends.
+    /// Sets the completion queue of receives. It may be the same as that of sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &impl CompletionQueue) -> &mut Self {
         self.recv_cq = Some(Arc::clone(recv_cq.core()));
         self
     }
 
-    /// Sets a shared receive queue, whose C object the queue pair keeps alive. Posting receives to the queue pair then
-    /// fails, and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and [`setup_max_recv_sge`](Self::setup_max_recv_sge)
-    /// have no effect.
+    /// Sets a shared receive queue. The queue pair keeps the C object of that queue alive. Posting receives to the
+    /// queue pair itself then fails, and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and
+    /// [`setup_max_recv_sge`](Self::setup_max_recv_sge) have no effect.
     pub fn setup_srq(&mut self, srq: &SharedReceiveQueue) -> &mut Self {
         self.srq = Some(Arc::clone(srq.core()));
         self
@@ -234,41 +235,43 @@ impl<T: Service> QueuePairBuilder<T> {
         self.srq.is_some()
     }
 
-    /// Allows building extended queue pairs on drivers that do not check the send queue for overflow, because the
-    /// program counts its requests.
+    /// Permits extended queue pairs on drivers that do not check the send queue for overflow. The program must count
+    /// its requests itself.
     ///
-    /// On overflow, mlx5's driver overwrites the previous request, which may be in flight, and fails the batch
-    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-an-overflow-check)). On such a driver, and
-    /// without this call, [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and [`build_generic`](Self::build_generic)
-    /// builds a basic queue pair, for which all drivers check. The call has no effect on drivers that check: those of
-    /// soft-RoCE, EFA and softrnic.
+    /// If the send queue overflows, the mlx5 driver overwrites the previous request, which may be in flight, and fails
+    /// the batch only afterwards ([`quirks`](crate::manual::quirks#send-queues-without-an-overflow-check)). On such a
+    /// driver, and without this call, [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and
+    /// [`build_generic`](Self::build_generic) builds a basic queue pair, whose send queue all drivers check. The call
+    /// has no effect with drivers that check extended send queues, which are those of soft-RoCE, EFA and softrnic.
     ///
     /// # Safety
     ///
     /// For each queue pair built by this builder or a clone of it, until the queue pair is reset or destroyed:
     ///
     /// - After each request added to a batch, at most [`setup_max_send_wr`](Self::setup_max_send_wr) requests are
-    ///   outstanding, including those of the batch. A request is outstanding until its completion has been polled; an
-    ///   unsignaled one, until the completion of a later request on the queue has been polled. Binding a window by
-    ///   [`bind_mw`](crate::ibverbs::memory_window::MemoryWindow::bind_mw) is also a request.
+    ///   outstanding, including those of the batch. A signaled request is outstanding until its completion has been
+    ///   polled. An unsignaled request is outstanding until the completion of a later request on the queue has been
+    ///   polled. Binding a window with [`bind_mw`](crate::ibverbs::memory_window::MemoryWindow::bind_mw) is also a
+    ///   request.
     /// - On mlx5, the header of a segmented send
-    ///   ([`setup_send_tso`](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso)) has at most 18 bytes; or
-    ///   all requests of the queue take the same number of 64-byte blocks, and that number divides the queue's blocks.
+    ///   ([`setup_send_tso`](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso)) has at most 18 bytes.
+    ///   Alternatively, all requests of the queue take the same number of 64-byte blocks, and the number of blocks of
+    ///   the queue is a multiple of that number.
     pub unsafe fn assume_send_room(&mut self) -> &mut Self {
         self.assumes_send_room = true;
         self
     }
 
-    /// Sets the operations of an extended queue pair. Default: all sends, writes, reads and atomics of the transport
-    /// service; without atomics if the device has none. Posting an operation that was not requested returns an error if
-    /// the driver omits it.
+    /// Sets the operations that an extended queue pair supports. By default, these are all sends, writes, reads and
+    /// atomics of the transport service. Atomics are omitted if the device does not support them. Posting an operation
+    /// that was not requested returns an error if the driver omits it.
     pub fn setup_send_ops_flags(&mut self, operations: SendOperationFlags) -> &mut Self {
         self.operations = Some(operations);
         self
     }
 }
 
-// A derived impl would require services to be Clone.
+// A derived implementation would require `T: Clone`, which services do not implement.
 impl<T> Clone for QueuePairBuilder<T> {
     fn clone(&self) -> Self {
         Self {

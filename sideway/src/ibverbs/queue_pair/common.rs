@@ -1,4 +1,4 @@
-//! Methods of all kinds of queue pair.
+//! The methods that all kinds of queue pairs have in common.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ibverbs::address::Gid;
 use crate::ibverbs::flow::{Flow, FlowRule};
 use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, WorkRequestOperationType};
 
-/// Methods of every kind of queue pair.
+/// The methods that every kind of queue pair has.
 pub trait QueuePair: AsQueuePairCore {
     /// The service, which determines the fields of requests.
     type Service: Service;
@@ -37,7 +37,8 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// [`ModifyQueuePairError`] has the cause: an invalid transition, missing or extra attributes, an unreachable peer.
+    /// [`ModifyQueuePairError`] states the cause, such as an invalid transition, missing or extra attributes, or an
+    /// unreachable peer.
     ///
     /// # References
     ///
@@ -47,13 +48,13 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().modify(attribute)
     }
 
-    /// Returns what a peer needs to connect to this queue pair: send it to the peer, and pass the peer's endpoint to
-    /// [`connect_rc`](Self::connect_rc).
+    /// Returns the data that a peer needs to connect to this queue pair. Send this data to the peer, and pass the
+    /// peer's endpoint to [`connect_rc`](Self::connect_rc).
     ///
     /// # Errors
     ///
-    /// `ENODATA` if the GID in the options is not in use; otherwise the errno of the failed query of port, GID or
-    /// device.
+    /// Returns `ENODATA` if the GID in the options is not in use. Otherwise returns the errno of the query that failed:
+    /// that of the port, of the GID or of the device.
     fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
     where
         Self: QueuePair<Service = Connected>,
@@ -61,14 +62,15 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().local_endpoint(options)
     }
 
-    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC with its peer: INIT, RTR and RTS in one
-    /// call.
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC with its peer. Makes the transitions to
+    /// INIT, RTR and RTS in one call.
     ///
-    /// The queue pair must be in Reset or Init. To post receives before the peer can send, [`modify`](Self::modify) it
-    /// to Init first, or let the peer wait for a message over the channel used for the endpoints. Otherwise the peer
-    /// retries ([`setup_rnr_retry`](RcOptions::setup_rnr_retry)).
+    /// The queue pair must be in Reset or Init. To post receives before the peer can send, [`modify`](Self::modify) the
+    /// queue pair to Init first. Alternatively, let the peer wait for a message on the channel over which the endpoints
+    /// were exchanged. If the peer sends before a receive is posted, it retries
+    /// ([`setup_rnr_retry`](RcOptions::setup_rnr_retry)).
     ///
-    /// iWARP devices connect only through [`rdmacm`](crate::rdmacm).
+    /// Queue pairs of iWARP devices can be connected only through [`rdmacm`](crate::rdmacm).
     ///
     /// ```
     /// use sideway::ibverbs::device::DeviceList;
@@ -109,7 +111,8 @@ pub trait QueuePair: AsQueuePairCore {
     }
 
     /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type UC, like [`connect_rc`](Self::connect_rc).
-    /// Options for retries, reads and atomics do not apply. The peer does not retry: post receives before it sends.
+    /// The options for retries, reads and atomics have no effect. The peer does not retry, so post receives before it
+    /// sends.
     ///
     /// # Errors
     ///
@@ -140,18 +143,19 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().query(mask)
     }
 
-    /// `ibv_attach_mcast(qp, gid, lid)` — joins a multicast group: the queue pair also receives datagrams to the group,
-    /// each in one receive, once it is ready to receive. Attaching twice is not an error.
+    /// `ibv_attach_mcast(qp, gid, lid)` — joins a multicast group. Once the queue pair is ready to receive, it also
+    /// receives the datagrams that are sent to the group. Each of them consumes one receive. Attaching twice is not an
+    /// error.
     ///
-    /// On Ethernet `lid` is 0 and the GID is that of an IP group ([`Gid::of_multicast_group`]). On InfiniBand both come
-    /// from the multicast member record that joining returns (librdmacm's `rdma_join_multicast`).
+    /// On Ethernet `lid` is 0 and the GID is that of an IP group ([`Gid::of_multicast_group`]). On InfiniBand, both
+    /// values come from the multicast member record, which librdmacm's `rdma_join_multicast` returns.
     ///
-    /// Dropping a queue pair leaves its groups.
+    /// A queue pair leaves its groups when it is dropped.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair is not for datagrams, or the GID or the LID is not that of a group. LIDs of groups
-    ///   are 0xC000 to 0xFFFE, or 0 on Ethernet.
+    /// - `EINVAL`: the queue pair is not a datagram queue pair, or the GID or the LID is not that of a group. The LIDs
+    ///   of groups are 0xC000 to 0xFFFE, or 0 on Ethernet.
     /// - `ENOMEM`: the device's limit of members or groups is reached.
     ///
     /// # References
@@ -176,15 +180,16 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().detach_mcast(gid, lid)
     }
 
-    /// `ibv_create_flow(qp, flow)` — directs packets that match the rule to this queue pair, while the [`Flow`] exists.
+    /// `ibv_create_flow(qp, flow)` — directs packets that match the rule to this queue pair as long as the [`Flow`]
+    /// exists.
     ///
     /// # Errors
     ///
-    /// - `EPERM`: steering needs the capability `CAP_NET_RAW`.
+    /// - `EPERM`: the process lacks the capability `CAP_NET_RAW`, which flow steering requires.
     /// - `EOPNOTSUPP`: the device does not support flow steering, or this specification.
-    /// - `EINVAL`: an action or counters belong to another device context; the port is invalid; or the driver does not
-    ///   support the order or the values of the specifications.
-    /// - `ENOMEM`: the device holds no more rules. `EEXIST`: the same rule exists.
+    /// - `EINVAL`: an action or counters belong to another device context, or the port is invalid. Or the driver does
+    ///   not support the order or the values of the specifications.
+    /// - `ENOMEM`: the device cannot store more rules. `EEXIST`: the same rule already exists.
     ///
     /// # References
     ///
@@ -194,9 +199,9 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().create_flow(rule)
     }
 
-    /// `ibv_query_ece(qp, ece)` — returns the enhanced connection establishment options of the queue pair. Before a
-    /// connection, these are the options that the device supports, to be sent to the peer. From ReadyToReceive on,
-    /// these are the options in use.
+    /// `ibv_query_ece(qp, ece)` — returns the enhanced connection establishment options of the queue pair. Before the
+    /// connection is established, these are the options that the device supports. The program sends them to the peer.
+    /// From the state ReadyToReceive on, these are the options in use.
     ///
     /// # Errors
     ///
@@ -216,7 +221,7 @@ pub trait QueuePair: AsQueuePairCore {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the device does not support ECE, or `vendor_id` is 0.
-    /// - `EINVAL`: options of another vendor.
+    /// - `EINVAL`: the options are those of another vendor.
     ///
     /// # References
     ///
@@ -230,8 +235,8 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device does not support packet pacing
-    ///   ([`packet_pacing_caps`](crate::ibverbs::device_context::PacketPacingCapabilities)), or not for this service.
+    /// - `EOPNOTSUPP`: the device does not support packet pacing, or does not support it for this service
+    ///   ([`packet_pacing_caps`](crate::ibverbs::device_context::PacketPacingCapabilities)).
     /// - `EINVAL`: the queue pair is not in ReadyToSend, or a value exceeds the device's limits.
     ///
     /// # References
@@ -244,7 +249,7 @@ pub trait QueuePair: AsQueuePairCore {
 
     /// `ibv_query_qp_data_in_order(qp, op, flags)` — returns whether the device writes the data of this operation to
     /// local memory in order. If so, a program may poll the memory instead of the completion. The empty set guarantees
-    /// nothing; devices and libraries without this query return it.
+    /// nothing. It is also the result if the device or the library does not support this query.
     ///
     /// # References
     ///
@@ -255,7 +260,7 @@ pub trait QueuePair: AsQueuePairCore {
     }
 
     /// Returns the state after the last successful [`modify`](Self::modify) or [`query`](Self::query). A queue pair can
-    /// also enter the Error state itself, which only a query shows.
+    /// also enter the Error state without a call. Only a query detects this.
     fn state(&self) -> QueuePairState {
         self.core().cached_state()
     }
@@ -265,7 +270,7 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().qp_type()
     }
 
-    /// Returns the number by which peers address the queue pair, 24 bits.
+    /// Returns the queue pair's number, 24 bits, by which peers address it.
     fn qp_number(&self) -> u32 {
         self.core().qp_number()
     }
@@ -274,14 +279,14 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it, post to it while a guard exists, or change its `qp_context`
-    /// and its functions.
+    /// Use the object only while `self` lives. Do not destroy it, do not post to it while a guard exists, and do not
+    /// change its `qp_context` or its functions.
     unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core().as_non_null()
     }
 }
 
-/// Access to the common part; implemented only by this crate's queue pairs.
+/// Gives access to the common part of a queue pair. Only the queue pairs of this crate implement this trait.
 pub trait AsQueuePairCore {
     #[doc(hidden)]
     fn core(&self) -> &Arc<QueuePairCore>;

@@ -1,4 +1,4 @@
-//! INIT, RTR and RTS in one call, for connections.
+//! Connecting queue pairs: the transitions to INIT, RTR and RTS in one call.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -13,7 +13,7 @@ use crate::ibverbs::AccessFlags;
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::ibverbs::device_context::{AtomicCapability, LinkLayer, Mtu, PortAttr};
 
-/// QP numbers and packet sequence numbers have 24 bits.
+/// The largest number of 24 bits. QP numbers and packet sequence numbers have 24 bits.
 const LARGEST_24_BIT: u32 = 0xff_ffff;
 
 /// The LIDs of ports (InfiniBand Architecture Specification, volume 1, section 4.1.3).
@@ -22,8 +22,8 @@ const UNICAST_LIDS: Range<u16> = 1..0xc000;
 /// Options of one end of a connection: its port and GID, its first packet sequence number, and its send and retry
 /// parameters.
 ///
-/// Use the same options for [`local_endpoint`](super::QueuePair::local_endpoint) and
-/// [`connect_rc`](super::QueuePair::connect_rc) of one queue pair. Several queue pairs may share them.
+/// Use the same options in the calls of [`local_endpoint`](super::QueuePair::local_endpoint) and
+/// [`connect_rc`](super::QueuePair::connect_rc) for one queue pair. Several queue pairs may share the options.
 ///
 /// ```
 /// use sideway::ibverbs::queue_pair::RcOptions;
@@ -57,8 +57,8 @@ impl Default for RcOptions {
 }
 
 impl RcOptions {
-    /// Creates options with port 1, its GID 0, and the defaults of the setters. The first packet sequence number is
-    /// random, so that late packets of an earlier connection are rejected.
+    /// Creates options with port 1 and the defaults of the setters. The first packet sequence number is random, so that
+    /// late packets of an earlier connection are rejected.
     pub fn new() -> Self {
         Self {
             port: 1,
@@ -86,10 +86,11 @@ impl RcOptions {
     }
 
     /// Sets the index in the port's GID table
-    /// ([`query_gid_table`](crate::ibverbs::device_context::DeviceContext::query_gid_table) lists it). Default: 0 on
-    /// Ethernet; on InfiniBand packets carry only LIDs unless an index is set.
+    /// ([`query_gid_table`](crate::ibverbs::device_context::DeviceContext::query_gid_table) lists it). The default is 0
+    /// on Ethernet. On InfiniBand, packets carry only LIDs unless an index is set.
     ///
-    /// On RoCE the GIDs of both ends must be of the same type: the same RoCE version, and both IPv4 or both IPv6.
+    /// On RoCE, the GIDs of both ends must have the same RoCE version, and must be either both IPv4 or both IPv6
+    /// addresses.
     pub fn setup_gid_index(&mut self, gid_index: u8) -> &mut Self {
         self.gid_index = Some(gid_index);
         self
@@ -107,8 +108,8 @@ impl RcOptions {
         self
     }
 
-    /// Sets what the peer may do through this queue pair, in memory whose access rights also permit it. Default:
-    /// writes, for RC also reads, and atomics if the device has them.
+    /// Sets the operations that the peer may execute through this queue pair, in memory whose access rights also permit
+    /// them. By default the peer may write. For RC it may also read, and execute atomics if the device supports them.
     pub fn setup_access_flags(&mut self, access_flags: AccessFlags) -> &mut Self {
         self.access_flags = Some(access_flags);
         self
@@ -126,7 +127,7 @@ impl RcOptions {
         self
     }
 
-    /// Sets the traffic class; with RoCE v2 the TOS byte of IP. Default: 0.
+    /// Sets the traffic class. With RoCE v2 it is the TOS byte of the IP header. Default: 0.
     pub fn setup_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
         self.traffic_class = traffic_class;
         self
@@ -138,14 +139,15 @@ impl RcOptions {
         self
     }
 
-    /// Sets the maximum number of outstanding reads and atomics of this end; the device and the peer may allow fewer.
-    /// Default: 16.
+    /// Sets the maximum number of outstanding reads and atomics of this end. The connection uses a smaller number if
+    /// the device or the peer supports only fewer. Default: 16.
     pub fn setup_max_read_atomic(&mut self, max_read_atomic: u8) -> &mut Self {
         self.max_read_atomic = max_read_atomic;
         self
     }
 
-    /// Sets the maximum number of the peer's outstanding reads and atomics; the device may allow fewer. Default: 16.
+    /// Sets the maximum number of the peer's outstanding reads and atomics. The connection uses a smaller number if the
+    /// device supports only fewer. Default: 16.
     pub fn setup_max_dest_read_atomic(&mut self, max_dest_read_atomic: u8) -> &mut Self {
         self.max_dest_read_atomic = max_dest_read_atomic;
         self
@@ -158,19 +160,21 @@ impl RcOptions {
         self
     }
 
-    /// Sets the local ACK timeout, 4.096 us × 2^`timeout`; 0 is infinite. Default: 14, which is 67 ms.
+    /// Sets the local ACK timeout, which is 4.096 us × 2^`timeout`. The value 0 means that there is no timeout.
+    /// Default: 14, which is 67 ms.
     pub fn setup_timeout(&mut self, timeout: u8) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the number of retransmissions without an acknowledgement, 0 to 7. Default: 7.
+    /// Sets how often a request is retransmitted if the peer does not acknowledge it, 0 to 7. Default: 7.
     pub fn setup_retry_cnt(&mut self, retry_cnt: u8) -> &mut Self {
         self.retry_cnt = retry_cnt;
         self
     }
 
-    /// Sets the number of retries while the peer has no receive posted, 0 to 6; 7 is infinite. Default: 7.
+    /// Sets the number of retries while the peer has no receive posted, 0 to 6. The value 7 means that there is no
+    /// limit. Default: 7.
     pub fn setup_rnr_retry(&mut self, rnr_retry: u8) -> &mut Self {
         self.rnr_retry = rnr_retry;
         self
@@ -200,7 +204,7 @@ pub enum ConnectQueuePairError {
     /// The port or the device could not be queried.
     #[error(transparent)]
     Query(#[from] VerbError),
-    /// A transition failed; the error names it and the attribute at fault.
+    /// A transition failed. The error names the transition and the attribute at fault.
     #[error(transparent)]
     Modify(#[from] ModifyQueuePairError),
 }
@@ -208,7 +212,7 @@ pub enum ConnectQueuePairError {
 crate::error::debug_is_text!(ConnectQueuePairError);
 
 impl QueuePairCore {
-    /// Returns what the peer needs to connect to this queue pair.
+    /// Returns the data that the peer needs to connect to this queue pair.
     pub(crate) fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError> {
         let context = self.context();
         let port = context.query_port(options.port)?;
@@ -230,7 +234,7 @@ impl QueuePairCore {
         })
     }
 
-    /// Moves a queue pair of type `expected` to ReadyToSend, by `modify`.
+    /// Moves a queue pair of type `expected` to ReadyToSend, with calls of `modify`.
     pub(crate) fn connect(
         &self,
         expected: QueuePairType,
@@ -250,7 +254,7 @@ impl QueuePairCore {
             (QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend),
         ];
         for (from, to) in steps {
-            // Each transition sets the attributes that it needs.
+            // Each transition sets only the attributes that it requires.
             let needed = standard_transition(expected, from, to).map(|transition| transition.needed);
             let mut step = QueuePairAttribute::from_raw(*all.raw(), needed.unwrap_or_default());
             modify(step.setup_state(to))?;
@@ -271,7 +275,7 @@ impl QueuePairCore {
                 return AccessFlags::RemoteWrite;
             }
             let read_write = AccessFlags::RemoteWrite | AccessFlags::RemoteRead;
-            // Drivers reject atomics on devices without them.
+            // Drivers reject the access flag for atomics on devices that do not support atomics.
             let has_atomics = device.atomic_cap() != AtomicCapability::None;
             if has_atomics { read_write | AccessFlags::RemoteAtomic } else { read_write }
         });
@@ -301,9 +305,10 @@ impl QueuePairCore {
     }
 }
 
-/// Checks the peer's endpoint: drivers mask or use invalid values, and requests then exhaust their retries.
+/// Checks the peer's endpoint. Drivers do not reject invalid values but mask or use them, and requests then exhaust
+/// their retries.
 fn check(remote: &QueuePairEndpoint, has_grh: bool) -> Result<(), String> {
-    // 0 and 1 are the management queue pairs; the largest number is for multicast.
+    // Numbers 0 and 1 are the management queue pairs, and the largest number is reserved for multicast.
     if !(2..LARGEST_24_BIT).contains(&remote.qp_num) {
         return Err(format!("QP number {:#x} is reserved or exceeds 24 bits", remote.qp_num));
     }

@@ -1,10 +1,11 @@
-//! Control methods of a queue pair as inherent methods of types that hold a queue pair but are not a
+//! The control methods of a queue pair, as inherent methods of types that contain a queue pair but are not a
 //! [`Pair`](super::Pair).
 
 use super::Service;
 use super::common::AsQueuePairCore;
 
-/// Defines the methods for one such type. `$modify` is the core's method for owners of both queues, or of one.
+/// Defines the methods for one such type. `$modify` is the method of the core that modifies the queue pair: either the
+/// one for owners of both queues, or the one for owners of a single queue.
 macro_rules! control_methods {
     ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
         impl $(<$T: $Bound>)? $Queue {
@@ -43,7 +44,7 @@ macro_rules! control_methods {
                 self.core().cached_state()
             }
 
-            /// Returns the number by which peers address the queue pair, 24 bits.
+            /// Returns the queue pair's number, 24 bits, by which peers address it.
             pub fn qp_number(&self) -> u32 {
                 self.core().qp_number()
             }

@@ -1,4 +1,4 @@
-//! The C object of a queue pair, whatever its queues are, and the objects that it keeps alive.
+//! The C object of a queue pair with any kind of queues, and the objects that it keeps alive.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ use crate::ibverbs::work_queue::RwqIndirectionTable;
 use crate::ibverbs::work_request::RefusalReason;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
-/// The C object with everything that must outlive it; both queues share it.
+/// The C object and everything that must outlive it. Both queues share this struct.
 #[derive(Debug)]
 pub struct QueuePairCore {
     qp: NonNull<ibv_qp>,
@@ -41,19 +41,21 @@ pub struct QueuePairCore {
     /// Whether the queue pair was built for send requests.
     holds_sends: bool,
     atomic_writes: OnceLock<bool>,
-    /// The multicast groups of the queue pair: C cannot destroy a queue pair that is in a group.
+    /// The multicast groups of the queue pair. They are recorded because C cannot destroy a queue pair that is in a
+    /// group.
     pub(super) groups: Groups,
-    // Declared after the handle, because they must outlive it.
+    // The objects from which the queue pair was created. Declared after the handle, because they must outlive it.
     parents: Parents,
-    /// Held while a verb changes C's state of the queue pair, which the library writes without a lock.
+    /// This lock is held while a verb changes the state that the C object stores, because the library writes it without
+    /// a lock.
     control: Mutex<()>,
-    /// Objects attached to the queue pair.
+    /// Objects that must live as long as the queue pair.
     kept: Mutex<Vec<Kept>>,
     context: Arc<DeviceContext>,
 }
 
 // SAFETY: the handle is `Send` and `Sync` (see there). The send context is accessed only through the send queue, which
-// `&mut` confines to one thread at a time, and by the last owner of the core, which frees it.
+// `&mut` confines to one thread at a time. In addition, the last owner of the core frees it.
 unsafe impl Send for QueuePairCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for QueuePairCore {}
@@ -64,7 +66,7 @@ impl QueuePairCore {
     /// # Safety
     ///
     /// - `qp` was just created in `context` from all of `parents`, and has no other owner.
-    /// - A `send_context` came from [`SendContext::allocate`] and is the `qp_context` of `qp`.
+    /// - If there is a `send_context`, [`SendContext::allocate`] returned it, and it is the `qp_context` of `qp`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
         (qp_type, transitions, holds_sends): (QueuePairType, TransitionTable, bool),
@@ -72,9 +74,9 @@ impl QueuePairCore {
         mut parents: Parents,
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
-        // SAFETY: by the contract of this function; ibv_destroy_qp destroys it.
+        // SAFETY: by the contract of this function, `qp` is new and has no other owner. ibv_destroy_qp destroys it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        // SAFETY: by the contract of this function; the queue pair is not posted to yet.
+        // SAFETY: by the contract of this function, `context` is valid. No request was posted to the queue pair yet.
         let packets = send_context.map(|context| unsafe { SendContext::packets(context) });
         let threads = parents.threads();
         let (control, groups) = (Mutex::default(), Groups::default());
@@ -94,7 +96,7 @@ impl QueuePairCore {
             kept,
             context,
         });
-        // Any thread can take events, so an event must not find a queue pair confined to one thread.
+        // Any thread can take events, so an event must not give access to a queue pair that is confined to one thread.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
         }
@@ -120,7 +122,7 @@ impl QueuePairCore {
         &self.context
     }
 
-    /// Returns the objects from which it was created.
+    /// Returns the objects from which the queue pair was created.
     pub(crate) fn parents(&self) -> &Parents {
         &self.parents
     }
@@ -135,21 +137,22 @@ impl QueuePairCore {
     }
 
     pub(crate) fn qp_number(&self) -> u32 {
-        // SAFETY: the QP is live as long as the core, and the field is an aligned word. The device assigns some numbers
-        // only at a transition (targets of dynamic connections), which another thread may make at the same time.
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Some numbers (those of targets
+        // of dynamic connections) are assigned only in a transition, which another thread may execute at the same time.
         let qp_num = unsafe { AtomicU32::from_ptr(&raw mut (*self.raw()).qp_num) };
         qp_num.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cached_state(&self) -> QueuePairState {
-        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Another thread's ibv_modify_qp
-        // may write it in C: an atomic load returns the old or the new state.
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. ibv_modify_qp on another thread
+        // may write it in C code at the same time, so an atomic load returns either the old or the new state.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.raw()).state).cast()) };
         QueuePairState::from_raw(state.load(Ordering::Relaxed))
     }
 
-    /// Returns the reason why a basic queue pair rejects an atomic write. The device must report support, because siw
-    /// looks up the opcode beyond the end of a table. The device is queried until it responds.
+    /// Returns the reason why a basic queue pair rejects an atomic write, if it does. The device must report support
+    /// for atomic writes, because the siw driver would use the opcode as an index beyond the end of a table. If the
+    /// query of the device fails, the next call repeats it.
     #[cold]
     pub(super) fn refuses_atomic_write(&self) -> Option<RefusalReason> {
         let has = match self.atomic_writes.get() {
@@ -178,7 +181,7 @@ impl QueuePairCore {
     }
 
     pub(crate) fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
-        // mlx5 uses the port as an index of its own array before it calls the kernel.
+        // The mlx5 driver uses the port as an index into an array before it calls the kernel.
         if self.qp_type == QueuePairType::RawPacket && attribute.mask().contains(Mask::Port) {
             self.check_port(attribute)?;
         }
@@ -197,8 +200,9 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// Sets attributes for the owner of only one queue; rejects the state Reset. A reset sets the driver's queue
-    /// indices to zero. A batch being built would continue at the old indices, and revive old requests.
+    /// Sets attributes on behalf of the owner of only one queue, and therefore rejects the state Reset. A reset sets
+    /// the queue indices of the driver to zero. If the other owner is building a batch, that batch would continue at
+    /// the old indices, and the device would execute old requests again.
     pub(crate) fn modify_part(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         if attribute.mask().contains(Mask::State) && attribute.state() == QueuePairState::Reset {
             return Err(self.refuse(
@@ -218,7 +222,7 @@ impl QueuePairCore {
                 Err(self.refuse(attribute, format!("there is no port {port}; use a port from 1 to {ports}")))
             }
             Ok(_) => Ok(()),
-            // The ports are unknown.
+            // The query of the device failed, so the ports are unknown.
             Err(source) => Err(self.failed(attribute, source)),
         }
     }
@@ -236,16 +240,16 @@ impl QueuePairCore {
     }
 
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
-        // SAFETY: all zeros are valid for both: they have only integers and pointers.
+        // SAFETY: all zeros are a valid value of both structs, because they have only integers and pointers.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
-        // SAFETY: the QP is live, and both structs can be written.
+        // SAFETY: the QP is live, and the call may write to both structs.
         let ret =
             self.alone(|| unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask.bits() as libc::c_int, &mut init) });
         check_errno("ibv_query_qp", ret)?;
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
 
-    /// Runs a verb that reads or writes C's state of the queue pair exclusively, and returns its result.
+    /// Runs a verb that needs exclusive access to the state that the C object stores. Returns the result of the verb.
     pub(super) fn alone(&self, mut verb: impl FnMut() -> libc::c_int) -> libc::c_int {
         let mut ret = 0;
         let mut run = || {
@@ -253,14 +257,15 @@ impl QueuePairCore {
             ret = verb();
         };
         match &self.parents.attachment {
-            // The attachment itself changes the queue pair's state, on any thread that takes its events.
+            // The attachment itself also changes the queue pair's state, on any thread that takes its events.
             Some(attachment) => attachment.apart(&mut run),
             None => run(),
         }
         ret
     }
 
-    /// Destroys the queue pair. If a flow or an event references it, dropping the last reference destroys it.
+    /// Destroys the queue pair. If a flow or an event still references it, the queue pair is destroyed when the last
+    /// reference is dropped.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
@@ -275,9 +280,9 @@ impl QueuePairCore {
             attachment.detach(self.qp);
         }
         self.leave_groups();
-        // If destroying fails, the queue pair stays, and points to the send context. The context is leaked with the
-        // queue pair, and so are all objects that must outlive it: for example a parent domain, because the device may
-        // still write to the memory of its allocator.
+        // If the verb fails, the queue pair continues to exist and to point to the send context. So the context is
+        // leaked together with the queue pair. All objects that must outlive the queue pair are leaked too. One example
+        // is a parent domain, because the device may still write to the memory of its allocator.
         if let Err(error) = handle.close() {
             mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
             self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);
@@ -285,7 +290,7 @@ impl QueuePairCore {
         }
         self.context.objects().queue_pairs.remove(self.qp);
         if let Some(send_context) = self.send_context.take() {
-            // SAFETY: the queue pair that pointed to it is destroyed, and the core is not shared any more.
+            // SAFETY: the queue pair that pointed to the context is destroyed, and the core is not shared any more.
             unsafe { SendContext::free(send_context) };
         }
         Ok(())
@@ -313,13 +318,13 @@ pub(crate) struct Parents {
     pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
     /// The C object that stores the queue pair's address.
     pub(crate) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
-    /// Objects that a vendor's function needs.
+    /// Objects that a vendor's function needs as long as the queue pair lives.
     pub(crate) kept: Vec<Kept>,
 }
 
 impl Parents {
-    /// Returns which threads may use the queue pair: destroying it accesses its completion queues, and in a thread
-    /// domain it shares a doorbell.
+    /// Returns which threads may use the queue pair. It depends on the completion queues, which are accessed when the
+    /// queue pair is destroyed, and on the domain, because queue pairs of a thread domain share a doorbell.
     pub(super) fn threads(&self) -> Threads {
         let single = [&self.send_cq, &self.recv_cq].into_iter().flatten().any(|cq| cq.threads() == Threads::Single)
             || self.pd.as_ref().is_some_and(|pd| pd.has_thread_domain());

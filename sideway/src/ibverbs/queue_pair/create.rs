@@ -30,7 +30,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue, or one of another device; a value above the device's limit.
+    /// - `EINVAL`: a completion queue is missing or belongs to another device, or a value exceeds the device's limit.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -56,10 +56,11 @@ impl<T: BasicService> QueuePairBuilder<T> {
             qp_type: ibv_qp_type(self.qp_type.raw()),
             sq_sig_all: self.sq_sig_all.into(),
         };
-        // The domain and the queues are live and of one device; an XRC initiator needs none for receives.
+        // The domain and the queues are live and belong to one device. An XRC initiator needs no completion queue for
+        // receives.
         let qp = (maker.create)(self.pd.raw(), &mut attr);
         let qp = check_pointer(maker.verb, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: the queue pair was just created from these parents.
+        // SAFETY: the queue pair was just created from these parents, and has no other owner.
         unsafe { self.finish_basic(maker.verb, qp, parents) }
     }
 
@@ -67,10 +68,11 @@ impl<T: BasicService> QueuePairBuilder<T> {
     fn build_basic_by_extended_verb(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
         let parents = self.parents_by(maker, maker.verb_ex)?;
         let mut attr = self.attributes_ex(&parents);
-        // The domain and the queues are live and of one device; the attributes are initialised according to their mask.
+        // The domain and the queues are live and belong to one device. The attributes are initialised according to
+        // their mask.
         let qp = (maker.create_ex)(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(maker.verb_ex, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: the queue pair was just created from these parents.
+        // SAFETY: the queue pair was just created from these parents, and has no other owner.
         unsafe { self.finish_basic(maker.verb_ex, qp, parents) }
     }
 
@@ -90,8 +92,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
         Ok(BasicQueuePair::new(send, self.receive_queue(verb, &core)?))
     }
 
-    /// Builds an extended queue pair if the device supports the requested operations, and its driver is known to check
-    /// for overflow ([`assume_send_room`](Self::assume_send_room)); otherwise a basic one.
+    /// Builds an extended queue pair if the device supports the requested operations and its driver is known to check
+    /// for overflow ([`assume_send_room`](Self::assume_send_room)). Otherwise builds a basic queue pair.
     ///
     /// # Errors
     ///
@@ -104,7 +106,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     pub(crate) fn build_generic_by(&self, maker: &Maker<'_>) -> Result<GenericQueuePair<T>, VerbError> {
         match self.build_extended(maker) {
             Ok((qp, true)) => {
-                // This queue pair is destroyed first, because an identifier cannot have two.
+                // The extended queue pair is destroyed first, because an identifier cannot have two queue pairs.
                 drop(qp);
                 Ok(self.build_by(maker)?.into())
             }
@@ -120,8 +122,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queue pairs, or these operations; or its driver
-    ///   does not check the send queue for overflow ([`assume_send_room`](Self::assume_send_room)).
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queue pairs or the requested operations. Or its
+    ///   driver does not check the send queue for overflow ([`assume_send_room`](Self::assume_send_room)).
     /// - Otherwise as for [`build`](Self::build).
     ///
     /// # References
@@ -138,7 +140,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         self.build_extended(maker).map(|(qp, _mended)| qp)
     }
 
-    /// Builds an extended queue pair; also returns whether a driver fault was worked around.
+    /// Builds an extended queue pair. Also returns whether it needed a workaround for a driver fault.
     fn build_extended(&self, maker: &Maker<'_>) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
         let all = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
         let make = |operations| {
@@ -153,8 +155,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                // If the second attempt fails with another errno, report that one: the first error was about the
-                // atomics.
+                // If the second attempt fails with another errno, return the second error, because the first one was
+                // caused only by the atomics.
                 make(fewer).map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
             result => result,
@@ -164,28 +166,29 @@ impl<T: BasicService> QueuePairBuilder<T> {
 
 impl<T: Service> QueuePairBuilder<T> {
     /// Builds an extended queue pair with a vendor's function instead of `ibv_create_qp_ex`, such as `mlx5dv_create_qp`
-    /// or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
+    /// or `efadv_create_qp_ex` with the vendor's attributes. `verb` is the function's name for errors.
     ///
-    /// `attach` receives the queue pair first: it checks that the vendor's functions exist, and returns the data that
-    /// addresses and operations of the service later find with [`vendor::data`](super::vendor::data). If it fails, the
-    /// queue pair is destroyed. A service without such functions returns `()`.
+    /// After the queue pair was created, `attach` is called with it. `attach` checks that the vendor's functions exist.
+    /// It returns the data that the addresses and operations of the service later obtain with
+    /// [`vendor::data`](super::vendor::data), or `()` if the service needs no such data. If `attach` fails, the queue
+    /// pair is destroyed.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no completion queue, or one of another device.
+    /// - `EINVAL`: a completion queue is missing, or belongs to another device.
     /// - If `create` returns null, the errno that it set.
     /// - The error that `attach` returned.
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
-    ///   documentation names. It does not change `qp_context`, the domain and the completion queues, and returns null
-    ///   or a new queue pair of the service `T` that no other code owns. Operations that the attributes do not request
-    ///   are null or callable.
-    /// - It uses no object that is destroyed before the queue pair: see [`setup_kept`](Self::setup_kept).
-    /// - `attach` returns the data that the addresses and operations of `T` look for. Queue pairs of a service that
-    ///   other code defines are created by that code's own function.
-    /// - `attach` posts nothing, and does not change the functions and the `qp_context` of the queue pair.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It changes only those attributes that its
+    ///   documentation names, but not `qp_context`, the domain or the completion queues. It returns null or a new queue
+    ///   pair of the service `T` that no other code owns. The functions of operations that the attributes do not
+    ///   request are null or callable.
+    /// - The queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
+    /// - `attach` returns the data that the addresses and operations of `T` expect. If other code defines the service
+    ///   `T`, only a function of that code may create its queue pairs.
+    /// - `attach` does not post requests, and does not change the functions or the `qp_context` of the queue pair.
     pub unsafe fn build_with<D: Send + 'static>(
         &self,
         verb: &'static str,
@@ -242,11 +245,11 @@ impl<T: Service> QueuePairBuilder<T> {
         let Some(extended) = NonNull::new(extended) else {
             return Err(unusable(verb, "ibv_qp_to_qp_ex returned no extended queue pair"));
         };
-        // SAFETY: the queue pair is live and not posted to, its context is a SendContext, and the library has accepted
-        // the operations.
+        // SAFETY: the queue pair is live, and no request was posted to it. Its context is a SendContext. The library
+        // has accepted the operations.
         let mended = unsafe {
-            // A queue of capacity zero rejects all requests: otherwise drivers would write to memory that they did not
-            // allocate.
+            // A queue of capacity zero must reject all requests. Otherwise, drivers would write to memory that they did
+            // not allocate.
             let refuse_all = self.cap.max_send_wr == 0;
             let data = attach(extended)?;
             missing_operation::fill_in(extended.as_ptr(), refuse_all).map_err(|name| {
@@ -263,14 +266,14 @@ impl<T: Service> QueuePairBuilder<T> {
             }
             mended
         };
-        // SAFETY: `extended` is the queue pair of `core` and of the builder's service, and none of its functions is
-        // null any more.
+        // SAFETY: `extended` is the queue pair of `core` and has the builder's service. None of its functions is null
+        // any more.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };
         Ok((ExtendedQueuePair::new(send, self.receive_queue(verb, &core)?), mended))
     }
 
     pub(super) fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
-        // SAFETY: all zeros are valid: the struct has only integers and pointers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.send_cq = raw(&parents.send_cq);
         attr.recv_cq = raw(&parents.recv_cq);
@@ -292,12 +295,12 @@ impl<T: Service> QueuePairBuilder<T> {
         attr
     }
 
-    /// Whether attributes are requested that `struct ibv_qp_init_attr` lacks.
+    /// Whether the builder requests attributes that `struct ibv_qp_init_attr` lacks.
     fn needs_extended(&self) -> bool {
         self.max_tso_header > 0 || !self.create_flags.is_empty()
     }
 
-    /// Returns the requested capacities, as far as queue pairs of this type have them.
+    /// Returns the requested capacities. Those that queue pairs of this type do not have are 0.
     fn capabilities(&self) -> ibv_qp_cap {
         if self.is_xrc_send() { ibv_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..self.cap } } else { self.cap }
     }
@@ -322,8 +325,8 @@ impl<T: Service> QueuePairBuilder<T> {
         }
     }
 
-    /// Logs a warning if a completion queue is smaller than the queue pair's outstanding requests: it overruns unless
-    /// the program prevents that.
+    /// Logs a warning if a completion queue has fewer entries than the queue pair can have outstanding requests. Such a
+    /// queue may overrun unless the program limits the number of its requests.
     fn warn_of_small_queues(&self, parents: &Parents) {
         let receives = if parents.srq.is_some() { 0 } else { self.capabilities().max_recv_wr };
         let (sends, receives) = (u64::from(self.cap.max_send_wr), u64::from(receives));

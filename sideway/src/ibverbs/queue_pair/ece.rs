@@ -11,8 +11,8 @@ use crate::ffi::check_errno;
 
 /// Vendor options that the two sides of a connection negotiate before it is established. The first side
 /// [queries](super::QueuePair::query_ece) its device's options and sends them with its address. The second side
-/// [sets](super::QueuePair::set_ece) them, and answers with the options that its device accepted. The first side sets
-/// the accepted options.
+/// [sets](super::QueuePair::set_ece) these options, and returns the options that its device accepted. The first side
+/// sets the accepted options.
 #[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
@@ -20,7 +20,7 @@ pub struct Ece {
     pub vendor_id: u32,
     /// The options, defined by the vendor.
     pub options: u32,
-    /// The mask of valid later fields; none exist yet.
+    /// The mask of fields that later versions may add. No such fields exist yet.
     pub comp_mask: u32,
 }
 
@@ -28,7 +28,7 @@ impl QueuePairCore {
     pub(crate) fn query_ece(&self) -> Result<Ece, VerbError> {
         // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut ece: ibv_ece = unsafe { mem::zeroed() };
-        // SAFETY: the queue pair is live as long as the core, and the struct can be written.
+        // SAFETY: the queue pair is live as long as the core, and the call may write to the struct.
         let ret = self.alone(|| unsafe { sys::ibv_query_ece(self.raw(), &mut ece) });
         check_errno("ibv_query_ece", ret)?;
         Ok(ece.into())

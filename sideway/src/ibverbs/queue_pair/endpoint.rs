@@ -1,9 +1,10 @@
-//! One end of a connection, as exchanged between peers.
+//! One end of a connection, in the form that peers exchange.
 
 use crate::ibverbs::address::Gid;
 use crate::ibverbs::device_context::Mtu;
 
-/// The data that a peer needs to connect to a queue pair, sent over any channel that the two programs share.
+/// The data that a peer needs to connect to a queue pair. The two programs exchange it over any channel that they
+/// share.
 ///
 /// [`QueuePair::local_endpoint`](super::QueuePair::local_endpoint) returns it; [`to_bytes`](Self::to_bytes) and
 /// [`from_bytes`](Self::from_bytes) convert it to and from its wire format.
@@ -25,7 +26,7 @@ pub struct QueuePairEndpoint {
     pub lid: u16,
     /// The source GID of this end's packets.
     pub gid: Gid,
-    /// The active MTU of the port. The connection uses the smaller one of both ends.
+    /// The active MTU of the port. The connection uses the smaller MTU of its two ends.
     pub mtu: Mtu,
     /// The maximum number of the peer's outstanding reads and atomics for which this side has resources.
     pub max_dest_read_atomic: u8,
@@ -50,7 +51,7 @@ impl QueuePairEndpoint {
         bytes[..4].copy_from_slice(&self.qp_num.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.psn.to_be_bytes());
         bytes[8..10].copy_from_slice(&self.lid.to_be_bytes());
-        // A code that does not fit becomes 255, which is unnamed too.
+        // A code that does not fit becomes 255, which is also a code without a name.
         bytes[10] = u8::try_from(self.mtu.raw()).unwrap_or(u8::MAX);
         bytes[11] = self.max_dest_read_atomic;
         bytes[12..].copy_from_slice(&self.gid.raw);

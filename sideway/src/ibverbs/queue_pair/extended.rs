@@ -1,4 +1,5 @@
-//! The queue pair of `ibv_create_qp_ex`: posting with `ibv_wr_start`, one call per operation, and `ibv_wr_complete`.
+//! The queue pair that `ibv_create_qp_ex` creates. A batch is posted with `ibv_wr_start`, calls for each request, and
+//! `ibv_wr_complete`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,7 +20,7 @@ use crate::ibverbs::work_request::{
     HoldsFor, PostSendError, PostSendGuard, SendData, SendOperation, SendSink, WorkRequestFlags,
 };
 
-/// The send queue of an extended queue pair, for one thread at a time.
+/// The send queue of an extended queue pair. One thread at a time can post to it.
 #[derive(Debug)]
 pub struct ExtendedSendQueue<T = Connected> {
     qp: NonNull<ibv_qp_ex>,
@@ -27,9 +28,9 @@ pub struct ExtendedSendQueue<T = Connected> {
     service: PhantomData<T>,
 }
 
-// SAFETY: any thread may post to a queue pair, and `&mut` allows one at a time.
+// SAFETY: any thread may post to a queue pair, and `&mut` permits only one thread at a time.
 unsafe impl<T: Service> Send for ExtendedSendQueue<T> {}
-// SAFETY: a shared send queue only gives access to the core.
+// SAFETY: a shared reference to the send queue only gives access to the core, which is `Sync`.
 unsafe impl<T: Service> Sync for ExtendedSendQueue<T> {}
 
 impl<T: Service> ExtendedSendQueue<T> {
@@ -37,8 +38,8 @@ impl<T: Service> ExtendedSendQueue<T> {
     ///
     /// # Safety
     ///
-    /// `qp` is the extended queue pair of `core`, with the service `T`. None of its functions from `wr_atomic_cmp_swp`
-    /// to `wr_abort` is null, and it has no other send queue.
+    /// `qp` is the extended queue pair of `core`, and has the service `T`. None of its functions from
+    /// `wr_atomic_cmp_swp` to `wr_abort` is null. The queue pair has no other send queue object.
     pub(super) unsafe fn new(qp: NonNull<ibv_qp_ex>, core: &Arc<QueuePairCore>) -> Self {
         Self { qp, core: Arc::clone(core), service: PhantomData }
     }
@@ -52,9 +53,10 @@ impl<T: Service> SendQueue for ExtendedSendQueue<T> {
     #[doc(alias = "ibv_wr_start")]
     #[inline]
     fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_, T> {
-        // SAFETY: the queue pair is live as long as the core, and `&mut self` excludes another guard. A forgotten one
-        // (`mem::forget`) leaves its batch open. libibverbs does not define a second start. mlx5, efa, hns and
-        // soft-RoCE lock the queue in it, and so deadlock, or abort the process if there is no lock (mlx5).
+        // SAFETY: the queue pair is live as long as the core, and `&mut self` excludes another guard. A forgotten guard
+        // (`mem::forget`) leaves its batch open. libibverbs does not define what a second start then does. The drivers
+        // mlx5, efa, hns and soft-RoCE lock the queue in the start, and so they deadlock. If mlx5 takes no lock, it
+        // aborts the process.
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
         ExtendedPostSendGuard { qp: self.qp, empty: 1, queue: PhantomData }
     }
@@ -70,21 +72,21 @@ impl<T: Service> AsQueuePairCore for ExtendedSendQueue<T> {
 #[doc(alias = "ibv_wr_abort")]
 pub struct ExtendedPostSendGuard<'q, T = Connected> {
     qp: NonNull<ibv_qp_ex>,
-    /// 1 if the batch has no request yet, otherwise 0. A whole word, as in
+    /// 1 if the batch has no request yet, otherwise 0. This is a whole word for the same reason as in
     /// [`ExtendedPoller`](crate::ibverbs::completion::ExtendedPoller).
     empty: usize,
     queue: PhantomData<(&'q mut (), T)>,
 }
 
-// SAFETY: the batch is used by `post`, which consumes the guard, or by its drop.
+// SAFETY: only `post`, which consumes the guard, and the guard's drop use the batch.
 unsafe impl<'q, T: Service> HoldsFor<'q> for ExtendedPostSendGuard<'q, T> {}
 
 impl<T: Service> SendSink for ExtendedPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
         let qp = self.qp.as_ptr();
-        // SAFETY: the batch is open; no function is null (`ExtendedSendQueue::new`); the caller upholds the contract
-        // for the memory.
+        // SAFETY: the batch is open, and no function is null (`ExtendedSendQueue::new`). The caller upholds the
+        // contract for the memory.
         unsafe {
             (*qp).wr_id = wr_id;
             (*qp).wr_flags = flags | D::FLAGS;
@@ -104,11 +106,11 @@ impl<T: Service> PostSendGuard for ExtendedPostSendGuard<'_, T> {
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         if self.empty != 0 {
-            // Dropping discards the batch without a call of the device.
+            // The batch is empty. Dropping the guard ends it without a doorbell.
             return Ok(());
         }
         let guard = ManuallyDrop::new(self);
-        // SAFETY: the batch is open and ends here: the guard is not dropped any more.
+        // SAFETY: the batch is open and ends here, because the guard is not dropped any more.
         let ret = unsafe { sys::ibv_wr_complete(guard.qp.as_ptr()) };
         if ret == 0 { Ok(()) } else { Err(failure(guard.qp, ret)) }
     }
@@ -120,8 +122,8 @@ impl<T> Drop for ExtendedPostSendGuard<'_, T> {
         // SAFETY: the batch is open and ends here.
         unsafe { sys::ibv_wr_abort(self.qp.as_ptr()) }
         if self.empty == 0 {
-            // Discard any error of the batch too. SAFETY: the queue pair is live, and this guard still owns its send
-            // queue.
+            // Also discard a recorded error of the batch. SAFETY: the queue pair is live, and this guard still owns its
+            // send queue.
             let _ = unsafe { SendContext::take_refusal(self.qp.as_ptr()) };
         }
     }

@@ -1,4 +1,4 @@
-//! Send queues of either kind, for programs that run on every device.
+//! A send queue of either kind, for programs that run on every device.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl<T: Service> AsQueuePairCore for GenericSendQueue<T> {
     }
 }
 
-// SAFETY: as for the guards inside.
+// SAFETY: both guards that this enum can contain meet the contract.
 unsafe impl<'q, T: Service> HoldsFor<'q> for GenericPostSendGuard<'q, T> {}
 
 impl<T: Service> SendSink for GenericPostSendGuard<'_, T> {

@@ -1,11 +1,11 @@
-//! Attributes with which a queue pair was built.
+//! The attributes with which a queue pair was built.
 
 use rdma_mummy_sys::{ibv_qp_cap, ibv_qp_create_flags as raw, ibv_qp_create_send_ops_flags, ibv_qp_init_attr};
 
 use super::QueuePairType;
 
-/// Attributes with which a queue pair was built. The capacities are those of the device, at least as large as
-/// requested.
+/// The attributes with which a queue pair was built. The capacities are those that the driver chose, which are at least
+/// as large as requested.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairInitAttribute {
@@ -95,10 +95,10 @@ bitflags::bitflags! {
         const ScatterFcs = raw::IBV_QP_CREATE_SCATTER_FCS.0;
         /// The device removes the customer VLAN tag of received packets, and reports it in their completions.
         const CvlanStripping = raw::IBV_QP_CREATE_CVLAN_STRIPPING.0;
-        /// Datagrams carry the number set with [`setup_source_qpn`](super::QueuePairBuilder::setup_source_qpn) instead
-        /// of the queue pair's own; set by that method.
+        /// Datagrams carry the number that was set with [`setup_source_qpn`](super::QueuePairBuilder::setup_source_qpn)
+        /// instead of the number of the queue pair. That method also sets this flag.
         const SourceQpn = raw::IBV_QP_CREATE_SOURCE_QPN.0;
-        /// Writes to memory are padded to full cache lines.
+        /// The device pads its writes to memory to full cache lines.
         const PciWriteEndPadding = raw::IBV_QP_CREATE_PCI_WRITE_END_PADDING.0;
         // Unnamed bits are kept.
         const _ = !0;
@@ -132,7 +132,7 @@ bitflags::bitflags! {
         const SendWithInvalidate = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND_WITH_INV.0 as u64;
         /// Segmented send of TCP payload.
         const TcpSegmentationOffload = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_TSO.0 as u64;
-        /// Flush to visibility or persistence.
+        /// A flush, which makes data visible or persistent.
         const Flush = 1 << 11;
         /// Atomic write of 8 bytes.
         const AtomicWrite = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
@@ -142,10 +142,11 @@ bitflags::bitflags! {
 }
 
 impl SendOperationFlags {
-    /// Both atomics, which not every device supports.
+    /// The two atomic operations, which not every device supports.
     pub(crate) const ATOMICS: Self = Self::AtomicCompareAndSwap.union(Self::AtomicFetchAndAdd);
 
-    /// Returns the default operations of this type: all that the transport defines for data.
+    /// Returns the default operations of queue pairs of this type. These are all operations on data that the transport
+    /// defines.
     pub(crate) fn of_transport(qp_type: QueuePairType) -> Self {
         let send = Self::Send | Self::SendWithImmediate;
         let write = Self::Write | Self::WriteWithImmediate;

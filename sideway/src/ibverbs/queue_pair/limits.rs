@@ -1,7 +1,7 @@
 //! Checking requests against the queue pair's limits, for drivers that do not check, or check in 32 bits.
 //!
-//! The driver's setters for data of any length are replaced by functions that check first. Drivers that are known to
-//! check keep their own functions, at no cost.
+//! This module replaces the driver's setters for data of any length by functions that check the length first. Drivers
+//! that are known to check the limits keep their functions, so this costs nothing.
 
 use libc::c_void;
 use rdma_mummy_sys::{ibv_data_buf, ibv_qp_cap, ibv_qp_ex, ibv_sge};
@@ -13,7 +13,7 @@ type SetInline = unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize);
 type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf);
 type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
 
-/// The limits, and the driver's functions.
+/// The limits, and the driver's functions that were replaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendLimits {
     /// The maximum inline data in bytes.
@@ -25,13 +25,14 @@ pub(super) struct SendLimits {
     set_sge_list: SetSgeList,
 }
 
-/// Checks the data of each request against the requested capacities `cap`, before calling the driver.
+/// Installs functions that check the data of each request against the requested capacities `cap` before they call the
+/// driver.
 ///
 /// # Safety
 ///
-/// As for [`fill_in`](super::missing_operation::fill_in), which was called before.
+/// The contract of [`fill_in`](super::missing_operation::fill_in) applies, and that function was called before.
 pub(super) unsafe fn enforce(qp: *mut ibv_qp_ex, cap: &ibv_qp_cap) {
-    // SAFETY: by the contract of this function the queue pair is not posted to, so its functions may be read and
+    // SAFETY: by the contract of this function, no code posts to the queue pair. So its functions may be read and
     // replaced.
     unsafe {
         let setters = ((*qp).wr_set_inline_data, (*qp).wr_set_inline_data_list, (*qp).wr_set_sge_list);

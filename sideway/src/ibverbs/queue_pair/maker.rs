@@ -1,4 +1,4 @@
-//! The functions that create queue pairs: the verbs, or a connection identifier's.
+//! The functions that create queue pairs: either the verbs or those of a connection identifier.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ pub(crate) struct Maker<'m> {
     pub(super) create: Create<'m>,
     pub(super) verb_ex: &'static str,
     pub(super) create_ex: CreateEx<'m>,
-    /// The remedy for devices without extended queue pairs.
+    /// The remedy that an error suggests on devices without extended queue pairs.
     pub(super) instead: &'static str,
-    /// The C object that stores the addresses of the queue pairs created.
+    /// The C object that stores the addresses of the created queue pairs.
     pub(super) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
 }
 
 impl<'m> Maker<'m> {
-    /// Creates a maker with functions of another library.
+    /// Creates a maker that uses functions of another library.
     ///
     /// # Safety
     ///
     /// - The functions behave like `ibv_create_qp` and `ibv_create_qp_ex` with the given attributes, and change no
-    ///   attribute. The functions may move the queue pair out of its first state.
+    ///   attribute. The functions may move the queue pair out of its initial state.
     /// - If a C object then stores the queue pair's address, it is the `attachment`.
     pub(crate) unsafe fn new(
         (verb, create): (&'static str, Create<'m>),
@@ -48,11 +48,12 @@ impl<'m> Maker<'m> {
         }
     }
 
-    /// Returns the verbs.
+    /// Returns the maker that uses the verbs.
     pub(super) fn verbs() -> Maker<'static> {
         Maker {
             verb: "ibv_create_qp",
-            // SAFETY: the caller has initialised the attributes, with a live domain and live queues of its device.
+            // SAFETY: the caller has initialised the attributes, and they name a live domain and live queues of the
+            // same device.
             create: &|pd, attr| unsafe { sys::ibv_create_qp(pd, attr) },
             verb_ex: "ibv_create_qp_ex",
             // SAFETY: as above; the attributes are initialised according to their mask.

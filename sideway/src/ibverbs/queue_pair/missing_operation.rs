@@ -1,14 +1,16 @@
-//! Operations that an extended queue pair was not built for: a typed error instead of a call through a null pointer.
+//! Rejecting operations that an extended queue pair was not built for, with a typed error instead of a call through a
+//! null pointer.
 //!
 //! A driver leaves the function of such an operation null. When a queue pair is built, a function of this module
-//! replaces each null pointer. If called, it records the request, and installs inert functions for the rest of the
-//! batch, so that nothing more is written to a request that was never begun. `wr_complete` then discards the whole
-//! batch and fails, and the driver's functions are restored. Operations that the queue pair was built for cost nothing:
-//! building a request makes no check.
+//! replaces each null pointer. If the program calls that function, it records the request and installs inert functions
+//! for the rest of the batch. So nothing is written to a request that the driver has not begun. `wr_complete` then
+//! discards the whole batch, restores the driver's functions and fails. Operations that the queue pair was built for
+//! need no check when a request is built, so they cost nothing.
 //!
 //! In `struct ibv_qp_ex` the functions are the members from `wr_atomic_cmp_swp` to `wr_abort`, which exist in every
-//! version of the struct. A library may lack later members (`wr_atomic_write`, `wr_flush`): they are called through the
-//! queue pair's context, which has the driver's function or a rejecting one.
+//! version of the struct. The struct of an older library may lack the later members (`wr_atomic_write`, `wr_flush`).
+//! These functions are called through the queue pair's context, which contains either the driver's function or a
+//! function that rejects the request.
 
 use std::any::Any;
 use std::mem::offset_of;
@@ -37,31 +39,31 @@ pub(crate) struct SendContext {
     /// The driver's functions, while inert ones are installed.
     saved: Option<Saved>,
     later: LaterOperations,
-    /// Data of a vendor's module, to which `later` points.
+    /// The data of a vendor's module. `later` points to it.
     vendor: Option<VendorData>,
-    /// Shared with the queue pair's core, through which other threads change it.
+    /// The packet offloads. They are shared with the queue pair's core, through which other threads change them.
     packets: Arc<PacketOffloads>,
     headers: SegmentHeaders,
     /// The number of requests that the send queue was built for.
     max_send_wr: u32,
-    /// For a driver that does not check limits.
+    /// The limits of requests, if the driver does not check them itself.
     limits: Option<SendLimits>,
 }
 
-/// An owned box as a raw pointer, so that moving it keeps other pointers valid.
+/// An owned box, stored as a raw pointer so that other pointers to its content stay valid when this struct is moved.
 #[derive(Debug)]
 struct VendorData(NonNull<dyn Any + Send>);
 
 impl Drop for VendorData {
     fn drop(&mut self) {
-        // SAFETY: created from a box (`keep_vendor_data`), and owned only here.
+        // SAFETY: the pointer was created from a box (`keep_vendor_data`), and only this struct owns it.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void);
 
-/// Operations whose functions a library may lack.
+/// The operations whose functions a library may lack.
 #[derive(Clone, Copy, Debug)]
 struct LaterOperations {
     atomic_write: AtomicWrite,
@@ -97,17 +99,18 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// `context` came from [`allocate`](Self::allocate), and is no longer used.
+    /// [`allocate`](Self::allocate) returned `context`, which is not used after this call.
     pub(crate) unsafe fn free(context: NonNull<Self>) {
-        // SAFETY: by the contract of this function, `target` is the leaked box of `allocate`, and nothing else uses it.
+        // SAFETY: by the contract of this function, the pointer is the box that `allocate` leaked, and nothing else
+        // uses it.
         drop(unsafe { Box::from_raw(context.as_ptr()) });
     }
 
-    /// Returns the packet offloads shared with the queue pair's core.
+    /// Returns the packet offloads, which are shared with the queue pair's core.
     ///
     /// # Safety
     ///
-    /// `context` came from [`allocate`](Self::allocate), and is not used concurrently.
+    /// [`allocate`](Self::allocate) returned `context`, which no other thread uses during this call.
     pub(crate) unsafe fn packets(context: NonNull<Self>) -> Arc<PacketOffloads> {
         // SAFETY: the caller upholds the contract of this function.
         Arc::clone(unsafe { &(*context.as_ptr()).packets })
@@ -125,11 +128,11 @@ impl SendContext {
         headers.check(given)
     }
 
-    /// Rejects the request, and with it the batch, unless the driver lets the device write checksums.
+    /// Rejects the request and its whole batch, unless the driver lets the device write checksums.
     ///
     /// # Safety
     ///
-    /// As for [`atomic_write`](Self::atomic_write), with `wr_id` set.
+    /// The contract of [`atomic_write`](Self::atomic_write) applies, and `wr_id` is set.
     #[inline]
     pub(crate) unsafe fn expect_checksums(qp: *mut ibv_qp_ex) {
         // SAFETY: the caller upholds the contract of this function.
@@ -140,11 +143,11 @@ impl SendContext {
         }
     }
 
-    /// Takes the rejected request of the batch that has just ended.
+    /// Takes the record of the rejected request, if there is one, after a batch has ended.
     ///
     /// # Safety
     ///
-    /// `qp` is a live queue pair of [`fill_in`], and the caller owns its send queue.
+    /// `qp` is a live queue pair on which [`fill_in`] was called, and the caller owns its send queue.
     #[cold]
     pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
         // SAFETY: the caller upholds the contract of this function.
@@ -162,21 +165,23 @@ impl SendContext {
         unsafe { Self::of(qp) }.map(|context| context.max_send_wr as usize)
     }
 
-    /// `ibv_wr_atomic_write`, or a rejection.
+    /// Calls `ibv_wr_atomic_write`, or rejects the request if the queue pair was not built for it.
     ///
     /// # Safety
     ///
-    /// `qp` is a live queue pair of [`fill_in`], between `wr_start` and `wr_complete`.
+    /// `qp` is a live queue pair on which [`fill_in`] was called. The call is made between `wr_start` and
+    /// `wr_complete`.
     #[inline]
     pub(crate) unsafe fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, value: &[u8; 8]) {
-        // SAFETY: the context of such a queue pair is a SendContext; the batch's builder owns the send queue.
+        // SAFETY: the context of such a queue pair is a SendContext, and the code that builds the batch owns the send
+        // queue.
         unsafe {
             let context = (*qp).qp_base.qp_context.cast::<Self>();
             ((*context).later.atomic_write)(qp, rkey, remote_addr, value.as_ptr().cast());
         }
     }
 
-    /// `ibv_wr_flush`, or a rejection.
+    /// Calls `ibv_wr_flush`, or rejects the request if the queue pair was not built for it.
     ///
     /// # Safety
     ///
@@ -201,7 +206,7 @@ impl SendContext {
     ///
     /// # Safety
     ///
-    /// As for [`take_refusal`](Self::take_refusal), and no batch is open.
+    /// The contract of [`take_refusal`](Self::take_refusal) applies, and no batch is open.
     pub(crate) unsafe fn keep_vendor_data<D: Send + 'static>(qp: *mut ibv_qp_ex, data: D, refuse_all: bool) {
         // SAFETY: the caller upholds the contract of this function.
         let Some(context) = (unsafe { Self::of(qp) }) else { return };
@@ -212,8 +217,8 @@ impl SendContext {
         }
     }
 
-    /// Returns the data of [`keep_vendor_data`](Self::keep_vendor_data); null while the batch is rejected, or if every
-    /// request is.
+    /// Returns the data that [`keep_vendor_data`](Self::keep_vendor_data) stored. Returns null if the current batch is
+    /// rejected, or if the queue pair rejects every request.
     ///
     /// # Safety
     ///
@@ -224,7 +229,7 @@ impl SendContext {
         unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }
     }
 
-    /// Stores the limits of requests.
+    /// Stores the limits of requests, together with the driver's functions.
     ///
     /// # Safety
     ///
@@ -236,7 +241,7 @@ impl SendContext {
         }
     }
 
-    /// Returns the limits of [`keep_limits`](Self::keep_limits).
+    /// Returns the limits that [`keep_limits`](Self::keep_limits) stored.
     ///
     /// # Safety
     ///
@@ -251,27 +256,28 @@ impl SendContext {
     /// The contract of [`take_refusal`](Self::take_refusal) applies, and no other reference exists while this one
     /// lives.
     unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
-        // SAFETY: the queue pair is live, its context is null or a SendContext, and the caller owns it.
+        // SAFETY: the queue pair is live. Its context is null or a SendContext, and the caller owns the queue pair.
         unsafe { (*qp).qp_base.qp_context.cast::<Self>().as_mut() }
     }
 }
 
-/// Rejects the request being built, and with it the batch.
+/// Rejects the request that is being built, and its whole batch.
 ///
 /// # Safety
 ///
-/// `qp` is a live queue pair whose `qp_context` is a [`SendContext`], between `wr_start` and `wr_complete`.
+/// `qp` is a live queue pair whose `qp_context` is a [`SendContext`]. The call is made between `wr_start` and
+/// `wr_complete`.
 #[cold]
 pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
-    // SAFETY: the queue pair is live, and the batch's builder owns its send queue.
+    // SAFETY: the queue pair is live, and the code that builds the batch owns its send queue.
     let (context, wr_id) = unsafe { (SendContext::of(qp), (*qp).wr_id) };
     let Some(context) = context else { return };
     if context.saved.is_some() {
         return;
     }
     context.refusal = Some(Refusal { failed: FailedRequest { index: None, wr_id }, reason });
-    // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned, all its members are nullable
-    // function pointers, and no other code uses the send queue.
+    // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned. All its members are nullable
+    // function pointers. No other code uses the send queue.
     unsafe {
         context.saved = Some(Saved { block: block(qp).read(), later: context.later });
         context.later = LaterOperations::INERT;
@@ -297,7 +303,7 @@ unsafe fn restore(qp: *mut ibv_qp_ex) {
 }
 
 impl LaterOperations {
-    /// Inert functions for operations for which the queue pair was not built.
+    /// Functions that reject operations for which the queue pair was not built.
     const NONE: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
             // SAFETY: called while a batch of this queue pair is built.
@@ -310,7 +316,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// Inert functions for a queue of capacity zero.
+    /// Functions that reject all operations of a queue of capacity zero.
     const NO_ROOM: Self = {
         unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
             // SAFETY: as above.
@@ -323,7 +329,7 @@ impl LaterOperations {
         Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
-    /// Functions that do nothing, for a rejected batch.
+    /// Functions that do nothing. They are used for the rest of a rejected batch.
     const INERT: Self = {
         unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
         unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}
@@ -331,21 +337,21 @@ impl LaterOperations {
     };
 }
 
-/// Uses the driver's functions for the later operations that the queue pair was built for. A library that accepts an
-/// operation's flag has the operation's function; otherwise the member must not be read.
+/// Stores the driver's functions for those later operations that the queue pair was built for. If a library accepted
+/// the flag of an operation, its struct has the member for the operation. Otherwise, the member must not be read.
 ///
 /// # Safety
 ///
 /// The contract of [`fill_in`] applies, and the library has accepted `operations`.
 pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refuse_all: bool) {
-    // SAFETY: by the contract of this function the queue pair is not posted to.
+    // SAFETY: by the contract of this function, no code posts to the queue pair.
     let Some(context) = (unsafe { SendContext::of(qp) }) else { return };
     if refuse_all {
         context.later = LaterOperations::NO_ROOM;
         return;
     }
     if operations.contains(Operation::AtomicWrite)
-        // SAFETY: the library has accepted the flag.
+        // SAFETY: the library has accepted the flag, so the member exists.
         && let Some(function) = unsafe { (*qp).wr_atomic_write }
     {
         context.later.atomic_write = function;
@@ -358,7 +364,8 @@ pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refus
     }
 }
 
-/// Rejects single entries if the queue pair was built for none; building a request does not check for them.
+/// Installs a function that rejects requests with one entry, if the queue pair was built for no entries. This is needed
+/// because the code that builds a request does not check for one entry.
 ///
 /// # Safety
 ///
@@ -376,17 +383,17 @@ fn block(qp: *mut ibv_qp_ex) -> *mut [Function; COUNT] {
     qp.wrapping_byte_add(FIRST).cast()
 }
 
-/// Ends a rejected batch: `wr_complete` while inert functions are installed.
+/// Ends a rejected batch. This is `wr_complete` while inert functions are installed.
 unsafe extern "C" fn complete_refused(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: `refuse` installed this function on the queue pair, whose batch has not ended.
     unsafe { abort_refused(qp) };
     libc::EOPNOTSUPP
 }
 
-/// Discards a rejected batch: `wr_abort` while inert functions are installed.
+/// Discards a rejected batch. This is `wr_abort` while inert functions are installed.
 unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
-    // SAFETY: `refuse` installed this function on the queue pair, whose batch has not ended. The driver's own
-    // `wr_abort`, which is not null (`fill_in`), ends the batch.
+    // SAFETY: `refuse` installed this function on the queue pair, whose batch has not ended. The driver's `wr_abort`,
+    // which is not null (`fill_in`), ends the batch.
     unsafe {
         restore(qp);
         rdma_mummy_sys::ibv_wr_abort(qp);
@@ -395,17 +402,17 @@ unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
 
 macro_rules! operations {
     (operations { $( $field:ident($($argument:ty),*) => $Flag:ident; )+ } setters { $( $setter:ident($($parameter:ty),*); )+ }) => {
-        /// Installs rejecting functions in place of null pointers, or of all functions.
+        /// Installs functions that reject requests, either in place of null pointers or in place of all functions.
         ///
         /// # Errors
         ///
-        /// The name of a null function that every extended queue pair needs.
+        /// Returns the name of a function that is null although every extended queue pair needs it.
         ///
         /// # Safety
         ///
-        /// `qp` is a live extended queue pair that is not posted to, and its `qp_context` is a [`SendContext`].
+        /// `qp` is a live extended queue pair to which no code posts, and its `qp_context` is a [`SendContext`].
         pub(crate) unsafe fn fill_in(qp: *mut ibv_qp_ex, refuse_all: bool) -> Result<(), &'static str> {
-            // SAFETY: the queue pair is live and not posted to.
+            // SAFETY: the queue pair is live, and no code posts to it.
             unsafe {
                 if (*qp).wr_start.is_none() {
                     return Err("wr_start");
@@ -446,7 +453,7 @@ macro_rules! operations {
             Ok(())
         }
 
-        /// Makes every step of building a request do nothing until the batch ends.
+        /// Installs functions that do nothing for all steps of building a request, until the batch ends.
         ///
         /// # Safety
         ///

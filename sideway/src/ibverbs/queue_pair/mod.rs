@@ -6,9 +6,9 @@
 //!                  ── build_generic ► GenericQueuePair  either, as the device has it
 //! ```
 //!
-//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`. [`queues`](Pair::queues) borrows both
-//! at once, and [`split`](Pair::split) moves them out, so that one thread can post sends while another posts receives,
-//! without a lock between them.
+//! A pair contains a send queue and a receive queue. Posting to a queue takes it by `&mut`. [`queues`](Pair::queues)
+//! borrows both at once, and [`split`](Pair::split) moves them out, so that one thread can post sends while another
+//! posts receives, without a lock between them.
 //!
 //! | topic | items |
 //! |---|---|
@@ -79,7 +79,7 @@ pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};
 pub use self::target::TargetQueuePair;
 pub(crate) use self::transition::standard_transition;
 pub use self::transition::{Transition, TransitionTable};
-// sideway 0.4 has the types passed to a queue pair here.
+// In sideway 0.4, the types of the arguments of a queue pair's methods are in this module.
 pub use super::work_request::{
     LocalBufferHandle, PostRecvError, PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, RecvWorkRequestHandle,
     SetInlineData, SetScatterGatherEntry, WorkRequestFlags, WorkRequestHandle, WorkRequestOperationType,

@@ -1,4 +1,4 @@
-//! Why a queue pair could not be modified, determined after the kernel has rejected the change.
+//! Determines why a queue pair could not be modified, after the kernel has rejected the change.
 
 use std::{error, fmt};
 
@@ -32,9 +32,9 @@ pub enum ModifyQueuePairError {
         from: State,
         /// The requested state.
         to: State,
-        /// Attributes that the transition needs and that were not set.
+        /// The attributes that the transition requires but that were not set.
         needed: Mask,
-        /// Attributes that were set and that the transition does not permit.
+        /// The attributes that were set although the transition does not permit them.
         invalid: Mask,
         /// The driver's error.
         source: VerbError,
@@ -48,7 +48,7 @@ pub enum ModifyQueuePairError {
         /// The driver's error.
         source: VerbError,
     },
-    /// `ENETUNREACH`: there is no route from the local GID to the peer's.
+    /// `ENETUNREACH`: there is no route from the local GID to the peer's GID.
     NetworkUnreachable {
         /// The index of the local GID.
         sgid_index: u8,
@@ -91,7 +91,7 @@ impl ModifyQueuePairError {
         }
     }
 
-    /// Returns the error found by the transition tables, or `source` if they find none.
+    /// Returns the error that the transition tables explain, or `source` if they do not explain it.
     fn of_transition(
         (qp_type, table): (Type, TransitionTable),
         from: State,
@@ -127,7 +127,7 @@ impl ModifyQueuePairError {
     }
 }
 
-/// Looks for a value that the port does not support, if the mask is correct.
+/// If the mask is correct, looks for a value that the port does not support.
 fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: VerbError) -> VerbError {
     let mask = attribute.mask();
     let address = attribute.address_vector();
@@ -180,9 +180,9 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
     error
 }
 
-/// Describes a mismatch of the two GIDs, if any.
+/// Describes the mismatch of the two GIDs, if there is one.
 fn explain_gids(qp: &QueuePairCore, port_num: u8, index: u8, peer: Gid) -> Option<String> {
-    // Libraries differ in whether an unused entry is an error.
+    // Some libraries return an error for an unused entry, and others return zeros.
     let own = qp.context().query_gid(port_num, index.into()).unwrap_or_default();
     if own.is_zero() {
         return Some(format!("GID index {index} of port {port_num} is empty; choose one that show_gids lists"));
@@ -244,7 +244,7 @@ impl fmt::Display for ModifyQueuePairError {
     }
 }
 
-// The text includes that of the inner error, so there is no source.
+// The text of this error includes the text of the inner error, so there is no source.
 impl error::Error for ModifyQueuePairError {}
 
 #[cfg(test)]

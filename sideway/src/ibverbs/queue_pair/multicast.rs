@@ -16,7 +16,7 @@ use crate::ibverbs::device_context::LinkLayer;
 const ATTACH: &str = "ibv_attach_mcast";
 const DETACH: &str = "ibv_detach_mcast";
 
-/// The queue pair's groups. The lock is held during the verbs, so the set always matches the driver's.
+/// The queue pair's groups. The lock is held during the verbs, so this set always equals the set in the driver.
 #[derive(Default)]
 pub(super) struct Groups(Mutex<BTreeSet<(Gid, u16)>>);
 
@@ -59,7 +59,8 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// Leaves all groups before the queue pair is destroyed: C refuses to destroy a queue pair that is in a group.
+    /// Leaves all groups. This is called before the queue pair is destroyed, because C cannot destroy a queue pair that
+    /// is in a group.
     pub(super) fn leave_groups(&self) {
         for (gid, lid) in std::mem::take(&mut *self.groups.lock()) {
             if let Err(error) = self.detach(&gid, lid) {
@@ -97,8 +98,8 @@ impl QueuePairCore {
         error
     }
 
-    /// Whether all ports of the device are InfiniBand. Ethernet has no LIDs, and Linux checks LIDs only if all ports
-    /// are InfiniBand.
+    /// Whether all ports of the device are InfiniBand ports. Ethernet has no LIDs, and Linux checks LIDs only if all
+    /// ports are InfiniBand ports.
     fn has_lids(&self) -> bool {
         let context = self.context();
         context.query_device().is_ok_and(|device| {

@@ -1,8 +1,8 @@
 //! Offloads for raw packets, and what this crate checks before requesting them from the driver.
 //!
-//! A request that a driver rejects at its start has no queue entry. The data setters of mlx5 do not check this: they
-//! write to the entry of an earlier request, or near the null pointer. So this crate does not pass such requests to the
-//! driver.
+//! If a driver rejects a request when it is started, the request has no queue entry. The data setters of mlx5 do not
+//! check this. They then write to the entry of an earlier request, or to an address near null. So this crate does not
+//! pass such requests to the driver.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ const LEAST_HEADER: usize = 14;
 pub(crate) struct SegmentHeaders(pub(crate) Option<u16>);
 
 impl SegmentHeaders {
-    /// Returns the header length if the driver accepts it.
+    /// Returns the header length, if the driver accepts that length.
     #[inline]
     pub(crate) fn check(self, given: usize) -> Result<u16, RefusalReason> {
         let Some(limit) = self.0 else {
@@ -33,14 +33,14 @@ impl SegmentHeaders {
 }
 
 /// Whether the driver lets the device write checksums into packets of a queue pair. The answer is known once the queue
-/// pair has a port. A thread other than the posting one may set that port.
+/// pair has a port. That port may be set by another thread than the one that posts.
 #[derive(Debug, Default)]
 pub(crate) struct PacketOffloads {
     checksums: AtomicBool,
 }
 
 impl PacketOffloads {
-    /// Records the port passed to the driver. A positive result is kept.
+    /// Records the port that was passed to the driver. Once checksums were found to be supported, that result is kept.
     pub(crate) fn note_port(&self, context: &DeviceContext, port: u8) {
         let writes = context
             .query_device()

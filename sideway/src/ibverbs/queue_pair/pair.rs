@@ -1,4 +1,5 @@
-//! A queue pair of any kind: a send queue of that kind, and a receive queue, which is the same for all kinds.
+//! A queue pair of any kind. It has a send queue of that kind, and a receive queue, whose type is the same for all
+//! kinds.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct Pair<S> {
 #[doc(alias = "ibv_qp")]
 pub type BasicQueuePair<T = Connected> = Pair<BasicSendQueue<T>>;
 
-/// A queue pair of the extended verbs: requests are written directly to the device's queue.
+/// A queue pair of the extended verbs, with which requests are written directly to the device's queue.
 #[doc(alias = "ibv_qp_ex")]
 pub type ExtendedQueuePair<T = Connected> = Pair<ExtendedSendQueue<T>>;
 
@@ -30,7 +31,7 @@ pub type ExtendedQueuePair<T = Connected> = Pair<ExtendedSendQueue<T>>;
 /// on the send queue that [`queues`](Pair::queues) borrows.
 pub type GenericQueuePair<T = Connected> = Pair<GenericSendQueue<T>>;
 
-/// A kind of send queue; implemented only by this crate's queues.
+/// A kind of send queue. Only the queues of this crate implement this trait.
 pub trait SendQueue: AsQueuePairCore {
     /// The service, which determines the fields of requests.
     type Service: Service;
@@ -54,12 +55,14 @@ impl<S: SendQueue> Pair<S> {
         (&mut self.send, &mut self.recv)
     }
 
-    /// Splits into the two queues, each of which keeps the queue pair alive. [`join`](Self::join) reunites them.
+    /// Splits the pair into its two queues. Each of them keeps the queue pair alive. [`join`](Self::join) reunites
+    /// them.
     pub fn split(self) -> (S, ReceiveQueue) {
         (self.send, self.recv)
     }
 
-    /// Reunites two queues of a [split](Self::split) queue pair: resetting and [draining](Self::drain) need both.
+    /// Reunites the two queues of a [split](Self::split) queue pair. Resetting and [draining](Self::drain) a queue pair
+    /// require both queues.
     ///
     /// # Errors
     ///
@@ -69,18 +72,20 @@ impl<S: SendQueue> Pair<S> {
         if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }
     }
 
-    /// Whether both queues belong to one queue pair. If safe code has swapped the queues of two pairs, through the
-    /// borrows of [`queues`](Self::queues), they do not.
+    /// Whether both queues belong to one queue pair. Safe code can swap the queues of two pairs through the borrows of
+    /// [`queues`](Self::queues), and then they do not.
     pub(super) fn is_whole(&self) -> bool {
         Arc::ptr_eq(self.send.core(), self.recv.core())
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if flows or asynchronous events reference the queue pair, or another pair has one of its queues;
-    /// dropping the last reference then destroys it. Otherwise the driver's errno, and the queue pair is leaked.
+    /// Returns `EBUSY` if flows or asynchronous events still reference the queue pair, or if another pair has one of
+    /// its queues. The queue pair is then destroyed when the last reference is dropped. Otherwise returns the driver's
+    /// errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         let core = Arc::clone(self.core());
@@ -129,10 +134,11 @@ impl<T: Service> From<ExtendedQueuePair<T>> for GenericQueuePair<T> {
     }
 }
 
-/// A reference to a queue pair, for identifying, querying and modifying it; only the owners of its queues post.
+/// A reference to a queue pair, with which the queue pair can be identified, queried and modified. Only the owners of
+/// its queues can post requests.
 ///
-/// While the reference exists, dropping the [`Pair`](super::Pair) or its queues does not destroy the queue pair, posted
-/// requests stay outstanding, and [`Pair::close`](super::Pair::close) returns `EBUSY`. Dropping the last reference
+/// While the reference exists, dropping the [`Pair`](super::Pair) or its queues does not destroy the queue pair. Posted
+/// requests then stay outstanding, and [`Pair::close`](super::Pair::close) returns `EBUSY`. Dropping the last reference
 /// destroys the queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairRef {

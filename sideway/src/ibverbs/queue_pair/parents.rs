@@ -43,7 +43,8 @@ impl<T: Service> QueuePairBuilder<T> {
         })
     }
 
-    /// Checks the shared receive queue, if set: it must belong to this device and have a type for queue pairs.
+    /// Checks the shared receive queue, if one is set. It must belong to this device, and its type must be usable with
+    /// queue pairs.
     fn shared_receive_queue(&self, verb: &'static str) -> Result<Option<Arc<SharedReceiveQueueCore>>, VerbError> {
         let Some(srq) = &self.srq else { return Ok(None) };
         if srq.context().raw() != self.pd.device_context().raw() {
@@ -68,7 +69,7 @@ impl<T: Service> QueuePairBuilder<T> {
         Ok(Some(Arc::clone(srq)))
     }
 
-    /// Checks the parents of a queue pair without queues to post to.
+    /// Checks the parents of a queue pair that has no queues to which a program can post.
     pub(super) fn target_parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
         self.check_type(verb)?;
         let recv_cq = self.completion_queue(verb, &self.recv_cq, "recv")?;
@@ -82,7 +83,7 @@ impl<T: Service> QueuePairBuilder<T> {
         Ok(Parents { send_cq, recv_cq, srq, pd, kept: self.kept.clone(), ..Parents::default() })
     }
 
-    /// Checks a completion queue: it must belong to this device.
+    /// Checks that a completion queue belongs to this device.
     fn completion_queue(
         &self,
         verb: &'static str,

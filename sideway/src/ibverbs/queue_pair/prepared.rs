@@ -20,8 +20,8 @@ use crate::ibverbs::work_request::{
 
 impl<T: Service> BasicSendQueue<T> {
     /// Allocates a list of up to `requests` requests, which is built once and posted many times
-    /// ([`post_prepared`](Self::post_prepared)). Each request has space for as many entries and inline bytes as
-    /// requests of the queue have.
+    /// ([`post_prepared`](Self::post_prepared)). Each request of the list has space for as many entries and inline
+    /// bytes as the requests of the queue.
     ///
     /// The list keeps the queue pair alive: until it is dropped, [`Pair::close`](super::Pair::close) fails with
     /// `EBUSY`.
@@ -31,7 +31,7 @@ impl<T: Service> BasicSendQueue<T> {
     /// `ENOMEM`.
     pub fn prepare<'q>(&self, requests: usize) -> Result<PreparedSends<'q, T>, VerbError> {
         let max_wr = u32::try_from(requests).map_err(|_| no_room(VERB, format!("{requests} prepared requests")))?;
-        // This conversion is lossless: the value was created from 32 bits.
+        // This conversion is lossless, because the value was created from 32 bits.
         let max_sge = self.list.requests.max_sge() as u32;
         let mut list = SendList::new(VERB, max_wr, max_sge, self.list.max_inline)?;
         list.requests
@@ -47,13 +47,14 @@ impl<T: Service> BasicSendQueue<T> {
         })
     }
 
-    /// `ibv_post_send(qp, wr, bad_wr)` — posts a prepared list. The driver reads the list during this call only: the
-    /// list can be changed and posted again while its requests are outstanding.
+    /// `ibv_post_send(qp, wr, bad_wr)` — posts a prepared list. The driver reads the list only during this call. So the
+    /// program can change the list and post it again while the requests of the earlier post are outstanding.
     ///
     /// # Errors
     ///
-    /// [`PostSendError`] names the failed request and the number of requests posted before it. The list is unchanged
-    /// and can be posted again, as a whole. A list that is not finished, or that another queue prepared, is refused.
+    /// [`PostSendError`] names the failed request and the number of requests posted before it. The list is unchanged,
+    /// and can be posted again as a whole. The call also fails if the list is not finished, or if another queue
+    /// prepared it.
     ///
     /// # Safety
     ///
@@ -61,8 +62,8 @@ impl<T: Service> BasicSendQueue<T> {
     /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge) hold from this post until the
     /// request completes.
     ///
-    /// (The types ensure that everything else that a request borrows outlives the list, and the driver checks the space
-    /// in the queue.)
+    /// (Everything else that a request borrows outlives the list, which the types ensure. The driver checks that the
+    /// queue has space.)
     ///
     /// # References
     ///
@@ -75,18 +76,18 @@ impl<T: Service> BasicSendQueue<T> {
             return Err(list.refuse());
         }
         // SAFETY: the queue pair lives as long as the core. The list was finished for this queue pair. The requests
-        // point to data that outlives the list, and to registered memory, which the caller guarantees. Drivers only
-        // read the list.
+        // point to data that outlives the list, and to registered memory, for which the caller upholds the contract.
+        // Drivers only read the list.
         let ret = unsafe { sys::ibv_post_send(self.qp, list.first, &mut bad) };
         if ret == 0 { Ok(()) } else { Err(list.explain(ret, bad, &self.list)) }
     }
 }
 
 /// A list of sends that is built once and posted many times, like an array of `ibv_send_wr` that a C program keeps.
-/// Made by [`BasicSendQueue::prepare`].
+/// [`BasicSendQueue::prepare`] creates such lists.
 ///
-/// What requests borrow (address handles, memory windows, packet headers, inline data) outlives `'q`, and therefore the
-/// list.
+/// Everything that the requests borrow (address handles, memory windows, packet headers, inline data) outlives `'q` and
+/// therefore the list.
 ///
 /// ```
 /// use sideway::ibverbs::queue_pair::{BasicSendQueue, PostSendGuard};
@@ -123,11 +124,12 @@ impl<T: Service> BasicSendQueue<T> {
 /// }
 /// ```
 pub struct PreparedSends<'q, T = Connected> {
-    /// The first request; the others follow.
+    /// The first request. The other requests follow it in memory.
     first: *mut ibv_send_wr,
-    /// Requests in the list.
+    /// The number of requests in the list.
     len: usize,
-    /// The queue pair if the list has requests, otherwise null, so that `post_prepared` needs only one comparison.
+    /// The queue pair if the list has requests, otherwise null. So `post_prepared` needs only one comparison to check
+    /// both.
     ready: *mut ibv_qp,
     /// The memory of the requests.
     list: SendList,
@@ -136,19 +138,21 @@ pub struct PreparedSends<'q, T = Connected> {
     holds: PhantomData<(Invariant<'q>, T)>,
 }
 
-// Any thread may use what requests point to.
+// Checks that any thread may use the objects to which requests point.
 const _: fn() = || {
     fn check<T: Send>() {}
     check::<(&AddressHandle, &mut MemoryWindow, BindInformation<'_>, &[u8])>();
 };
-// SAFETY: the list owns its requests and shares the queue pair's core; the check above covers what requests point to.
-// Queue pairs that stay with their thread do not lend a send queue that could prepare a list.
+// SAFETY: the list owns its requests and shares the queue pair's core. The check above covers the objects to which
+// requests point. Queue pairs that are confined to a thread do not give access to a send queue that could prepare a
+// list.
 unsafe impl<T: Service> Send for PreparedSends<'_, T> {}
-// SAFETY: a shared list is only read.
+// SAFETY: a shared reference to the list can only read it.
 unsafe impl<T: Service> Sync for PreparedSends<'_, T> {}
 
 impl<'q, T: Service> PreparedSends<'q, T> {
-    /// Starts to build the list, with `construct_wr` as for a batch. Removes the requests of an earlier build.
+    /// Starts to build the list. Requests are added with `construct_wr`, as in a batch. The requests of an earlier
+    /// build are removed.
     #[inline]
     pub fn build(&mut self) -> PrepareSendGuard<'_, 'q, T> {
         let Self { list, len, ready, core, .. } = self;
@@ -199,14 +203,14 @@ impl<T> fmt::Debug for PreparedSends<'_, T> {
     }
 }
 
-/// Exactly the lifetime `'q`.
+/// A type that makes the lifetime `'q` invariant.
 type Invariant<'q> = fn(&'q ()) -> &'q ();
 
 /// A list under construction. If the guard is dropped before the list is finished, the list has no requests.
 #[must_use = "a list that is not finished has no requests"]
 pub struct PrepareSendGuard<'g, 'q, T = Connected> {
     guard: BasicPostSendGuard<'g, T>,
-    /// The length of the list, and its queue pair.
+    /// The length and the queue pair of the list, which are set when the list is finished.
     list: (&'g mut usize, &'g mut *mut ibv_qp),
     holds: PhantomData<Invariant<'q>>,
 }
@@ -216,7 +220,7 @@ impl<T: Service> PrepareSendGuard<'_, '_, T> {
     ///
     /// # Errors
     ///
-    /// [`PostSendError`] names the refused request and the reason; the list then has no requests.
+    /// [`PostSendError`] names the refused request and the reason. The list then has no requests.
     pub fn finish(self) -> Result<(), PostSendError> {
         let Self { guard, list: (len, ready), .. } = self;
         let (built, qp) = (guard.batch.len(), guard.qp());
@@ -228,14 +232,14 @@ impl<T: Service> PrepareSendGuard<'_, '_, T> {
     }
 }
 
-// SAFETY: the list has exactly this lifetime. Its requests are used by `post_prepared`, which borrows the list, and are
-// rewritten before any later use.
+// SAFETY: the list has exactly this lifetime. Only `post_prepared` uses its requests, and it borrows the list. After
+// that, the requests are rewritten before they are used again.
 unsafe impl<'q, T: Service> HoldsFor<'q> for PrepareSendGuard<'_, 'q, T> {}
 
 impl<T: Service> SendSink for PrepareSendGuard<'_, '_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { self.guard.emit(wr_id, flags, operation, data) }
     }
 }
@@ -243,8 +247,8 @@ impl<T: Service> SendSink for PrepareSendGuard<'_, '_, T> {
 impl<T: Service> PostSendGuard for PrepareSendGuard<'_, '_, T> {
     type Service = T;
 
-    /// Finishes the list, as [`finish`](PrepareSendGuard::finish) does. Only
-    /// [`post_prepared`](BasicSendQueue::post_prepared) posts the list.
+    /// Finishes the list, like [`finish`](PrepareSendGuard::finish). This does not post the list; only
+    /// [`post_prepared`](BasicSendQueue::post_prepared) does.
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         self.finish()
@@ -257,13 +261,13 @@ impl<T> fmt::Debug for PrepareSendGuard<'_, '_, T> {
     }
 }
 
-/// A request of a finished list, with setters for what may change between two posts.
+/// A request of a finished list. It has setters for the fields that may change between two posts.
 pub struct PreparedRequest<'l> {
     wr: &'l mut ibv_send_wr,
 }
 
 impl PreparedRequest<'_> {
-    /// Sets the number that the completion returns.
+    /// Sets the number that identifies the request in its completion.
     #[inline]
     pub fn set_wr_id(&mut self, wr_id: u64) -> &mut Self {
         self.wr.wr_id = wr_id;
@@ -284,11 +288,11 @@ impl PreparedRequest<'_> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the operation has no remote address.
+    /// Returns `EINVAL` if the operation has no remote address.
     #[inline]
     pub fn set_remote_addr(&mut self, remote_addr: u64) -> Result<&mut Self, VerbError> {
-        // Each operation is one bit, so that one test suffices. The address of an atomic has the same offset as that of
-        // a write.
+        // Each operation is one bit of a mask, so that one test is sufficient. The remote address of an atomic has the
+        // same offset in the struct as that of a write.
         const HAVE: u32 = 1 << opcode::IBV_WR_RDMA_WRITE.0
             | 1 << opcode::IBV_WR_RDMA_WRITE_WITH_IMM.0
             | 1 << opcode::IBV_WR_RDMA_READ.0
@@ -302,15 +306,15 @@ impl PreparedRequest<'_> {
         Ok(self)
     }
 
-    /// Sets the local address of the first entry; its key and length stay.
+    /// Sets the local address of the first entry. The key and the length of the entry do not change.
     ///
     /// # Safety
     ///
     /// [`setup_sge`](crate::ibverbs::work_request::SetScatterGatherEntry::setup_sge), or `setup_sge_list` with at least
-    /// one entry, built the request. From the next post on, the entry meets the conditions of `setup_sge`.
+    /// one entry, built the request. From the next post on, the changed entry meets the conditions of `setup_sge`.
     #[inline]
     pub unsafe fn set_local_addr(&mut self, addr: u64) -> &mut Self {
-        // SAFETY: each request has room for at least one entry of its own.
+        // SAFETY: each request has space for at least one entry of its own.
         unsafe { (*self.wr.sg_list).addr = addr };
         self
     }
@@ -319,7 +323,7 @@ impl PreparedRequest<'_> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the operation has no immediate data.
+    /// Returns `EINVAL` if the operation has no immediate data.
     #[inline]
     pub fn set_imm_data(&mut self, imm_data: u32) -> Result<&mut Self, VerbError> {
         match self.wr.opcode {

@@ -9,15 +9,15 @@ use crate::ffi::check_errno;
 
 const VERB: &str = "ibv_modify_qp_rate_limit";
 
-/// Limits of a queue pair's send rate.
+/// The limits of a queue pair's send rate.
 #[doc(alias = "ibv_qp_rate_limit_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RateLimit {
-    /// The rate in kilobits per second; 0 for no limit.
+    /// The maximum rate in kbit/s, or 0 for no limit.
     pub rate_kbps: u32,
-    /// The maximum burst above the rate in bytes; 0 for the device's default.
+    /// The maximum burst above the rate, in bytes, or 0 for the device's default.
     pub max_burst_bytes: u32,
-    /// The typical packet size in bytes, for tuning the pacing; 0 if unknown.
+    /// The typical packet size in bytes, which helps the device to pace packets, or 0 if it is unknown.
     pub typical_packet_bytes: u16,
 }
 

@@ -1,5 +1,5 @@
-//! The fields of a queue pair's requests, by transport service: types, so that a request with missing fields does not
-//! compile.
+//! Which fields the requests of a queue pair have, for each transport service. The services are types, so that a
+//! request with missing fields does not compile.
 
 use super::transition::standard_transition;
 use super::{QueuePairState, QueuePairType, Transition};
@@ -12,29 +12,29 @@ use crate::ibverbs::work_request::{
     Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
-/// The service of a queue pair, which determines the fields of its requests. Sealed: other crates add a service through
-/// [`Vendor`](super::vendor::Vendor).
+/// The service of a queue pair, which determines the fields of its requests. This trait is sealed; other crates add a
+/// service with [`Vendor`](super::vendor::Vendor).
 ///
 /// # Safety
 ///
 /// The requests that the service [`Offers`] are complete: the driver never dereferences a pointer that such a request
-/// has left unset, and never needs an unset field to complete the request. This holds on queue pairs of this service
-/// with any operations enabled.
+/// leaves unset, and never needs an unset field to execute the request. This must hold on all queue pairs of this
+/// service, whichever operations are enabled.
 pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
     /// Whether requests are raw packets. The device may write checksums into raw packets, so extended queue pairs check
     /// for support first.
     #[doc(hidden)]
     const PACKETS: bool = false;
 
-    /// Returns the attributes of a transition between two states, used to explain errors; `None` if there is no such
-    /// transition.
+    /// Returns the attributes of a transition between two states, or `None` if there is no such transition. The result
+    /// is used to explain errors.
     fn transition(qp_type: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
         standard_transition(qp_type, from, to)
     }
 
-    /// Posts a request without data that completes after all others, to detect the end of a send queue (see
-    /// [`teardown`](super::teardown)). `None` if the service has no request that can be posted without further
-    /// information in the Error state.
+    /// Posts a request without data that completes after all earlier requests. Its completion marks the end of a send
+    /// queue (see [`teardown`](super::teardown)). Returns `None` if the service has no request that can be posted in
+    /// the Error state without further information.
     fn post_marker<'q, G>(guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
         G: PostSendGuard<Service = Self> + HoldsFor<'q>,
@@ -46,7 +46,7 @@ pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
 
 /// A request that a service supports: an operation, with an address if the service needs one.
 ///
-/// Whether the device supports the operation is checked when the queue pair is built.
+/// Whether the device supports the operation is checked when a queue pair is built, and not by this trait.
 ///
 /// # Safety
 ///
@@ -60,7 +60,7 @@ pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
 )]
 pub unsafe trait Offers<O>: Service {}
 
-/// A connection, reliable or unreliable: requests have no destination.
+/// A reliable or unreliable connection. Its requests have no destination.
 #[derive(Clone, Copy, Debug)]
 pub enum Connected {}
 
@@ -77,19 +77,19 @@ pub enum Xrc {}
 #[derive(Clone, Copy, Debug)]
 pub enum RawPacket {}
 
-/// A service for which drivers read exactly the inline data. For raw packets, drivers read a fixed number of bytes at
-/// the start of a packet, even if the packet is shorter.
+/// A service for which drivers read only the inline data and no bytes after it. Raw packets are different: drivers read
+/// a fixed number of bytes at the start of a packet, even if the packet is shorter.
 ///
 /// # Safety
 ///
-/// For this service, drivers read exactly the inline data.
+/// For this service, drivers read only the inline data and no bytes after it.
 #[diagnostic::on_unimplemented(
     message = "drivers may read more than the inline data of a `{Self}` queue pair",
     label = "use `setup_inline_data`, which copies it"
 )]
 pub unsafe trait ReadsDataAlone: Service {}
 
-// SAFETY: the device creates the headers.
+// SAFETY: the device creates the headers, so drivers do not read them from the data.
 unsafe impl ReadsDataAlone for Connected {}
 // SAFETY: as above.
 unsafe impl ReadsDataAlone for Datagram {}
@@ -114,13 +114,15 @@ unsafe impl Service for Connected {
         Some(guard.post())
     }
 }
-// SAFETY: a packet's headers contain its address. (A packet without data has no headers, so it cannot mark an end.)
+// SAFETY: the headers of a packet contain its address. (A packet without data has no headers, so such a request cannot
+// mark the end of a queue.)
 unsafe impl Service for RawPacket {
     const PACKETS: bool = true;
 }
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
-// SAFETY: operations with data are offered only with the number of a shared receive queue; the others involve no peer.
+// SAFETY: the service offers operations with data only with the number of a shared receive queue. The other operations
+// involve no peer.
 unsafe impl Service for Xrc {
     fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
@@ -140,7 +142,7 @@ impl BasicService for Xrc {}
 macro_rules! offers {
     ($Service:ty: $($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the service needs no destination, or the operation has none.
+            // SAFETY: the service needs no destination, or the operation does not send anything.
             unsafe impl Offers<$Operation> for $Service {}
         )+
     };
@@ -151,7 +153,7 @@ offers!(Connected: Either<Send, SendImm>, Either<Write, WriteImm>);
 offers!(Connected: LocalInvalidate, BindMemoryWindow<'_>);
 offers!(RawPacket: Send, SendTso<'_>);
 
-// SAFETY: a datagram request with its address.
+// SAFETY: this is a datagram request with its address.
 unsafe impl<const CHECKED: bool> Offers<Addressed<Send, DatagramAddress<'_, CHECKED>>> for Datagram {}
 // SAFETY: as above.
 unsafe impl<const CHECKED: bool> Offers<Addressed<SendImm, DatagramAddress<'_, CHECKED>>> for Datagram {}
@@ -163,7 +165,7 @@ unsafe impl<const CHECKED: bool> Offers<Addressed<SendTso<'_>, DatagramAddress<'
 macro_rules! offers_with_srqn {
     ($($Operation:ty),+ $(,)?) => {
         $(
-            // SAFETY: the number is set.
+            // SAFETY: the request has the number of the shared receive queue.
             unsafe impl Offers<Addressed<$Operation, SharedReceiveQueueNumber>> for Xrc {}
         )+
     };

@@ -8,13 +8,13 @@ open_enum! {
     /// `enum ibv_qp_state`: InfiniBand specification, volume 1, section 10.3.1.
     #[doc(alias = "ibv_qp_state")]
     pub enum QueuePairState {
-        /// Just created: nothing may be posted.
+        /// The queue pair was just created or reset. No requests may be posted.
         Reset = raw::IBV_QPS_RESET.0,
-        /// Receives may be posted; nothing is processed.
+        /// Receives may be posted, but no requests are processed.
         Init = raw::IBV_QPS_INIT.0,
-        /// RTR: incoming packets are processed.
+        /// RTR: the queue pair processes incoming packets.
         ReadyToReceive = raw::IBV_QPS_RTR.0,
-        /// RTS: sends are processed as well.
+        /// RTS: the queue pair also processes sends.
         ReadyToSend = raw::IBV_QPS_RTS.0,
         /// SQD: the device finishes the sends that it has begun, and begins no others.
         SendQueueDrain = raw::IBV_QPS_SQD.0,
@@ -31,17 +31,17 @@ open_enum! {
     /// `enum ibv_qp_type`: the transport service of a queue pair.
     #[doc(alias = "ibv_qp_type")]
     pub enum QueuePairType {
-        /// RC: in order, acknowledged, one peer; all operations.
+        /// RC: a reliable connection with one peer, in order and acknowledged. It supports all operations.
         ReliableConnection = ibv_qp_type::IBV_QPT_RC.0,
-        /// UC: one peer, not acknowledged; sends and writes.
+        /// UC: an unacknowledged connection with one peer. It supports sends and writes.
         UnreliableConnection = ibv_qp_type::IBV_QPT_UC.0,
-        /// UD: datagrams of up to one MTU to any peer; sends.
+        /// UD: datagrams of up to one MTU to any peer. It supports only sends.
         UnreliableDatagram = ibv_qp_type::IBV_QPT_UD.0,
         /// Raw packets with all their headers.
         RawPacket = ibv_qp_type::IBV_QPT_RAW_PACKET.0,
-        /// XRC, initiator.
+        /// The initiator of an XRC connection.
         ReliableConnectionExtendedSend = ibv_qp_type::IBV_QPT_XRC_SEND.0,
-        /// XRC, target.
+        /// The target of an XRC connection.
         ReliableConnectionExtendedRecv = ibv_qp_type::IBV_QPT_XRC_RECV.0,
         /// A type defined by the vendor.
         Driver = ibv_qp_type::IBV_QPT_DRIVER.0,
@@ -52,12 +52,12 @@ open_enum! {
     /// `enum ibv_mig_state` — the state of a connection's migration to its alternate path.
     #[doc(alias = "ibv_mig_state")]
     pub enum PathMigrationState {
-        /// The connection uses its path, which may be the former alternate one. Setting this state makes the queue pair
-        /// migrate now.
+        /// The connection uses its primary path, which may be the former alternate path. Setting this state makes the
+        /// queue pair migrate immediately.
         Migrated = ibv_mig_state::IBV_MIG_MIGRATED.0,
-        /// Arming is requested. Set this state after an alternate path.
+        /// Arming is requested. Set this state after you have set an alternate path.
         Rearm = ibv_mig_state::IBV_MIG_REARM.0,
-        /// Both sides are armed, and migrate when the path fails. The device enters this state itself.
+        /// Both sides are armed, and migrate when the path fails. The device enters this state without a call.
         Armed = ibv_mig_state::IBV_MIG_ARMED.0,
     }
 }

@@ -57,7 +57,8 @@ impl TargetQueuePair {
         self.core.qp_type()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// # Errors
     ///

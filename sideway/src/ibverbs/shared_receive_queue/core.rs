@@ -23,7 +23,7 @@ pub(crate) struct SharedReceiveQueueCore {
     handle: Option<Handle<ibv_srq>>,
     srq_type: SharedReceiveQueueType,
     user_context: usize,
-    // Declared after the handle, because they must outlive it.
+    // The objects from which the queue pair was created. Declared after the handle, because they must outlive it.
     parents: Parents,
 }
 
@@ -206,7 +206,7 @@ enum End {
 /// A queue without references.
 struct Left {
     handle: Option<Handle<ibv_srq>>,
-    // Declared after the handle, because they must outlive it.
+    // The objects from which the queue pair was created. Declared after the handle, because they must outlive it.
     xrcd: Option<Arc<XrcDomain>>,
     pd: Arc<ProtectionDomain>,
 }

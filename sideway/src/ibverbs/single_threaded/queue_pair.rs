@@ -77,14 +77,14 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         self
     }
 
-    /// Sets the completion queue of sends. The queue pair keeps its C object alive.
+    /// Sets the completion queue of sends. The queue pair keeps the C object of the completion queue alive.
     pub fn setup_send_cq(&mut self, send_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_send_cq(send_cq.inner());
         self.polls.send = Some(Rc::clone(send_cq.polling()));
         self
     }
 
-    /// Sets the completion queue of receives; may be the same as that of sends.
+    /// Sets the completion queue of receives. It may be the same as that of sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_recv_cq(recv_cq.inner());
         self.polls.recv = Some(Rc::clone(recv_cq.polling()));
@@ -238,12 +238,13 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         self.qp.qp_type()
     }
 
-    /// Returns the number by which peers address the queue pair, 24 bits.
+    /// Returns the queue pair's number, 24 bits, by which peers address it.
     pub fn qp_number(&self) -> u32 {
         self.qp.qp_number()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// # Errors
     ///

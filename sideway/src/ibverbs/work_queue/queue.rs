@@ -121,7 +121,7 @@ pub(crate) struct WorkQueueCore {
     wq: NonNull<ibv_wq>,
     /// `None` once the queue is being destroyed.
     handle: Option<Handle<ibv_wq>>,
-    // Declared after the handle, because they must outlive it.
+    // The objects from which the queue pair was created. Declared after the handle, because they must outlive it.
     #[expect(dead_code, reason = "held only while the work queue lives")]
     cq: Arc<CompletionQueueCore>,
     pd: Arc<ProtectionDomain>,

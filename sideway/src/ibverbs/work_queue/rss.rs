@@ -119,7 +119,7 @@ impl RssQueuePairBuilder {
         let Ok(key_len) = u8::try_from(key.len()) else {
             return Err(VerbError::invalid(VERB, format!("the hash key has {} bytes; use at most 255", key.len())));
         };
-        // SAFETY: all zeros are valid: the struct has only integers and pointers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.qp_type = ibv_qp_type(self.qp_type.raw());
         attr.comp_mask =
@@ -175,7 +175,8 @@ impl RssQueuePair {
         self.core.qp_type()
     }
 
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and returns errors, which drop only logs.
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// # Errors
     ///

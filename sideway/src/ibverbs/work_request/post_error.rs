@@ -322,7 +322,7 @@ impl fmt::Display for PostError {
     }
 }
 
-// The text includes that of the inner error, so there is no source.
+// The text of this error includes the text of the inner error, so there is no source.
 impl error::Error for PostError {}
 
 const _: () = assert!(size_of::<Result<(), PostError>>() == size_of::<usize>());

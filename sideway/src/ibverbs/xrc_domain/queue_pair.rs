@@ -37,7 +37,7 @@ impl XrcDomain {
     /// [ibv_create_qp_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_recv_qp(self: &Arc<Self>) -> Result<XrcReceiveQueuePair, VerbError> {
-        // SAFETY: all zeros are valid: the struct has only integers and pointers.
+        // SAFETY: all zeros are a valid value, because the struct has only integers and pointers.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.qp_type = ibv_qp_type(RECEIVE.raw());
         attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
