@@ -20,12 +20,12 @@ use trespass_rpc::{Attachment, Channel, Context, Memory, Server, Stream, Target}
 /// A service that stores values by key.
 #[trespass_rpc::service(name = "example.Kv")]
 pub trait Kv {
-    /// Writes the value of a key to the target, and returns its length.
+    /// Writes the value of a key to the target, and returns the length of the value.
     #[idempotent]
     async fn get(&self, cx: &Context, key: &str, into: Target) -> Result<u64, KvError>;
-    /// Sets a value, and returns how often the key was set.
+    /// Sets the value of a key, and returns how often this key has been set.
     async fn put(&self, cx: &Context, key: &str, value: Attachment) -> Result<u64, KvError>;
-    /// Streams the keys that have a prefix, with the lengths of their values.
+    /// Streams the keys that begin with a prefix, and the length of each key's value.
     fn list(&self, prefix: &str) -> impl Stream<Item = Result<(String, u64), KvError>>;
 }
 
@@ -40,7 +40,7 @@ pub enum KvError {
     Failed(String),
 }
 
-/// The number of times the key was set, and the value.
+/// How many times the key was set, and its latest value.
 type Entry = (u64, Memory);
 
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use trespass::Buf;
 
-/// How many vectors a thread caches for later bodies, and the maximum capacity of a cached vector.
+/// How many vectors a thread caches for later bodies, and the maximum capacity that a cached vector may have.
 const KEPT: usize = 256;
 const LONGEST: usize = 64 << 10;
 
@@ -14,13 +14,13 @@ thread_local!(static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new
 
 /// Bytes of a request, an answer or an item; dereferences to `[u8]`.
 ///
-/// A thread reuses the memory of dropped bodies, so after the first calls, calls do not allocate.
+/// Each thread reuses the memory of dropped bodies, so later calls do not allocate memory for their bodies.
 #[derive(Default)]
 pub struct Body(Bytes);
 
 enum Bytes {
     Vector(Vec<u8>),
-    /// A whole message whose last part is this body.
+    /// A whole received message, of which this body is the last part.
     Message(Buf),
 }
 
@@ -31,7 +31,7 @@ impl Default for Bytes {
 }
 
 impl Body {
-    /// Creates an empty body that reuses the memory of a dropped one.
+    /// Creates an empty body. It reuses the memory of a dropped body if this thread has cached one.
     pub fn new() -> Self {
         let vector = FREE.try_with(|free| free.try_borrow_mut().ok().and_then(|mut free| free.pop()));
         Self(Bytes::Vector(vector.ok().flatten().unwrap_or_default()))
@@ -48,7 +48,7 @@ impl Body {
         Self(Bytes::Message(buf))
     }
 
-    /// Returns the vector, for writing bytes to it.
+    /// Returns the vector that stores the bytes, so that the caller can write to it.
     pub fn writer(&mut self) -> &mut Vec<u8> {
         if let Bytes::Message(buf) = &self.0 {
             self.0 = Bytes::Vector(buf.to_vec());

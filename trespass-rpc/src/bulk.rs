@@ -84,7 +84,7 @@ impl Attachment {
         self.len() == 0
     }
 
-    /// Reads the bytes from offset `from` on into a part of a `Memory`.
+    /// Reads bytes of the attachment into `part` of a `Memory`, beginning at the offset `from` of the attachment.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Attachment {
         self.fill(from, memory, part).await
     }
 
-    /// Waits until the bytes of a remote attachment may be requested.
+    /// Waits until the handler may request the bytes of a remote attachment.
     async fn turn(&self, length: usize) -> Option<SemaphorePermit<'_>> {
         match &self.0 {
             Source::Remote(remote) => remote.link.turn_to_read(length).await,
@@ -125,14 +125,15 @@ impl Attachment {
 
     /// Reads all bytes into memory from the connection's pool.
     ///
-    /// Handlers of a connection read at most 4 MiB, or one longer attachment, at a time; other reads wait.
+    /// The handlers of one connection together read at most 4 MiB at a time, or one attachment that is longer. Other
+    /// reads wait.
     ///
     /// # Errors
     ///
     /// See [`Attachment::read_into`]; `OutOfMemory` if the pool cannot allocate.
     pub async fn read(&self) -> io::Result<Memory> {
         let length = usize::try_from(self.len()).map_err(io::Error::other)?;
-        // Allocates after the wait, so that waiting handlers use no memory.
+        // The memory is allocated only after the wait, so that waiting handlers use none.
         let _turn = self.turn(length).await;
         let memory = match &self.0 {
             Source::Memory(memory, range) if range.len() == memory.len() => return Ok(memory.clone()),
@@ -155,7 +156,8 @@ impl Attachment {
         }
     }
 
-    /// Returns the descriptor for the peer, with inline bytes if the attachment is short.
+    /// Returns the descriptor that is sent to the peer. If the attachment is short, also returns its bytes, which are
+    /// sent inline.
     pub(crate) fn local(self, link: &Link) -> Result<(Local, Option<Body>), RpcError> {
         let failed = |error: io::Error| RpcError::new(Status::INTERNAL, Certainty::NotSent, error.to_string());
         match self.0 {
@@ -231,7 +233,7 @@ impl Target {
         self.len() == 0
     }
 
-    /// Writes bytes at offset `at`.
+    /// Writes bytes to the target, beginning at the offset `at` of the target.
     ///
     /// # Errors
     ///
@@ -249,7 +251,7 @@ impl Target {
         }
     }
 
-    /// Writes a part of a `Memory` at offset `at`.
+    /// Writes `part` of a `Memory` to the target, beginning at the offset `at` of the target.
     ///
     /// # Errors
     ///

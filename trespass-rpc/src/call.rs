@@ -21,14 +21,14 @@ use crate::wire::{BULK, Flags, Metadata, MethodInfo};
 /// Maximum number of attachments and targets of a call.
 const MOST: usize = 15;
 
-/// The stream of items that a caller sends.
+/// A stream of the encoded items that a caller sends.
 pub(crate) type Sending = Pin<Box<dyn Stream<Item = Result<Body, CodecError>> + Send>>;
 
 /// A call to make: the request type of [`Channel`] and of layers around it.
 pub struct Call {
     /// The method to call.
     pub method: &'static MethodInfo,
-    /// The call's time limit, which is sent to the server.
+    /// The time limit of the call. The request contains it, so that the server can apply it too.
     pub timeout: Option<Duration>,
     /// Metadata.
     pub metadata: Arc<Metadata>,
@@ -36,7 +36,7 @@ pub struct Call {
     pub(crate) body: Body,
     pub(crate) items: Option<Sending>,
     pub(crate) attachments: SmallVec<[Bulky; 2]>,
-    /// Whether the answer is a stream; the future is then ready when the call has begun.
+    /// Whether the answer is a stream. If it is, the future of the call is ready as soon as the call has begun.
     pub(crate) is_streaming: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Reply {
     pub(crate) stream: Option<Replies>,
 }
 
-/// The encoded items that a handler sends, followed by the result, which ends the stream.
+/// The stream of encoded items that a handler sends. The handler's result follows the last item and ends the stream.
 #[derive(Debug)]
 pub(crate) struct Replies(Running);
 
@@ -101,7 +101,7 @@ impl Call {
             .map_err(|error| RpcError::new(Status::INVALID, Certainty::NotSent, error.0))
     }
 
-    /// Copies the call for a retry; `None` if it has a stream of items, attachments or targets.
+    /// Copies the call for a retry. Returns `None` if the call has attachments, targets or a stream of items.
     pub fn try_clone(&self) -> Option<Self> {
         (self.items.is_none() && self.attachments.is_empty()).then(|| Self {
             metadata: Arc::clone(&self.metadata),
@@ -119,7 +119,7 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// A call that was started. Dropping it cancels the call at the peer.
+/// The future of a call. Dropping it cancels the call at the peer.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct CallFuture(State);
@@ -127,7 +127,7 @@ pub struct CallFuture(State);
 #[derive(Debug)]
 enum State {
     New(Channel, Call),
-    /// Waiting for keys to the call's memory.
+    /// The call waits until the driver has granted keys to its memory.
     Opening(Option<Box<Opening>>),
     Running(Running),
     Over,
@@ -139,7 +139,7 @@ impl CallFuture {
     }
 }
 
-/// A call that waits for keys to its memory.
+/// A call that waits until the driver has granted keys to its memory.
 struct Opening {
     channel: Channel,
     call: Call,
@@ -270,7 +270,7 @@ struct Running {
 }
 
 struct Items {
-    /// The items to send; `None` after the last one.
+    /// The stream of the items to send; `None` after its last item.
     stream: Option<Sending>,
     /// An item for which credit is not available yet.
     next: Option<Body>,
@@ -352,7 +352,7 @@ impl Running {
 }
 
 impl Running {
-    /// Cancels the call because an item could not be sent, so the stream would be incomplete.
+    /// Cancels the call because an item cannot be sent, and without it the stream would be incomplete.
     fn give_up(&mut self, status: Status, text: String) -> RpcError {
         self.items = None;
         self.forget();
@@ -376,8 +376,8 @@ impl Drop for Running {
 }
 
 impl Replies {
-    /// Returns the next item with [`Status::OK`], or the handler's error with [`Status::APPLICATION`]; `None` after the
-    /// last one.
+    /// Returns the next item with [`Status::OK`], or the handler's error with [`Status::APPLICATION`]. Returns `None`
+    /// after the last item.
     pub(crate) fn poll_next(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<Result<(Status, Body), RpcError>>> {
         let running = &mut self.0;
         if running.is_over {

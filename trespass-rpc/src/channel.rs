@@ -44,7 +44,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// The name has no address, no server listens there, or the server does not use this protocol.
+    /// The name cannot be resolved, no server listens at the address, or the server does not use this protocol.
     pub async fn connect(address: &str) -> io::Result<Self> {
         Self::connect_on(&Endpoint::current()?, address).await
     }
@@ -83,7 +83,8 @@ impl Channel {
         &self.inner.link.info
     }
 
-    /// The server's certificate and the others of its chain; an empty slice without TLS.
+    /// Returns the server's certificate, followed by the other certificates of its chain. Without TLS, the slice is
+    /// empty.
     #[cfg(feature = "tls")]
     pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
         self.inner.link.certificates()
@@ -94,8 +95,8 @@ impl Channel {
         self.inner.link.with(|state| state.core.is_open())
     }
 
-    /// Allocates memory for attachments and targets of this connection. Its initial contents may be bytes of an earlier
-    /// use by this program.
+    /// Allocates memory for attachments and targets of this connection. The memory may still contain bytes from an
+    /// earlier use by this program.
     ///
     /// # Errors
     ///
@@ -104,7 +105,8 @@ impl Channel {
         self.inner.link.memory.alloc(length)
     }
 
-    /// Registers memory of the program, or of a GPU, for [`Memory::of_region`]. `None` over TCP.
+    /// Returns the registrar, which registers memory of the program or of a GPU for [`Memory::of_region`]. Returns
+    /// `None` over TCP.
     pub fn registrar(&self) -> Option<&Registrar> {
         self.inner.link.memory.registrar()
     }
@@ -118,8 +120,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`Status::MISMATCH`] with the name of a method that has different types at the peer. A method that the peer does
-    /// not serve at all is not an error here.
+    /// [`Status::MISMATCH`] with the name of a method that the peer declares with different types. A method that the
+    /// peer does not serve at all is not an error here.
     pub fn check(&self, methods: &[MethodInfo]) -> Result<(), RpcError> {
         let peers = self.inner.link.methods();
         let differs =
@@ -148,12 +150,12 @@ impl Service<Call> for Channel {
     }
 }
 
-/// The host of an address with a port.
+/// Returns the host part of an address that has the form `host:port`.
 fn host(address: &str) -> String {
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']).to_owned()
 }
 
-/// Resolves a host name with a port.
+/// Resolves an address of the form `host:port`.
 pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);

@@ -44,7 +44,8 @@ impl CallOptions {
         Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, "metadata can have at most 8 KiB; shorten it"))
     }
 
-    /// Applies the deadline and the trace of a request to the calls, because they are made for this request.
+    /// Applies the deadline and the trace context of a request to the calls of this client. Use it if a handler makes
+    /// these calls to serve that request.
     #[must_use]
     pub fn within(mut self, context: &Context) -> Self {
         if let Some(remaining) = context.remaining() {
@@ -135,7 +136,7 @@ fn decode<C: for<'b> Decode<'b, T>, T>(body: &[u8]) -> Result<T, RpcError> {
     C::decode(body).map_err(|error| RpcError::new(Status::INVALID, Certainty::Unknown, error.0))
 }
 
-/// Converts an error of a layer; errors of this crate keep their type.
+/// Converts the error of a `tower` layer. An error of this crate's own type is returned unchanged.
 fn foreign(error: BoxError, certainty: Certainty) -> RpcError {
     match error.downcast::<RpcError>() {
         Ok(error) => *error,
@@ -169,7 +170,7 @@ impl<C, T, E> Answers<C, T, E>
 where
     C: for<'b> Decode<'b, T> + for<'b> Decode<'b, E>,
 {
-    /// Creates a stream that returns this error.
+    /// Creates a stream whose only item is this error.
     pub fn failed(error: RpcError) -> Self {
         Self { state: Answering::Starting(Box::pin(std::future::ready(Err(error)))), types: PhantomData }
     }
@@ -234,15 +235,15 @@ impl<T> fmt::Debug for Items<T> {
 }
 
 impl<T> Items<T> {
-    /// Creates the stream of a request's items.
+    /// Creates the stream of the items that the caller of this request sends.
     pub fn of<C: for<'b> Decode<'b, T>>(context: &Context) -> Self {
         let (link, id) = context.link_and_id();
         let next = ItemSource(Arc::clone(link), id, context.has_items());
         Self { next, types: PhantomData, decode: |bytes| C::decode(bytes) }
     }
 
-    /// Returns the next item; `None` after the last one. Returns an error, and ends the stream, if an item cannot be
-    /// decoded or the call ends before the stream.
+    /// Returns the next item, or `None` after the last one. If an item cannot be decoded, or if the call ends before
+    /// the stream does, returns an error and ends the stream.
     pub async fn next(&mut self) -> Option<Result<T, CodecError>> {
         std::future::poll_fn(|task| self.poll(task)).await
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// An encoding of values. Each request contains the codec's `ID`; a peer that uses another codec rejects the request.
 pub trait Codec {
-    /// Number of the codec, 0 to 15. Numbers from 8 on are for codecs of programs.
+    /// The number of the codec, from 0 to 15. Programs can define codecs with the numbers 8 to 15.
     const ID: u8;
 }
 
@@ -31,7 +31,7 @@ pub trait Decode<'b, T>: Codec {
     fn decode(bytes: &'b [u8]) -> Result<T, CodecError>;
 }
 
-/// Decoding or encoding failed.
+/// The error for values that cannot be encoded, and for bytes that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecError(pub String);
 
@@ -43,8 +43,8 @@ impl fmt::Display for CodecError {
 
 impl std::error::Error for CodecError {}
 
-/// The default codec, `postcard`, for all serde types. Fields are identified by position, so both sides need the same
-/// types.
+/// The default codec. It uses `postcard`, and encodes all types that `serde` supports. Fields are identified by
+/// position, so both sides must declare the same types.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -84,7 +84,7 @@ impl Flavor for Writer<'_> {
     }
 }
 
-/// Protocol Buffers. The argument, the result and the error of a method are one `prost` message each.
+/// The codec for Protocol Buffers. The argument, the result and the error of a method must each be one `prost` message.
 #[cfg(feature = "prost")]
 #[derive(Clone, Copy, Debug)]
 pub struct Protobuf;
@@ -108,8 +108,8 @@ impl<T: prost::Message + Default> Decode<'_, T> for Protobuf {
     }
 }
 
-/// `rkyv`. Decoding checks the bytes, then copies them into values. In 2026, several defects in these checks were found,
-/// so use this codec with trusted peers only.
+/// The codec that uses `rkyv`. Decoding checks the bytes, then copies them into values. In 2026, several defects in
+/// these checks were found, so use this codec with trusted peers only.
 #[cfg(feature = "rkyv")]
 #[derive(Clone, Copy, Debug)]
 pub struct Rkyv;
@@ -147,7 +147,7 @@ mod archive {
         T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>> + Deserialize<T, HighDeserializer<Error>>,
     {
         fn decode(bytes: &[u8]) -> Result<T, CodecError> {
-            // Archived values need aligned bytes.
+            // Archived values must be aligned in memory.
             let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
             aligned.extend_from_slice(bytes);
             rkyv::from_bytes::<T, Error>(&aligned).map_err(|error| CodecError(error.to_string()))
@@ -155,7 +155,7 @@ mod archive {
     }
 }
 
-/// Passes bytes unchanged, for methods with one argument.
+/// The codec that leaves bytes unchanged. Its methods have exactly one argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw;
 

@@ -6,7 +6,7 @@ use std::fmt;
 /// An error of a `tower` service.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The status of a call, as the number in the protocol.
+/// The status of a call. Its value is the number that the protocol uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -44,13 +44,13 @@ statuses! {
     TOO_LARGE = 6, "too large for the peer";
     /// The peer is overloaded; the call may be retried later.
     OVERLOADED = 7, "the peer is overloaded";
-    /// No connection is established, or it is closing.
+    /// No connection is established, or the connection is closing.
     UNAVAILABLE = 8, "the connection is not available";
     /// The handler panicked, or the library failed.
     INTERNAL = 9, "internal error of the peer";
-    /// TLS refused the connection, or the caller may not make this call.
+    /// TLS refused the connection, or the caller is not permitted to make this call.
     UNAUTHENTICATED = 10, "not authenticated";
-    /// The method has different types at the peer.
+    /// The peer declares the method with different types.
     MISMATCH = 11, "the method has different types at the peer";
     /// The peer broke the protocol.
     PROTOCOL = 12, "the peer violated the protocol";
@@ -90,7 +90,7 @@ pub struct RpcError {
     pub status: Status,
     /// Whether the call may have run.
     pub certainty: Certainty,
-    /// Details for the log or the user; may be empty.
+    /// Details for the log or for the user. This text may be empty.
     pub detail: Cow<'static, str>,
 }
 
@@ -129,7 +129,7 @@ pub enum Error<E> {
 }
 
 impl<E> Error<E> {
-    /// Returns the error of the library or the connection; `None` if it is the handler's.
+    /// Returns the error if the library or the connection failed. Returns `None` if the handler returned the error.
     pub fn rpc(&self) -> Option<&RpcError> {
         match self {
             Self::Application(_) => None,

@@ -1,4 +1,4 @@
-//! The health service, which reports which services of a server accept calls.
+//! The health service. It reports which services of a server accept calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +16,7 @@ pub enum Health {
     NotServing,
 }
 
-/// Health of the services of a server.
+/// The service that reports the health of a server's services.
 #[trespass_rpc::service(name = "trespass.Health")]
 pub trait Healths {
     /// Returns the health of a service by its name, or of the whole server if the name is empty.

@@ -12,8 +12,8 @@ use trespass::{Region, Registrar};
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
 
-/// Memory that peers read and write. It is registered with a connection's device, or on the heap for TCP. Clones share
-/// the memory.
+/// Memory that peers read and write. The memory is registered with the device of a connection; for TCP it is on the
+/// heap. Clones share the memory.
 ///
 /// The program may copy bytes to or from the memory at any time. If the peer writes at the same time, a copy may mix
 /// old and new bytes. The memory stays allocated until no call, key or device request uses it, even if the program
@@ -129,7 +129,7 @@ impl Drop for Inner {
     }
 }
 
-/// A pool that keeps released memory up to a watermark, and returns the rest to the system.
+/// A pool of memory. It keeps released memory up to a watermark, and returns the rest to the system.
 pub(crate) struct MemoryPool {
     registrar: Option<Registrar>,
     watermark: usize,
@@ -140,12 +140,12 @@ pub(crate) struct MemoryPool {
 struct Kept {
     bytes: usize,
     by_size: BTreeMap<usize, Vec<Storage>>,
-    /// Memory that a peer may still access, by keys that are being revoked.
+    /// Memory that a peer may still access, because its keys have not been revoked completely.
     quarantine: Vec<Region>,
 }
 
 impl MemoryPool {
-    /// A pool of memory that is registered, or on the heap.
+    /// Creates a pool of registered memory, or of memory on the heap if there is no registrar.
     pub(crate) fn new(registrar: Option<Registrar>, watermark: usize) -> Self {
         Self { registrar, watermark, kept: Mutex::default() }
     }
@@ -158,7 +158,7 @@ impl MemoryPool {
         self.registrar.as_ref()
     }
 
-    /// Allocates memory; it may contain bytes of an earlier use.
+    /// Allocates memory, which may contain bytes from an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
         let size = if length > LARGEST { length } else { length.max(SMALLEST).next_power_of_two() };
         let kept = {

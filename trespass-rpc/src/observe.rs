@@ -1,4 +1,4 @@
-//! Records spans (`tracing`) and metrics (`metrics`) of calls, around clients and servers.
+//! Records spans (`tracing`) and metrics (`metrics`) for the calls of clients and servers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -88,7 +88,8 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RpcError>> {
-        // The duration includes the time until the service is ready.
+        // This service is always ready. It waits for the inner service within the call, so the recorded duration
+        // includes that wait.
         Poll::Ready(Ok(()))
     }
 

@@ -15,15 +15,17 @@ use crate::channel::Channel;
 use crate::endpoint::Endpoint;
 use crate::error::{Certainty, RpcError, Status};
 
-/// The first pause after a failed attempt to connect; each further pause is twice as long.
+/// The length of the pause after the first failed attempt to connect. After each further failure, the pause is twice as
+/// long.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A `tower` service that uses connections to one server. If no connection is open, a call connects. It waits at most
-/// for its own time limit or [`Options::connect`](crate::Options::connect); outside of tokio, which has the timers,
-/// only `Options::connect` applies. If the call times out first, the next call continues the attempt. After a failed
-/// attempt there is a pause, during which calls fail with [`Certainty::NotSent`]. Calls in flight on a connection that
-/// ends fail with their own certainty; the pool does not retry calls.
+/// A `tower` service that uses connections to one server. If no connection is open, a call first connects. It waits
+/// until its own time limit or [`Options::connect`](crate::Options::connect) has passed, whichever is shorter. The
+/// call's own limit needs the timers of tokio; outside of tokio, only `Options::connect` applies. If a call times out
+/// while it connects, the next call continues the attempt. A failed attempt is followed by a pause, during which calls
+/// fail with [`Certainty::NotSent`]. If a connection ends, each call in flight on it fails, and its error states
+/// whether the call may have run. The pool does not retry calls.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -44,8 +46,8 @@ struct Inner {
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
-    /// The attempt to connect. The call that polls it holds the lock; if that call is dropped, the next call continues
-    /// the attempt.
+    /// The current attempt to connect. The call that polls the attempt holds the lock. If that call is dropped, the
+    /// next call continues the attempt.
     connecting: tokio::sync::Mutex<Option<Connecting<io::Result<Channel>>>>,
 }
 
@@ -60,7 +62,7 @@ impl std::fmt::Debug for Slot {
 #[derive(Clone, Debug, Default)]
 struct State {
     channel: Option<Channel>,
-    /// The number of consecutive failed attempts, the time of the next attempt, and the reason of the last failure.
+    /// The number of consecutive failed attempts, the time of the next attempt, and the reason for the last failure.
     failures: u32,
     due: Option<Instant>,
     reason: Option<RpcError>,
@@ -77,12 +79,12 @@ impl Slot {
 }
 
 impl Pool {
-    /// Creates a pool of one connection; the first call connects.
+    /// Creates a pool with one connection, which the first call establishes.
     pub fn new(endpoint: &Endpoint, address: impl Into<String>) -> Self {
         Self::of(endpoint.clone(), address.into(), 1)
     }
 
-    /// Sets the number of connections; calls use them in turn.
+    /// Sets the number of connections. Calls use the connections in turn.
     #[must_use]
     pub fn connections(self, number: usize) -> Self {
         Self::of(self.inner.endpoint.clone(), self.inner.address.clone(), number)
@@ -101,7 +103,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Status::UNAVAILABLE`] with the reason of the last attempt.
+    /// [`Status::UNAVAILABLE`], with the reason why the last attempt failed.
     pub async fn channel(&self) -> Result<Channel, RpcError> {
         let slot = self.slot();
         if let Some(channel) = slot.open() {
@@ -131,7 +133,7 @@ impl Pool {
             }
             Err(error) => {
                 let text = format!("cannot connect to {}: {error}", self.inner.address);
-                // A refusal by TLS keeps its status, because a retry would not help.
+                // If TLS refused the connection, the error keeps that status, because a retry would not help.
                 let refused = error.get_ref().and_then(|error| error.downcast_ref::<RpcError>());
                 let status = refused.map_or(Status::UNAVAILABLE, |refused| refused.status);
                 let reason = RpcError::new(status, Certainty::NotSent, text);
@@ -209,7 +211,7 @@ impl Future for PoolFuture {
                     };
                     let channel = channel?;
                     let Some(mut call) = call.take() else { return Poll::Pending };
-                    // The time limit of the call includes connecting.
+                    // The time limit of the call includes the time for connecting.
                     call.timeout = call.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
                     self.0 = Stage::Calling(CallFuture::new(channel, call));
                 }

@@ -34,7 +34,7 @@ impl<H: Handler> Server<H> {
         Server { handler: Pair::new(self.handler, other) }
     }
 
-    /// Listens in the current tokio runtime: for RDMA, and for TCP at the same port.
+    /// Listens in the current tokio runtime, for both RDMA and TCP, at the same port.
     ///
     /// # Errors
     ///
@@ -66,16 +66,17 @@ impl<H: Handler> Server<H> {
 }
 
 impl Serving {
-    /// The address, with its port.
+    /// Returns the address on which this server listens, with its port.
     pub fn local_addr(&self) -> SocketAddr {
         self.listened.address
     }
 
-    /// Stops listening, announces to callers that no more calls are accepted, and waits for running calls, at most for
-    /// the given time. Returns the number of connections that still had calls.
+    /// Stops listening, and announces to the callers that the server accepts no more calls. Then waits until the
+    /// running calls have ended, but at most for the given time. Returns how many connections still had calls after
+    /// this time.
     pub async fn drain(self, time: Duration) -> usize {
         let (reply, left) = oneshot::channel();
-        // If the time overflows, uses one that is longer than any program runs.
+        // If adding the time would overflow, this limit is used, which is longer than any program runs.
         const MOST: Duration = Duration::from_secs(1 << 30);
         let deadline = Instant::now() + time.min(MOST);
         self.endpoint.shared().command(Command::Drain { listener: self.listened.number, deadline, reply });

@@ -19,7 +19,7 @@ use crate::wire::{Bulk, BulkKind, Flags, Metadata, MethodInfo, PeerMethod};
 
 /// Serves methods. The macro implements this trait for `…Server`.
 pub trait Handler: Send + Sync + 'static {
-    /// Returns the methods of this service.
+    /// Returns the methods that this server or handler serves.
     fn methods(&self) -> Vec<MethodInfo>;
 
     /// Runs a request. The future is dropped when the caller cancels the call, or when its deadline passes.
@@ -38,7 +38,7 @@ pub struct Response(Outcome);
 #[derive(Debug)]
 pub struct Context {
     arrived: Arrived,
-    /// Attachments and targets that the handler has not taken, in reverse order.
+    /// The attachments and targets that the handler has not taken yet, in reverse order.
     bulks: SmallVec<[Bulky; 2]>,
     /// The reason why the attachments and targets could not be parsed.
     fault: Option<String>,
@@ -56,7 +56,7 @@ impl Request {
         self.0.method
     }
 
-    /// The context, and the encoded arguments.
+    /// Splits the request into its context and the encoded arguments.
     pub fn into_parts(mut self) -> (Context, Body) {
         let body = std::mem::take(&mut self.0.body);
         if self.0.flags.bulks() == 0 {
@@ -96,12 +96,12 @@ impl Request {
 }
 
 impl Response {
-    /// Creates an answer with a status of the library, and a text for the caller.
+    /// Creates an answer with one of the library's statuses, and with a text for the caller.
     pub fn failed(status: Status, text: &str) -> Self {
         Self(Outcome { status, is_refused: false, body: Body::copy(text.as_bytes()) })
     }
 
-    /// Creates the answer for an error of a layer.
+    /// Creates the answer for an error that a `tower` layer has returned.
     fn of_layer(error: BoxError) -> Self {
         let (status, certainty, text) = match error.downcast::<RpcError>() {
             Ok(error) => (error.status, error.certainty, error.detail.into_owned()),
@@ -122,7 +122,7 @@ impl Response {
         Self(Outcome { status: Status::UNIMPLEMENTED, is_refused: true, body: Body::default() })
     }
 
-    /// Creates the answer for a result or an error of the method.
+    /// Creates the answer from the result of a method, which is a value or an error.
     pub fn of<C, T, E>(result: &Result<T, E>) -> Self
     where
         C: Encode<T> + Encode<E>,
@@ -150,7 +150,7 @@ impl Context {
         self.arrived.deadline.map(|micros| self.arrived.link.shared.instant(micros))
     }
 
-    /// Returns how long the caller still waits.
+    /// Returns the time that is left until the deadline.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
@@ -165,8 +165,8 @@ impl Context {
         &self.arrived.link.info
     }
 
-    /// Returns the caller's certificate and the others of its chain; an empty slice without TLS, or if the caller has
-    /// none.
+    /// Returns the caller's certificate, followed by the other certificates of its chain. The slice is empty without
+    /// TLS, or if the caller has no certificate.
     #[cfg(feature = "tls")]
     pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
         self.arrived.link.certificates()
@@ -214,7 +214,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The codec differs, or the bytes cannot be decoded. The error is the answer to send to the caller.
+    /// The caller uses another codec, or the bytes cannot be decoded. The error is the answer to send to the caller.
     pub fn decode<'b, C: Decode<'b, T>, T>(&self, body: &'b [u8]) -> Result<T, Response> {
         if let Some(fault) = &self.fault {
             return Err(Response::failed(Status::INVALID, fault));
@@ -276,7 +276,7 @@ impl<A: Handler, B: Handler> Handler for Pair<A, B> {
     }
 }
 
-/// Serves a `tower` service, such as a generated server within layers.
+/// Serves a `tower` service, such as a generated server that is wrapped in layers.
 ///
 /// An error of a layer fails the request. A layer that does not run a request may return an [`RpcError`] with
 /// [`Certainty::Refused`] and a status such as [`Status::OVERLOADED`], so that callers may retry.
@@ -293,7 +293,7 @@ pub struct Layered<S> {
 }
 
 impl<S> Layered<S> {
-    /// The methods of the server, and the service around it.
+    /// Creates the handler from the methods of the server and the service that wraps it.
     pub fn new(methods: Vec<MethodInfo>, service: S) -> Self {
         Self { methods, service: Mutex::new(service) }
     }

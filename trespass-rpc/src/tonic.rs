@@ -63,11 +63,11 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Accepted streams, for `serve_with_incoming`.
+/// The accepted streams, for `serve_with_incoming`.
 #[derive(Debug)]
 pub struct Incoming(net::Listener);
 
-/// Listens, for RDMA and for TCP at the same port.
+/// Listens for both RDMA and TCP, at the same port.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn incoming(address: impl ToSocketAddrs) -> io::Result<Incoming> {
 }
 
 impl Incoming {
-    /// The address, with its port.
+    /// Returns the address on which this server listens, with its port.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl AsyncWrite for Io {
         true
     }
 
-    /// Does nothing: written bytes are sent at once, as with sockets.
+    /// Does nothing, because written bytes are sent at once, as with sockets.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

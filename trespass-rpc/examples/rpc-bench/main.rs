@@ -9,8 +9,8 @@
 //! ```
 //!
 //! By default the loop is closed: each caller has one call in flight. With `--rate N` the loop is open: the callers
-//! together begin N calls per second, and the latency is measured from the scheduled start of a call. CPU time and
-//! allocations are those of this process, which runs one side or both.
+//! together begin N calls per second, and the latency is measured from the scheduled start of a call. The CPU time and
+//! the allocations are those of this process, which runs the client, the server or both.
 
 mod plot;
 
@@ -163,7 +163,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     let memory = clients[0].channel().alloc(arguments.size.max(1))?;
     let mut points = Vec::new();
     for &callers in &arguments.callers {
-        // Warms up until pools and tables have their final size.
+        // Warms up until the pools and tables have reached their final size.
         run(&clients, callers, (&memory, arguments.size), Duration::from_millis(200), None).await?;
         let (cpu, allocations, begun) = (cpu(), ALLOCATIONS.load(Ordering::Relaxed), Instant::now());
         let time = Duration::from_secs_f64(arguments.seconds);
@@ -199,7 +199,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     Ok(())
 }
 
-/// Durations of the calls, in nanoseconds.
+/// Makes calls for the given time, and returns the duration of each in nanoseconds.
 async fn run(
     clients: &[EchoClient],
     callers: usize,

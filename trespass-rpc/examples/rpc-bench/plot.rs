@@ -1,8 +1,8 @@
-//! Plots rows as SVG: the rate and the latencies by the number of callers.
+//! Plots the rows as SVG: the rate and the latencies against the number of callers.
 
 use std::fmt::Write;
 
-/// A row of the table.
+/// One row of the result: the figures for one number of callers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) callers: usize,
@@ -19,7 +19,7 @@ const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const MARGIN: f64 = 60.0;
 
-/// Returns the document. Both axes are logarithmic.
+/// Returns the SVG document. Both axes are logarithmic.
 pub(crate) fn svg(title: &str, points: &[Point]) -> String {
     let mut points = points.to_vec();
     points.sort_by_key(|point| point.callers);

@@ -1,4 +1,4 @@
-//! Generates the code for a trait.
+//! Generates the client and the server for a trait.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -280,7 +280,7 @@ fn client(item: &ItemTrait, codec: &TokenStream, table: &TokenStream, methods: &
             ///
             /// # Errors
             ///
-            /// No server listens at the address, or a method has different types at the server.
+            /// No server listens at the address, or the server declares a method with different types.
             pub async fn connect(address: &str) -> ::std::io::Result<Self> {
                 Self::over(::trespass_rpc::Channel::connect(address).await?)
             }

@@ -19,7 +19,7 @@ pub(crate) struct Method {
     /// Whether the answer is a stream.
     pub(crate) is_streaming: bool,
     pub(crate) is_idempotent: bool,
-    /// The types as text, as written in the source.
+    /// The text of the method's types, as they are written in the source.
     pub(crate) shape: String,
 }
 
@@ -108,7 +108,8 @@ impl Method {
         self.arguments.iter().filter(move |argument| argument.kind == kind)
     }
 
-    /// Combines types: the unit type for none, the type itself for one, otherwise a tuple.
+    /// Combines the types of the arguments that are values. No type gives the unit type, one type gives that type, and
+    /// several types give a tuple.
     pub(crate) fn value_types(&self) -> TokenStream {
         let types: Vec<_> = self.of_kind(ArgumentKind::Value).map(|argument| &argument.ty).collect();
         match &types[..] {
@@ -157,7 +158,7 @@ fn result_types(ty: &Type) -> Option<(Type, Type)> {
     Some((types.next()?, types.next()?))
 }
 
-/// The type of the items: `T` of `Items<T>`.
+/// Returns the type of a stream's items: for `Items<T>`, this is `T`.
 pub(crate) fn item_type(ty: &Type) -> Result<Type> {
     let none = || Error::new_spanned(ty, "`Items` needs the type of an item: write `Items<T>`");
     let PathArguments::AngleBracketed(arguments) = &last(ty).ok_or_else(none)?.arguments else { return Err(none()) };

@@ -1,4 +1,4 @@
-//! Calls that this side makes.
+//! The calls that this side makes.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use crate::wire::{Flags, Header, Kind, set_budget, write};
 use super::flow::Flow;
 use super::{Side, Violation};
 
-/// Maximum number of calls of one side. A call's number has 15 bits of index, 16 of generation, and the side in the
-/// lowest bit.
+/// Maximum number of calls that one side may have at a time. A call's number has 15 bits of index, 16 of generation,
+/// and the side in the lowest bit.
 pub(super) const MOST: u32 = 1 << 15;
 
-/// The status and the reason why a call cannot be made.
+/// The error for a call that cannot be made: its status, and the reason.
 pub type Refused = crate::error::RpcError;
 
 /// A call to make.
@@ -44,16 +44,17 @@ pub(super) fn index(id: u32) -> usize {
 pub(super) struct Calls<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
-    /// Calls that wait for credit, in order. Some may have been cancelled, but not the first one.
+    /// The calls that wait for credit, in the order in which they were made. Cancelled calls may remain in this queue,
+    /// but the first one is never a cancelled call.
     queue: VecDeque<u32>,
-    /// How many of the waiting calls were not cancelled.
+    /// How many of the calls in the queue still wait, because they were not cancelled.
     waiting: usize,
-    /// Calls whose request had to wait and is now sent, so that their items may be sent.
+    /// Calls whose request waited for credit and has now been sent, so that the items of their streams may follow.
     released: Vec<u32>,
     parity: u32,
     /// Credit: number of requests that may still be sent.
     credit: u32,
-    /// The total bytes of unanswered requests, and the limit of this total.
+    /// The total length of the requests that the peer has not answered, and the limit that the peer has set for it.
     bytes: u64,
     most_bytes: u64,
     on_wire: u32,
@@ -63,7 +64,7 @@ pub(super) struct Calls<C> {
 #[derive(Debug)]
 struct Slot<C> {
     id: u32,
-    /// The driver's data, until it removes the call.
+    /// The driver's data for the call, until the driver removes the call.
     data: Option<C>,
     /// The request, while it waits for credit.
     waiting: Option<Vec<u8>>,
@@ -115,7 +116,7 @@ impl<C> Calls<C> {
         self.earliest
     }
 
-    /// Returns `None` if the number of calls has reached its maximum.
+    /// Adds a call, and returns its number. Returns `None` if this side has the maximum number of calls.
     pub(super) fn start(
         &mut self,
         call: &Outgoing<'_>,
@@ -193,7 +194,7 @@ impl<C> Calls<C> {
     /// Sends waiting requests within the available credit.
     pub(super) fn release(&mut self, now: u64, out: &mut Vec<u8>) {
         while let Some(&id) = self.queue.front() {
-            // Calls in the queue that no longer wait were cancelled, or have ended.
+            // A call in the queue that no longer waits was cancelled or has ended.
             if is_waiting(&self.slots, id) {
                 if !self.has_credit(self.slots[index(id)].cost) {
                     return;
@@ -218,7 +219,7 @@ impl<C> Calls<C> {
         self.released.pop()
     }
 
-    /// Processes the answer to a call. Returns whether the driver still waits for this answer.
+    /// Processes the answer to a call of this side. Returns whether the driver still waits for this answer.
     pub(super) fn answered(&mut self, id: u32, credit: u32) -> Result<bool, Violation> {
         let Some(slot) = self.slot(id).filter(|slot| slot.on_wire) else {
             return Err(Violation::Unexpected("an answer to a call that does not exist"));
@@ -236,7 +237,7 @@ impl<C> Calls<C> {
         Ok(waits)
     }
 
-    /// Cancels a call; returns the driver's data, and whether the peer still runs the call.
+    /// Removes a call. Returns the driver's data for it, and whether its request was sent and is still unanswered.
     pub(super) fn forget(&mut self, id: u32) -> Option<(C, bool)> {
         let slot = self.slot(id)?;
         let data = slot.data.take()?;
@@ -312,7 +313,8 @@ fn is_waiting<C>(slots: &[Slot<C>], id: u32) -> bool {
     slots.get(index(id)).is_some_and(|slot| slot.id == id && slot.waiting.is_some())
 }
 
-/// Encodes the microseconds until a deadline: at most 71 minutes; 0 means no deadline.
+/// Returns the time until a deadline in microseconds. A value of 0 means that there is no deadline; the largest value
+/// stands for about 71 minutes.
 fn budget(deadline: u64, now: u64) -> u32 {
     match deadline {
         u64::MAX => 0,

@@ -21,7 +21,7 @@ pub enum Violation {
     /// The body is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
-    /// The hello belongs to another connection: it contains the numbers of other queue pairs, as after a relay.
+    /// The hello names other queue pairs than those of this connection, so another peer may have relayed it.
     #[error("the connection may be relayed: the hello names queue pairs {0:?} instead of {1:?}")]
     QueuePairs((u32, u32), (u32, u32)),
 }
@@ -45,7 +45,7 @@ pub struct Request<'f> {
     pub method: u64,
     /// The flags.
     pub flags: Flags,
-    /// The time until which the caller waits, by this side's clock.
+    /// The time until which the caller waits, measured by the clock of this side.
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'f [u8],
@@ -73,7 +73,8 @@ pub enum Event<'f> {
         /// The result, the error, or a text.
         body: &'f [u8],
     },
-    /// An item of a stream; `Connection::consumed` returns the credit for its bytes.
+    /// An item of a stream arrived. When the program has taken it, the driver calls `Connection::consumed`, which
+    /// returns the credit for its bytes.
     Item {
         /// The call.
         id: u32,
@@ -95,7 +96,7 @@ pub enum Event<'f> {
         /// The call.
         id: u32,
     },
-    /// Bytes of an attachment or a target, or a request for them.
+    /// Bytes of an attachment or a target, or a request for such bytes.
     Bulk(BulkFrame<'f>),
     /// The peer accepts no more calls.
     GoAway {
@@ -110,7 +111,7 @@ pub enum Event<'f> {
 pub enum BulkOperation {
     /// The body contains bytes of an attachment or a target, starting at the offset.
     Data = 0,
-    /// The body has an 8-byte number: this many bytes from the offset are requested.
+    /// The body is an 8-byte number. The frame requests this many bytes, beginning at the offset.
     Pull = 1,
     /// The requested bytes are no longer available.
     Gone = 2,
@@ -121,12 +122,12 @@ pub enum BulkOperation {
 pub struct BulkFrame<'f> {
     /// The call.
     pub id: u32,
-    /// Index among the call's attachments and targets.
+    /// The index of the attachment or target within the call.
     pub index: usize,
     /// Whether the frame contains bytes, requests them, or reports that they are unavailable.
     pub operation: BulkOperation,
     /// The offset of the bytes within the attachment or target.
     pub offset: u64,
-    /// The bytes.
+    /// Returns the encoded bytes.
     pub body: &'f [u8],
 }

@@ -1,4 +1,4 @@
-//! Sends this side's calls, answers, items and bytes.
+//! Sends the calls, answers, items and `Bulk` frames of this side.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ impl<C> Connection<C> {
     ///
     /// # Errors
     ///
-    /// [`Refused`]: nothing was sent, and nothing will be.
+    /// [`Refused`] if the call cannot be made. Its request was not sent, and will not be sent later.
     pub fn start(&mut self, call: &Outgoing<'_>, data: C, now: u64) -> Result<u32, Refused> {
         let refuse = |status, detail: Cow<'static, str>| Err(RpcError::new(status, Certainty::NotSent, detail));
         if let Some(failure) = &self.failure {
@@ -58,8 +58,8 @@ impl<C> Connection<C> {
         Some(data)
     }
 
-    /// Answers a request, which ends the call on this side. `is_refused` means that no handler has run. Returns false
-    /// if the request no longer exists.
+    /// Answers a request of the peer, which ends the call on this side. Set `is_refused` if no handler has run. Returns
+    /// false if the request no longer exists.
     pub fn answer(&mut self, id: u32, status: Status, is_refused: bool, parts: &[&[u8]]) -> bool {
         let Some(credit) = self.serving.end(id) else { return false };
         let kind = if status == Status::OK { Kind::Response } else { Kind::Error };
@@ -69,8 +69,9 @@ impl<C> Connection<C> {
         true
     }
 
-    /// Sends an item of a stream if credit is available and only few bytes wait to be sent. Returns `None` if the call
-    /// has ended or its request is not sent yet. [`Connection::take_room`] returns the call when a retry may succeed.
+    /// Sends an item of a stream if credit is available and few other bytes wait to be sent; otherwise returns false.
+    /// Returns `None` if the call has ended, or if its request has not been sent yet. When a later attempt may succeed,
+    /// [`Connection::take_room`] returns the call.
     pub fn item(&mut self, id: u32, parts: &[&[u8]]) -> Option<bool> {
         let length = parts.iter().map(|part| part.len()).sum();
         let window = self.peer.as_ref()?.window;
@@ -92,7 +93,7 @@ impl<C> Connection<C> {
         self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
     }
 
-    /// Whether a request has been sent already, so that items may follow.
+    /// Whether the request of a call has been sent, so that the items of its stream may follow.
     pub fn is_sent(&self, id: u32) -> bool {
         self.calls.is_on_wire(id)
     }
@@ -114,7 +115,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Records that the program has taken an item of this length, and returns its credit to the peer.
+    /// Records that the program has taken an item of this length, so that the credit for the item returns to the peer.
     pub fn consumed(&mut self, id: u32, length: usize) {
         let window = self.limits.window;
         let is_live = !self.is_own(id) || self.calls.is_on_wire(id);
@@ -136,7 +137,8 @@ impl<C> Connection<C> {
         self.frame(Self::bulk_header(id, index, operation, offset), &[], &[body]);
     }
 
-    /// Sets whether memory is short: if so, credit for further calls is withheld; otherwise withheld credit is granted.
+    /// Sets whether memory is short. While it is short, this side withholds the credit for further calls; afterwards it
+    /// grants the withheld credit.
     pub fn withhold(&mut self, withhold: bool) {
         let calls = self.serving.withhold(withhold);
         if calls != 0 {

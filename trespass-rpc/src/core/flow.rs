@@ -1,12 +1,12 @@
-//! Byte credits for the two streams of a call.
+//! The credit, in bytes, for each of the two streams of a call.
 
 use super::Violation;
 
 /// Cost of an item in addition to its bytes, so that an empty item has a cost.
 const ITEM: usize = 32;
 
-/// Returns the cost of an item: its bytes and a header, but at most half a window. The receiver withholds less than
-/// half a window, so any item can be sent eventually.
+/// Returns the credit that an item costs: its length plus [`ITEM`], but at most half a window. The receiver withholds
+/// less than half a window, so the sender eventually has enough credit for any item.
 pub(super) fn cost(length: usize, window: u32) -> u32 {
     u32::try_from(length + ITEM).unwrap_or(u32::MAX).min(window.div_ceil(2).max(1))
 }
@@ -14,17 +14,18 @@ pub(super) fn cost(length: usize, window: u32) -> u32 {
 /// The credits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// How many bytes this side may send, and how many the peer may send.
+    /// How many bytes this side may still send, and how many bytes the peer may still send.
     send: u32,
     receive: u32,
-    /// Bytes that the program has taken, and whose credit is not yet returned to the peer.
+    /// How many bytes the program has taken for which the peer has not got the credit back yet.
     owed: u32,
     /// The peer's window.
     most: u32,
 }
 
 impl Flow {
-    /// Creates the credits with two full windows: the peer's, then this side's.
+    /// Creates the credits of a new call. Each direction starts with a full window: the first argument for sending, the
+    /// second for receiving.
     pub(super) fn new((send, receive): (u32, u32)) -> Self {
         Self { send, receive, owed: 0, most: send }
     }
@@ -38,7 +39,7 @@ impl Flow {
         has
     }
 
-    /// Charges the peer for an item that arrived.
+    /// Subtracts the cost of an item that arrived from the peer's credit.
     pub(super) fn receive(&mut self, cost: u32) -> Result<bool, Violation> {
         self.receive = self.receive.checked_sub(cost).ok_or(Violation::Credit("bytes of items"))?;
         Ok(true)
@@ -51,8 +52,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Records that the program took an item. Once half of the window is withheld, returns that credit, to grant it to
-    /// the peer.
+    /// Records that the program took an item. When half of the window has been withheld, returns that credit so that
+    /// the caller can grant it to the peer.
     pub(super) fn consumed(&mut self, cost: u32, window: u32) -> Option<u32> {
         self.owed = self.owed.saturating_add(cost);
         if self.owed < window.div_ceil(2) {

@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// gains little.
 pub(crate) type IdMap<V> = HashMap<u32, V, BuildHasherDefault<IdHasher>>;
 
-/// Hashes a number by multiplication: a few instructions; the standard hasher needs about a hundred.
+/// Hashes a number by multiplication. This takes a few instructions; the standard hasher needs about a hundred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

@@ -1,15 +1,17 @@
-//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are in microseconds, of any clock
-//! that the driver uses.
+//! One connection as a state machine: no I/O, clock, threads or unsafe code. Times are in microseconds; the driver may
+//! use any clock.
 //!
-//! The driver passes frames to [`Connection::on_frame`], sends what [`Connection::poll_transmit`] has, and calls
-//! [`Connection::on_time`] at [`Connection::next_timeout`].
+//! The driver passes received frames to [`Connection::on_frame`], and sends the bytes that
+//! [`Connection::poll_transmit`] returns. It calls [`Connection::on_time`] at the time that
+//! [`Connection::next_timeout`] returns.
 //!
 //! # Memory
 //!
 //! The credit that this side grants limits the memory that a peer can occupy here: `calls` requests with a total of
-//! `bytes` bytes, and `window` bytes of items on each stream. The credit of a request returns when its answer was sent,
-//! the credit of an item when the program has taken it; a cancelled call is answered too. So credit limits all frames
-//! that a peer sends, and there is always memory for the answers. A pending pong is a flag, so pings need no memory.
+//! `bytes` bytes, and `window` bytes of items on each stream. The peer gets the credit of a request back when the
+//! answer has been sent, and the credit of an item when the program has taken the item. A cancelled call is answered
+//! too. So credit limits all frames that a peer sends, and there is always memory for the answers. Of several pings
+//! only the last one is answered, so pings need no memory.
 
 mod calls;
 mod event;
@@ -34,7 +36,7 @@ pub use calls::{Outgoing, Refused};
 pub use event::{BulkFrame, BulkOperation, Event, Request, Violation};
 pub(crate) use id_map::IdMap;
 
-/// While more bytes than this wait to be sent, no items of streams are added.
+/// While more bytes than this wait to be sent, this side sends no further items of streams.
 const BACKLOG: usize = 1 << 20;
 /// Maximum number of bytes in the body of a `Hello` or a `Bulk` frame.
 const FIXED_LIMIT: usize = 2 << 20;
@@ -48,16 +50,16 @@ pub struct Limits {
     pub bytes: u32,
     /// Maximum number of bytes in the body of a request, an answer or an item.
     pub body: u32,
-    /// Bytes of items that the peer may send ahead on a stream.
+    /// How many bytes of items the peer may send on a stream before the program takes them.
     pub window: u32,
     /// Maximum number of bytes of an attachment or a target.
     pub attachment: u64,
     /// Maximum number of this side's calls that wait for credit; further calls return an error.
     pub waiting: usize,
-    /// After this time without a frame the peer is pinged; after three times as long the connection ends. 0 disables
-    /// both.
+    /// If no frame arrives for this time, this side sends a ping; after three times as long, the connection ends. The
+    /// value 0 disables both.
     pub keepalive: u64,
-    /// A peer that receives nothing for this time is disconnected.
+    /// If this side has bytes to send but the peer receives nothing for this time, the connection ends.
     pub stall: u64,
     /// Whether this side's frames have checksums.
     pub checksum: bool,
@@ -96,13 +98,13 @@ pub struct Connection<C> {
     peer: Option<Hello>,
     /// The numbers of this side's queue pair and the peer's, which the peer's hello must have; 0 if not to be compared.
     queue_pairs: (u32, u32),
-    /// Frames that are not completely sent.
+    /// Encoded frames that have not been sent completely.
     out: Vec<u8>,
     /// The number of bytes at the start of `out` that were sent.
     sent: usize,
     /// Total number of bytes sent.
     left: u64,
-    /// Calls whose items wait until `out` is shorter.
+    /// Calls with items that wait until `out` is shorter.
     held: BTreeSet<u32>,
     calls: Calls<C>,
     serving: Serving,
@@ -111,13 +113,13 @@ pub struct Connection<C> {
     /// Whether the peer accepts no further requests.
     peer_leaves: bool,
     failure: Option<RpcError>,
-    /// The number of the peer's ping that this side must answer.
+    /// The number of the peer's last ping, if this side has not answered it yet.
     pong_due: Option<u64>,
-    /// The number of pings sent; and the number of the ping after `GoAway`, until its pong arrives. After that pong no
-    /// request is in flight.
+    /// The number of pings that this side has sent, and the number of the ping that followed `GoAway`, until the pong
+    /// for it arrives. After that pong, no request of the peer is in flight.
     pings: u64,
     leaves_at: Option<u64>,
-    /// Time of the last ping, if no frame has arrived since.
+    /// The time of the last ping, if no frame has arrived after it.
     ping_sent: Option<u64>,
     heard_at: u64,
     /// The last time at which bytes were sent or `out` was empty.
@@ -182,7 +184,7 @@ impl<C> Connection<C> {
         self.serving.count() == 0 && self.calls.count() == 0
     }
 
-    /// Whether the peer has no call in flight, and everything was transmitted.
+    /// Whether the peer has no call in flight, and this side has transmitted all its frames.
     pub fn is_drained(&self) -> bool {
         self.serving.count() == 0 && self.out.len() == self.sent
     }
@@ -252,7 +254,7 @@ impl<C> Connection<C> {
     }
 }
 
-/// Descriptors, arguments and inline bytes of a request's body: see [`Bulk::split`].
+/// Splits the body of a request into descriptors, arguments and inline bytes: see [`Bulk::split`].
 pub fn split_body(flags: Flags, body: &[u8]) -> Result<(impl Iterator<Item = Bulk> + '_, &[u8], &[u8]), WireError> {
     Bulk::split(body, flags.bulks())
 }

@@ -5,23 +5,24 @@ use std::collections::VecDeque;
 use super::flow::Flow;
 use super::{IdMap, Limits, Violation};
 
-/// The peer's unanswered requests, and its credit for further ones.
+/// The requests of the peer that this side has not answered, and the peer's credit for further requests.
 #[derive(Debug)]
 pub(super) struct Serving {
-    /// The requests by call number. Credit limits the entries, and the values of the numbers reserve no memory.
+    /// The requests by call number. Credit limits the number of entries. A large call number needs no more memory than
+    /// a small one.
     table: IdMap<Entry>,
-    /// The number of requests that the peer may still send, and the total bytes of its unanswered requests.
+    /// The number of requests that the peer may still send, and the total length of its unanswered requests.
     available: u32,
     bytes: u64,
     most_bytes: u64,
-    /// Answers that are not sent yet. Each has the offset of its end in the output, the credit that it returns, and the
-    /// bytes of its request. The credit is returned when the answer is sent, so a peer that reads nothing gets no
-    /// credit.
+    /// Answers that have not been sent yet: the offset in the output at which the answer ends, the credit that it
+    /// returns, and the length of its request. The credit counts only when the answer has been sent, so a peer that
+    /// reads nothing gets no credit.
     leaving: VecDeque<(u64, u32, u64)>,
     /// Number of answered calls whose credit is withheld.
     withheld: u32,
     is_withholding: bool,
-    /// No deadline is before this time.
+    /// A lower bound: no request has a deadline before this time.
     earliest: u64,
 }
 
@@ -50,7 +51,7 @@ impl Serving {
         self.table.len() as u32
     }
 
-    /// Number of entries for which the table has memory.
+    /// Returns the number of entries for which the table has allocated memory.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.table.capacity()
@@ -91,7 +92,7 @@ impl Serving {
         let is_granted = || self.available + self.count() > 0 || self.leaving.iter().any(|(_, credit, _)| *credit != 0);
         let credit = u32::from(!self.is_withholding || !is_granted());
         self.withheld += 1 - credit;
-        // A placeholder until the offset of the answer's end is known.
+        // This offset is a placeholder until the caller reports where the answer ends.
         self.leaving.push_back((u64::MAX, credit, entry.cost));
         Some(credit)
     }
@@ -112,7 +113,8 @@ impl Serving {
         }
     }
 
-    /// Starts or stops withholding the credit of answers. Returns the number of withheld calls to grant now.
+    /// Starts or stops withholding the credit of answers. Returns for how many calls the caller must now grant withheld
+    /// credit.
     pub(super) fn withhold(&mut self, withhold: bool) -> u32 {
         self.is_withholding = withhold;
         let calls = if withhold { 0 } else { std::mem::take(&mut self.withheld) };

@@ -48,7 +48,7 @@ impl<C> Connection<C> {
         }
         let keepalive = self.limits.keepalive;
         match self.ping_sent {
-            // If this process was suspended, no ping was sent, so the peer could not answer one.
+            // If this process was suspended, it sent no ping that the peer could have answered, so it sends one now.
             None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
                 self.ping_sent = Some(now);
                 self.ping();
@@ -94,7 +94,7 @@ impl<C> Connection<C> {
         Some(&rest[..end.min(rest.len())])
     }
 
-    /// Whether there is something to send.
+    /// Whether any bytes wait to be sent.
     pub fn wants_transmit(&self) -> bool {
         self.pong_due.is_some() || self.out.len() != self.sent
     }
@@ -108,7 +108,7 @@ impl<C> Connection<C> {
         if self.sent >= self.out.len() {
             self.out.clear();
             self.sent = 0;
-            // After a large answer, an idle connection does not keep its memory.
+            // An idle connection does not keep the memory that a large answer needed.
             self.out.shrink_to(64 << 10);
         } else if self.sent > 1 << 20 {
             self.out.drain(..self.sent);
@@ -117,7 +117,7 @@ impl<C> Connection<C> {
     }
 }
 
-/// Returns the length of the first of several frames that this side wrote.
+/// Returns the length of the first frame in these bytes, which this side has encoded.
 fn frame_length(frames: &[u8]) -> usize {
     Frame::split(frames).map_or(frames.len(), |(_, rest)| frames.len() - rest.len())
 }

@@ -1,4 +1,5 @@
-//! Transfers attachments and targets: keys to this side's memory, RDMA requests, and frames.
+//! Transfers attachments and targets: grants keys to this side's memory, makes RDMA requests, and sends bytes in
+//! frames.
 
 use std::io;
 use std::ops::Range;
@@ -16,13 +17,13 @@ use crate::wire::{Bulk, BulkKind};
 use super::link::State;
 use super::{Command, Link};
 
-/// Memory for which a key is requested, and whether the peer may write to it.
+/// For each attachment and target: the memory for which a key is requested, and whether the peer may write to it.
 pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
 
 /// An attachment or a target of a call of this side.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// `None` if the bytes are in the request.
+    /// The memory with the bytes; `None` if the request itself contains them.
     pub(crate) memory: Option<(Memory, Range<usize>)>,
     pub(crate) is_target: bool,
     length: u64,
@@ -42,7 +43,7 @@ impl Local {
         self.length
     }
 
-    /// The access that a key grants.
+    /// Returns the access that a key must grant: the region, the range in it, and whether the peer may write.
     pub(crate) fn opens(&self) -> Option<(Region, Range<usize>, bool)> {
         let (memory, range) = self.memory.as_ref().filter(|(_, range)| !range.is_empty())?;
         memory.region().map(|region| (region.clone(), range.clone(), self.is_target))
@@ -62,11 +63,12 @@ impl Local {
     }
 }
 
-/// The keys of a call. Dropping this value revokes them; the memory stays allocated until they are invalid.
+/// The keys to the memory of a call. Dropping this value revokes the keys; the memory stays allocated until they are
+/// invalid.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(super) link: Arc<Link>,
-    /// One entry for each requested key; `None` if the device had no key left.
+    /// One entry for each requested key. An entry is `None` if the device had no key left.
     pub(super) open: Vec<Option<OpenRegion>>,
 }
 
@@ -101,7 +103,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// Bytes that a handler awaits from the peer.
+/// The bytes for which a handler waits, and which the peer sends in frames.
 #[derive(Debug)]
 pub(super) struct Expected {
     index: usize,
@@ -220,7 +222,7 @@ impl State {
     /// Processes a `Bulk` frame.
     pub(super) fn on_bulk(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         match self.core.call(frame.id).map(|call| &call.bulks) {
-            // The frame accesses the memory of a call that this side makes.
+            // The frame refers to an attachment or a target of a call that this side makes.
             Some(bulks) => {
                 let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
                 let Some(((memory, range), is_target)) = local else {
@@ -256,7 +258,7 @@ impl State {
         }
     }
 
-    /// Processes bytes of a caller's attachment, or ignores a request for bytes of a cancelled call.
+    /// Processes bytes of a caller's attachment. A request for the bytes of a cancelled call is ignored.
     fn on_expected(&mut self, frame: &BulkFrame<'_>) -> Result<(), Violation> {
         if frame.operation == BulkOperation::Pull {
             self.core.bulk(frame.id, frame.index, BulkOperation::Gone, 0, &[]);

@@ -33,29 +33,29 @@ pub(crate) struct Link {
     methods: OnceLock<Vec<PeerMethod>>,
     #[cfg(feature = "tls")]
     certificates: OnceLock<Vec<CertificateDer<'static>>>,
-    /// Bytes of attachments that handlers may still request.
+    /// How many bytes of attachments the handlers may request in addition to those in flight.
     reads: Semaphore,
     state: Mutex<State>,
 }
 
-/// Maximum number of bytes of attachments that handlers read at the same time. More bytes in flight do not make the
-/// reads faster, but fill memory and caches.
+/// Maximum number of bytes of attachments that handlers read at the same time. A larger number would not make the reads
+/// faster, but would fill memory and caches.
 const READS: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) core: Connection<Call>,
-    /// Requests of the peer that have streams, by their number.
+    /// The requests of the peer that have streams, attachments or targets, by the number of the request.
     pub(crate) serving: IdMap<Serving>,
     /// Parts of memory to send in frames.
     pub(super) jobs: VecDeque<Job>,
-    /// RDMA requests of handlers, by the number of the peer's request.
+    /// The RDMA requests of handlers, by the number of the peer's request that the handler serves.
     pub(super) transfers: IdMap<Transfers>,
-    /// Keys of calls that ended on this side before the peer answered.
+    /// The keys of calls that ended on this side before the peer had answered them.
     pub(super) late_keys: IdMap<Keys>,
-    /// Whether the driver was notified of frames to send.
+    /// Whether the driver was notified that this link has frames to send.
     pub(crate) is_dirty: bool,
-    /// Time at which the driver next checks time-outs.
+    /// The time at which the driver next checks the time-outs of this link.
     pub(super) looks_at: u64,
     /// Wakers to call and drop after the lock is released, because a waker may own a call of this connection.
     later: Later,
@@ -135,25 +135,26 @@ impl Drop for Guard<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     pub(crate) waker: Option<Waker>,
-    /// The outcome: the status and the body of the answer.
+    /// The outcome of the call: the status and the body of the answer, or an error.
     pub(crate) outcome: Option<Result<(Status, Body), RpcError>>,
     pub(crate) items: VecDeque<Body>,
     pub(crate) bulks: SmallVec<[Local; 2]>,
 }
 
-/// A request of the peer, if it has streams, attachments or targets.
+/// The state of a request of the peer that has streams, attachments or targets.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     pub(crate) items: VecDeque<Body>,
     pub(crate) has_ended: bool,
-    /// Wakers of a handler that waits for an item, or for credit.
+    /// The wakers of the handler: one for when it waits for an item, one for when it waits for credit.
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     pub(super) expected: Option<Expected>,
 }
 
-/// The outstanding RDMA requests of a handler. The handler's answer is sent after they have completed, because the
-/// caller revokes its keys when the answer arrives, and a request with a revoked key ends the connection.
+/// The outstanding RDMA requests of a handler. The handler's answer is sent only after these requests have completed.
+/// The caller revokes its keys when the answer arrives, and an RDMA request with a revoked key would end the
+/// connection.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     count: u32,
@@ -161,12 +162,12 @@ pub(super) struct Transfers {
 }
 
 impl State {
-    /// Whether anything is to be sent.
+    /// Whether this link has anything to send.
     pub(super) fn wants_transmit(&self) -> bool {
         self.core.wants_transmit() || !self.jobs.is_empty()
     }
 
-    /// Wakes the tasks that may send items again.
+    /// Wakes the tasks that waited until they may send items again.
     pub(super) fn wake_room(&mut self) {
         while let Some(id) = self.core.take_room() {
             self.wake_writer(id);
@@ -211,7 +212,8 @@ impl State {
         core.on_time(now, |call, error| later.wake(call.end(Err(error))), expired)
     }
 
-    /// Wakes a handler after the lock is released: the bytes for which it waits have arrived, or will not arrive.
+    /// Wakes a handler after the lock is released, because the bytes for which it waits have arrived or will not
+    /// arrive.
     pub(super) fn wake_later(&mut self, waker: Option<Waker>) {
         self.later.wake(waker);
     }
@@ -326,7 +328,7 @@ impl Link {
         Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Runs a function on the connection. The driver then sends the resulting frames.
+    /// Runs a function on the state of the connection. The driver then sends the frames that the function has produced.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = act(&mut state);
@@ -357,7 +359,7 @@ impl Link {
         self.with(|state| state.core.start(call, data, now))
     }
 
-    /// Takes the answer of a call, and removes the call.
+    /// Waits for the answer to a call. When it has arrived, removes the call and returns the answer.
     pub(crate) fn poll_answer(&self, id: u32, task: &TaskContext<'_>) -> Poll<Result<(Status, Body), RpcError>> {
         let mut state = self.lock();
         let State { core, later, .. } = &mut *state;
@@ -384,7 +386,7 @@ impl Link {
         drop(call);
     }
 
-    /// Returns the next item that the peer sent for a call of this side; after the last one, the answer.
+    /// Returns the next item that the peer has sent for a call of this side. After the last item, returns the answer.
     pub(crate) fn poll_reply_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<ReplyItem> {
         let mut ended = None;
         self.with(|state| {
@@ -408,7 +410,7 @@ impl Link {
         })
     }
 
-    /// Sends an item of the caller's stream. Ready with false if the call has ended.
+    /// Sends an item of the caller's stream. The result is false if the call has ended.
     pub(crate) fn poll_send(&self, id: u32, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
         self.with(|state| {
             let State { core, later, .. } = state;
@@ -444,8 +446,8 @@ impl Link {
         self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
     }
 
-    /// Returns the next item that the caller of a request sent; `None` after the last one, an error if the call ended
-    /// earlier.
+    /// Returns the next item that the caller of a request has sent, or `None` after the last one. Returns an error if
+    /// the call ended before its stream did.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
         self.with(|state| {
             let State { core, serving, later, .. } = state;
@@ -462,7 +464,7 @@ impl Link {
         })
     }
 
-    /// Sends an item to the caller of a request. Ready with false if the call has ended.
+    /// Sends an item to the caller of a request. The result is false if the call has ended.
     pub(crate) fn poll_respond(&self, id: u32, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
         self.with(|state| match state.core.item(id, &[item]) {
             None => Poll::Ready(false),

@@ -1,4 +1,5 @@
-//! Endpoints run connections. Each has one driver for all of its connections, which runs on one thread at a time.
+//! Endpoints run connections. Each endpoint has one driver for all of its connections. The driver runs on one thread at
+//! a time.
 //!
 //! Callers and handlers access a connection through its [`Link`], under the link's lock; only the driver uses the
 //! worker of `trespass`. [`Signal`] queues work for the driver: links with frames to send, tasks to poll, commands.
@@ -34,18 +35,20 @@ pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Options of the worker: transports, device, memory.
+    /// The options of the worker, such as its transports, device and memory.
     pub worker: trespass::Options,
     /// The credit that each connection grants its peer, and its time-outs.
     pub limits: Limits,
-    /// How long the driver polls RDMA before it sleeps. Polling avoids wake-ups, but occupies a processor for that time,
-    /// so the driver polls rarely while polling finds no events. Zero disables polling.
+    /// How long the driver polls RDMA before it sleeps. Polling avoids wake-ups, but it occupies a processor for that
+    /// time. If polling finds no events, the driver polls less often. Zero disables polling.
     pub spin: Duration,
     /// Time limit for connecting.
     pub connect: Duration,
-    /// The watermark: how many bytes of released memory for attachments and targets are kept for later calls.
+    /// The watermark of the memory pools: how many bytes of released memory a pool keeps for the attachments and
+    /// targets of later calls.
     pub watermark: usize,
-    /// TLS of the connections. To require encryption, also set `worker.transport` to [`trespass::Transport::Tcp`].
+    /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
+    /// [`trespass::Transport::Tcp`].
     #[cfg(feature = "tls")]
     pub tls: Tls,
 }
@@ -71,7 +74,7 @@ pub struct TransportInfo {
     pub kind: Kind,
     /// Device, port and addresses, as text.
     pub path: String,
-    /// The reason why the connection does not use RDMA although the options allow it.
+    /// The reason why the connection uses TCP although the options allow RDMA; `None` in all other cases.
     pub fallback: Option<String>,
     /// This side's address, and the peer's address.
     pub addresses: (SocketAddr, SocketAddr),
@@ -84,7 +87,7 @@ pub struct TransportInfo {
 pub enum Security {
     /// The connection is not protected: use it only in a trusted network.
     None,
-    /// RDMA with TLS: the peer was authenticated when the connection began; later frames and memory are neither
+    /// RDMA with TLS: the peer was authenticated when the connection began. Later frames and RDMA transfers are neither
     /// encrypted nor authenticated.
     Authenticated,
     /// TCP with TLS: all frames are authenticated and encrypted.
@@ -134,18 +137,19 @@ pub(crate) struct Shared {
 /// The queues of work for the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
-    /// Links with frames to send, and links with messages to read.
+    /// The links with frames to send, and the links with messages to read.
     pub(crate) dirty: Vec<u32>,
     pub(crate) readable: Vec<u32>,
-    /// Tasks to poll: the runner, and the task's number.
+    /// The tasks to poll. Each is identified by its runner and by its number within the runner.
     pub(crate) tasks: Vec<(u32, u32)>,
     pub(crate) commands: Vec<Command>,
-    /// The driver's waker, while it sleeps.
+    /// The waker of the driver, while the driver sleeps.
     waker: Option<Waker>,
     has_ended: bool,
 }
 
-/// An established connection, for the caller that requested it. Dropping it closes the connection.
+/// An established connection, which is passed to the caller that requested it. Dropping this value closes the
+/// connection.
 pub(crate) struct Linked(Option<Arc<Link>>);
 
 impl Linked {
@@ -163,7 +167,7 @@ impl Drop for Linked {
     }
 }
 
-/// A listener, as `Endpoint::listen` returns it. Dropping it stops listening and closes its connections.
+/// A listener. Dropping this value stops listening and closes the connections that the listener has accepted.
 #[derive(Debug)]
 pub(crate) struct Listened {
     shared: Arc<Shared>,
@@ -192,7 +196,7 @@ pub(crate) enum Command {
         runner: Box<dyn Runner>,
         reply: oneshot::Sender<io::Result<Listened>>,
     },
-    /// Stops accepting, and lets the calls of its connections end until the deadline.
+    /// Stops accepting connections. The running calls of the listener's connections may continue until the deadline.
     Drain {
         listener: u32,
         deadline: Instant,
@@ -203,7 +207,7 @@ pub(crate) enum Command {
         code: u32,
         reason: String,
     },
-    /// Grants keys to memory, and revokes them.
+    /// Grants keys to memory, and revokes keys.
     Open {
         link: Arc<Link>,
         parts: Parts,
@@ -351,7 +355,7 @@ impl Shared {
         self.signal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues work for the driver, and wakes the driver.
+    /// Queues work for the driver, and wakes the driver if it sleeps.
     pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
         let mut signal = self.lock();
         leave(&mut signal);

@@ -35,7 +35,8 @@ impl Driver {
         poll_fn(|context| task.poll(context, sleep.as_mut())).await;
     }
 
-    /// Runs the connections on this thread until none is left; sleeps while no event is pending.
+    /// Runs the connections on this thread until no endpoint and no connection is left. The thread sleeps while no
+    /// event is pending.
     pub(super) fn run_thread(mut self) {
         let event = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(event) => Arc::new(Event(event)),
@@ -65,8 +66,8 @@ impl Driver {
         }
     }
 
-    /// Runs the connections and a future on this thread until the future is ready. Never sleeps: use it on a thread
-    /// that has its own processor.
+    /// Runs the connections and a future on this thread until the future is ready. The thread never sleeps, so use this
+    /// function only on a thread that has a processor of its own.
     pub fn run_until<F: Future>(&mut self, future: F) -> F::Output {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -119,7 +120,7 @@ impl Wake for Woken {
 /// in a row, it sleeps 2^N times without polling.
 #[derive(Debug, Default)]
 struct Spin {
-    /// Since when the driver is idle.
+    /// The time since which the driver has been idle.
     idle_since: Option<Instant>,
     is_polling: bool,
     misses: u32,
@@ -127,13 +128,13 @@ struct Spin {
 }
 
 impl Spin {
-    /// Maximum number of sleeps without polling, as a power of two.
+    /// The largest N: after this many long waits, the number of sleeps without polling no longer doubles.
     const MISSES: u32 = 10;
-    /// A wait is long if it takes more than this many times the limit, because waits become shorter when both sides
-    /// poll.
+    /// A wait counts as long if it takes more than this many times the limit. Waits become shorter when both sides
+    /// poll, so waits that are slightly longer than the limit do not count as long.
     const LONG: u32 = 4;
 
-    /// Notes that a turn has processed an event.
+    /// Records that a turn has processed an event.
     fn found(&mut self, limit: Duration, now: impl FnOnce() -> Instant) {
         let Some(since) = self.idle_since.take() else { return };
         let is_long = !self.is_polling && now() - since > limit.saturating_mul(Self::LONG);
@@ -165,7 +166,7 @@ impl Spin {
     }
 }
 
-/// A driver in tokio.
+/// A driver that runs as a task of tokio.
 struct Task {
     driver: Driver,
     fd: AsyncFd<OwnedFd>,
@@ -182,7 +183,7 @@ impl Task {
             if self.is_readable(context) {
                 self.armed = None;
             }
-            // While the descriptor is armed, a turn only sends frames of callers, and does not poll for events.
+            // While the descriptor is armed, a turn only sends the frames of callers; it does not poll for events.
             let is_busy = self.driver.turn(self.armed.is_none());
             if self.driver.is_over() {
                 return Poll::Ready(());
@@ -251,7 +252,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(50);
 
-    /// Simulates a wait that an event ends after this time; returns whether the driver polled.
+    /// Simulates a wait that ends after the given time because an event arrives. Returns whether the driver polled.
     fn wait(spin: &mut Spin, time: Duration) -> bool {
         let begun = Instant::now();
         let polls = spin.goes_on(LIMIT, || begun);
@@ -266,7 +267,7 @@ mod tests {
         let short = LIMIT * 3;
         assert!((0..100).all(|_| wait(&mut spin, short)));
         assert!((0..100).filter(|_| wait(&mut spin, LIMIT * 5)).count() < 8);
-        // The first short wait ends the pause.
+        // The first short wait ends the pause, so the driver polls again.
         wait(&mut spin, short);
         assert!((0..100).all(|_| wait(&mut spin, short)));
     }

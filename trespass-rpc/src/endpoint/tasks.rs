@@ -12,7 +12,7 @@ use crate::wire::{Flags, PeerMethod};
 
 use super::{Link, Shared};
 
-/// A request of the peer, to be passed to a handler.
+/// A request of the peer that has arrived and will be passed to a handler.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) link: Arc<Link>,
@@ -36,16 +36,16 @@ pub(crate) struct Outcome {
 
 /// Runs the requests of one server.
 pub(crate) trait Runner: Send {
-    /// Returns the methods of this service.
+    /// Returns the methods that this server or handler serves.
     fn methods(&self) -> Vec<PeerMethod>;
-    /// Sets the queue to which wakers add tasks to poll.
+    /// Sets the endpoint and the runner's number. Wakers use them to queue the tasks to poll.
     fn place(&mut self, shared: &Arc<Shared>, number: u32);
     /// Starts a request's handler. If the handler completes immediately, answers the request; otherwise returns the
     /// task.
     fn start(&mut self, request: Arrived) -> Option<u32>;
-    /// Polls a task. Returns the link and the request if it was answered.
+    /// Polls a task. If the request was answered, returns the numbers of its link and of the request.
     fn poll(&mut self, task: u32) -> Option<(u32, u32)>;
-    /// Drops a task; its request stays unanswered.
+    /// Drops a task without answering its request.
     fn cancel(&mut self, task: u32);
 }
 
@@ -179,7 +179,8 @@ where
     }
 }
 
-/// Returns the answer for a handler that panicked: an incident number, which is also logged, without the panic's text.
+/// Returns the answer for a handler that panicked. The answer contains an incident number, which is also logged, but
+/// not the text of the panic.
 #[cold]
 fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);

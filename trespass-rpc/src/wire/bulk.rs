@@ -11,17 +11,17 @@ pub const BULK: usize = 32;
 pub enum BulkKind {
     /// An attachment whose bytes follow the arguments in the same frame.
     Inline = 1,
-    /// An attachment in memory that the receiver reads by RDMA.
+    /// An attachment that the receiver reads from the caller's memory by RDMA.
     Read,
     /// An attachment that the receiver requests in `Bulk` frames.
     Pull,
-    /// A target that the receiver writes by RDMA.
+    /// A target in the caller's memory, to which the receiver writes by RDMA.
     Write,
-    /// A target that the receiver fills by `Bulk` frames.
+    /// A target whose bytes the receiver sends in `Bulk` frames.
     Push,
 }
 
-/// A descriptor: 32 bytes.
+/// A descriptor of an attachment or a target, which takes 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bulk {
     /// How the bytes are transferred.
@@ -70,7 +70,7 @@ impl Bulk {
         })
     }
 
-    /// Splits the body of a request: descriptors, arguments, inline bytes.
+    /// Splits the body of a request into descriptors, arguments and inline bytes.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ pub const HEADER: usize = 32;
 pub const VERSION: u8 = 1;
 /// High nibble of the first byte.
 const MAGIC: u8 = 0xb0;
-/// First byte of a TLS record of the handshake.
+/// The first byte of a TLS record that belongs to the handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The kind of a frame.
@@ -19,17 +19,17 @@ pub enum Kind {
     Hello = 1,
     /// A call.
     Request,
-    /// The result of a call; the method field contains status and credit.
+    /// The result of a call. The method field contains the status and the credit.
     Response,
-    /// The failure of a call; the method field contains status and credit.
+    /// The failure of a call. The method field contains the status and the credit.
     Error,
     /// The caller cancels a call. The peer still answers it.
     Cancel,
-    /// Grants credit: bytes of the call's items, or calls if the call id is 0.
+    /// Grants credit for items of a call, in bytes. If the call id is 0, it grants credit for calls instead.
     Credit,
     /// Requests a `Pong`; the method field contains the number of the ping.
     Ping,
-    /// The answer to the last `Ping`, with its number.
+    /// The answer to the last `Ping`, with the number of that ping.
     Pong,
     /// The sender accepts no further calls; the body contains the reason.
     GoAway,
@@ -37,7 +37,7 @@ pub enum Kind {
     StreamData,
     /// The caller's stream has ended.
     StreamEnd,
-    /// Bytes of an attachment or a target, or a request for them.
+    /// Bytes of an attachment or a target, or a request for such bytes.
     Bulk,
 }
 
@@ -61,7 +61,7 @@ impl Flags {
     pub const CHECKSUM: u16 = 1 << 12;
     /// The library answered the call; no handler has run.
     pub const REFUSED: u16 = 1 << 7;
-    /// Items of the caller follow the request.
+    /// The caller sends a stream of items after the request.
     pub const STREAM_IN: u16 = 1 << 13;
 
     /// Creates flags from a codec and a number of descriptors.
@@ -94,14 +94,16 @@ pub struct Header {
     pub flags: Flags,
     /// The number of the call: odd if the connecting side made the call, otherwise even; 0 for no call.
     pub call: u32,
-    /// The method; in answers status (low half) and credit; in `Bulk` the offset.
+    /// The method. In an answer, this field contains the status in its low half and the credit in its high half. In a
+    /// `Bulk` frame, it contains the offset.
     pub method: u64,
-    /// Microseconds left for the call, 0 for no limit; in `Bulk` the action.
+    /// The time that is left for the call, in microseconds; 0 means no limit. In a `Bulk` frame, this field contains
+    /// the action.
     pub budget: u32,
 }
 
 impl Header {
-    /// Creates a header without method and budget.
+    /// Creates a header whose method and budget are 0.
     pub fn new(kind: Kind, call: u32) -> Self {
         Self { kind, flags: Flags::default(), call, method: 0, budget: 0 }
     }
@@ -134,7 +136,7 @@ pub struct Frame<'b> {
 }
 
 impl<'b> Frame<'b> {
-    /// Parses the first frame of the bytes; returns it and the bytes after it.
+    /// Parses the first frame in the bytes. Returns this frame and the bytes after it.
     ///
     /// # Errors
     ///
@@ -171,7 +173,7 @@ impl<'b> Frame<'b> {
     }
 }
 
-/// Appends a frame whose body is the parts, one after another.
+/// Appends a frame to `out`. Its body consists of the parts, one after another.
 pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     let body: usize = parts.iter().map(|part| part.len()).sum();
     let start = out.len();
@@ -182,7 +184,7 @@ pub fn write(out: &mut Vec<u8>, header: &Header, meta: &[u8], parts: &[&[u8]]) {
     seal(&mut out[start..]);
 }
 
-/// Encodes a header without checksum, for metadata and a body of these lengths.
+/// Encodes a header without a checksum. `meta` and `body` are the lengths of the metadata and of the body that follow.
 pub fn header_bytes(header: &Header, meta: usize, body: usize) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[0] = MAGIC | VERSION;
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(with(0, 0x16), WireError::Tls);
         assert_eq!(with(0, MAGIC | 2), WireError::Version(2));
         assert_eq!(with(33, 0), WireError::Checksum);
-        // A length of 4 GiB reserves nothing.
+        // A frame that announces a length of 4 GiB makes the parser allocate nothing.
         assert!(matches!(with(19, 0xff), WireError::Short(36, _)));
         assert_eq!(Frame::split(&good[..31]).map(|_| ()), Err(WireError::Short(31, 32)));
         let mut kind = Vec::new();

@@ -14,7 +14,7 @@ pub struct MethodInfo {
     pub name: &'static str,
     /// Hash of the name.
     pub id: u64,
-    /// Hash of the types of arguments and result, as written in the source.
+    /// Hash of the types of the arguments and the result, as they are written in the source.
     pub shape: u64,
     /// Whether the method is idempotent.
     pub is_idempotent: bool,
@@ -42,13 +42,13 @@ pub struct Hello {
     pub bytes: u32,
     /// Maximum number of bytes in the body of a request, an answer or an item.
     pub body: u32,
-    /// Bytes of items that the peer may send ahead on a stream.
+    /// How many bytes of items the peer may send on a stream before the program takes them.
     pub window: u32,
     /// Maximum number of bytes of an attachment or a target.
     pub attachment: u64,
-    /// Random bytes of this connection.
+    /// A random number, which is different for each connection.
     pub nonce: u64,
-    /// The numbers of the queue pairs, this side's and the peer's, or 0 if unknown or over TCP.
+    /// The numbers of this side's queue pair and of the peer's queue pair. A number is 0 if it is unknown, or over TCP.
     pub queue_pairs: (u32, u32),
     /// The methods that this side serves.
     pub methods: Vec<PeerMethod>,

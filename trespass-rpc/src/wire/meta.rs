@@ -1,13 +1,14 @@
-//! Metadata of a call: entries of tag, length and value.
+//! The metadata of a call: a sequence of entries, each with a tag, a length and a value.
 
 use std::fmt;
 
 /// Maximum length of metadata in bytes.
 pub const META_LIMIT: usize = 8 << 10;
 
-/// A key and a value of the program: the key's length, one byte, the key, the value.
+/// The tag of a key and a value that the program has set. The entry contains the length of the key in one byte, the
+/// key, and the value.
 const ENTRY: u16 = 1;
-/// The trace to which the call belongs: trace, 16 bytes; span, 8 bytes; flags, 1 byte.
+/// The tag of the trace context of the call: the trace in 16 bytes, the span in 8 bytes, and the flags in 1 byte.
 const TRACE: u16 = 2;
 
 /// The metadata of a call: keys and values.
@@ -41,7 +42,7 @@ impl Metadata {
         fits
     }
 
-    /// Returns the value of a key; the last one if there are several.
+    /// Returns the value of a key. If the key has several values, returns the last one.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.iter().filter(|(found, _)| *found == key).last().map(|(_, value)| value)
     }
@@ -60,14 +61,14 @@ impl Metadata {
         entries(&self.bytes).find(|(tag, _)| *tag == TRACE).and_then(|(_, value)| value.try_into().ok())
     }
 
-    /// Sets the trace context; does nothing if there is one.
+    /// Sets the trace context, unless one is set already.
     pub fn set_trace(&mut self, trace: &[u8; 25]) {
         if self.trace().is_none() && self.bytes.len() + 29 <= META_LIMIT {
             self.push(TRACE, &[trace]);
         }
     }
 
-    /// The bytes.
+    /// Returns the encoded bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,4 +1,4 @@
-//! The wire format: frames of a 32-byte header, metadata and a body. `WIRE.md` describes the bytes.
+//! The wire format. A frame consists of a 32-byte header, metadata and a body. `WIRE.md` describes the bytes.
 //!
 //! Parsers accept any input: they return a value or a [`WireError`], and check each length against the bytes that have
 //! arrived.

@@ -1,4 +1,4 @@
-//! Checks that calls do not allocate after pools and tables have reached their size.
+//! Checks that calls do not allocate after the pools and tables have reached their final size.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -58,7 +58,7 @@ impl Echo for Handler {
     }
 }
 
-/// Counts the allocations of calls; both sides run on this thread.
+/// Counts the allocations of calls. Both the client and the server run on this thread.
 fn allocations(transport: Transport, callers: usize, calls: u64) -> u64 {
     softrnic::register().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

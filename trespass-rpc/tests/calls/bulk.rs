@@ -16,7 +16,7 @@ pub(crate) trait Store {
     async fn put(&self, cx: &Context, value: Attachment, mark: u8, other: Attachment) -> Result<u64, String>;
     async fn get(&self, from: usize, into: Target) -> Result<u64, String>;
     async fn text(&self, into: Target, text: &str) -> Result<(), String>;
-    /// Reads a part of a part of the attachment.
+    /// Reads a part of the attachment into a part of the memory.
     async fn slice(&self, cx: &Context, value: Attachment, from: u64, length: usize) -> Result<Vec<u8>, String>;
     /// Writes bytes at an offset.
     async fn mark(&self, into: Target, at: u64, bytes: Vec<u8>) -> Result<(), String>;
@@ -110,7 +110,7 @@ fn cancelled_reads_let_waiting_reads_continue() {
         let memory = client.channel().alloc(2 << 20).unwrap();
         let bytes = pattern(2 << 20);
         memory.write_at(0, &bytes).unwrap();
-        // Ten times as many bytes as handlers may read at the same time.
+        // The attachments have ten times as many bytes in total as the handlers may read at the same time.
         let calls: Vec<_> = (0..20)
             .map(|_| {
                 let (client, memory) = (client.clone(), memory.clone());
@@ -209,7 +209,7 @@ fn memory_of_a_dropped_call_is_not_reused_while_the_device_may_access_it() {
                 Some((Status::DEADLINE, Certainty::Unknown))
             );
             drop(memory);
-            // The pool returns the same memory again only after no peer can access it.
+            // The pool reuses this memory only after no peer can access it any more.
             let next = client.channel().alloc(100_000).unwrap();
             next.write_at(0, &vec![1; 100_000]).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;

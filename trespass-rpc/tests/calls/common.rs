@@ -36,19 +36,20 @@ pub(crate) trait Sums {
     async fn header(&self, cx: &Context, key: &str) -> Result<Option<Vec<u8>>, Refusal>;
     /// Returns this number of zero bytes.
     async fn zeros(&self, length: usize) -> Result<Vec<u8>, Refusal>;
-    /// Streams numbers from 0 on; if the count is odd, an error follows the last one.
+    /// Streams the numbers below `to`, beginning with 0. If `to` is odd, an error follows the last number.
     fn count(&self, to: u64, length: usize) -> impl Stream<Item = Result<(u64, Vec<u8>), Refusal>>;
     /// Returns the sum of the items.
     async fn sum(&self, cx: &Context, first: i64, items: Items<i64>) -> Result<i64, Refusal>;
-    /// Returns each item, doubled.
+    /// Streams the double of each item.
     fn double(&self, items: Items<i64>) -> impl Stream<Item = Result<i64, Refusal>>;
-    /// Calls `add` of the caller.
+    /// Calls the method `add` of the caller, which also serves calls.
     async fn back(&self, cx: &Context, number: i64) -> Result<i64, Refusal>;
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Service {
-    /// Number of handlers of `wait` that have started, and number of those that were dropped before their end.
+    /// The number of handlers of `wait` that have started, and the number of handlers that were dropped before they
+    /// returned.
     pub(crate) begun: AtomicUsize,
     pub(crate) dropped: AtomicUsize,
 }
@@ -138,7 +139,7 @@ impl Stream for Doubled {
     }
 }
 
-/// A stream of the items of an iterator.
+/// A stream that returns the items of an iterator.
 pub(crate) struct Listed<I>(pub(crate) I);
 
 impl<I: Iterator + Unpin> Stream for Listed<I> {
@@ -167,7 +168,7 @@ pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
     }
 }
 
-/// A server and a client, on two endpoints.
+/// Creates a server and a client, each on its own endpoint.
 pub(crate) async fn pair(options: &Options) -> (Serving, SumsClient, std::sync::Arc<Service>) {
     let service = std::sync::Arc::new(Service::default());
     let server = Server::new(SumsServer::shared(std::sync::Arc::clone(&service)));

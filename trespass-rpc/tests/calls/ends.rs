@@ -18,8 +18,8 @@ struct ByHand {
     methods: SumsServer<Service>,
     begun: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
-    /// Results of the task that reads the caller's items outside the handler: the number of items, and whether the
-    /// stream ended without an error.
+    /// Receives the results of the task that reads the caller's items outside of the handler. A result is the number of
+    /// items, and whether the stream ended without an error.
     read: mpsc::UnboundedSender<(usize, bool)>,
 }
 
@@ -128,7 +128,7 @@ fn reader_of_items_gets_an_error_when_the_call_has_ended() {
     on_both(|options| async move {
         let Setting { client, begun, mut read, serving, .. } =
             by_hand(&options, Endpoint::spawn(&options).unwrap()).await;
-        // Three cases: the caller, the deadline, or the end of the connection ends the call.
+        // The call ends in three ways: the caller cancels it, its deadline passes, or the connection ends.
         let call = tokio::spawn({
             let client = client.clone();
             async move { client.sum(0, Endless(Listed(0..5))).await }
@@ -175,7 +175,7 @@ fn waker_may_own_the_call() {
         let poll = |task: &mut TaskContext<'_>| owner.0.lock().unwrap().as_mut().unwrap().as_mut().poll(task);
         assert!(poll(&mut TaskContext::from_waker(&waker)).is_pending());
         drop(waker);
-        // The connection is the last owner: it drops the handler when the answer arrives.
+        // The connection is now the last owner, and drops the value when the answer arrives.
         let weak = Arc::downgrade(&owner);
         drop(owner);
         until(|| weak.strong_count() == 0).await;

@@ -99,7 +99,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        // Cancelling the call returns the only credit, which `sum` needs.
+        // Cancelling the call frees the only credit, which the call of `sum` needs.
         call.abort();
         assert_eq!(sum.await.unwrap(), Ok(45));
         // The maximum duration means no limit.
@@ -111,7 +111,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
 mod other {
     use super::Context;
 
-    /// Like `Sums`, but with a different type and another method.
+    /// A service like `Sums`, in which one method has a different type, and which has another method.
     #[trespass_rpc::service(name = "test.Sums")]
     pub(super) trait Sums {
         async fn add(&self, cx: &Context, left: i32, right: i64) -> Result<i64, ()>;
@@ -202,7 +202,7 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
         let peer = std::thread::spawn(move || {
             let connection = acceptor.accept().unwrap();
             connection.send(b"GET / HTTP/1.1").unwrap();
-            // Reads until the end.
+            // Reads until the peer has closed the connection.
             while connection.recv().is_ok_and(|message| message.is_some()) {}
         });
         let error = Channel::connect_on(&endpoint, &address).await.unwrap_err();

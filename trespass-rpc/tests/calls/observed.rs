@@ -112,7 +112,7 @@ fn calls_and_requests_have_spans_and_numbers() {
             assert_eq!(client.add(1, 2).await, Ok(3));
             assert_eq!(client.add(1, 3).await, Ok(4));
             assert_eq!(client.panic().await.unwrap_err().rpc().unwrap().status, Status::INTERNAL);
-            // The caller drops the call, so the request ends too.
+            // The caller drops the call, so the request ends on the server too.
             tokio::select! {
                 _ = client.wait(60_000) => panic!("it waits"),
                 () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
@@ -146,7 +146,7 @@ fn calls_and_requests_have_spans_and_numbers() {
     }
 }
 
-/// One message for the arguments, one for the result, one for the error.
+/// A service whose method uses one message for the arguments, one for the result, and one for the error.
 #[trespass_rpc::service(name = "test.Upper", codec = Protobuf)]
 trait Upper {
     async fn upper(&self, text: String) -> Result<String, u32>;
@@ -178,7 +178,7 @@ struct Shelf {
     books: Vec<(u64, String)>,
 }
 
-/// Arguments, results and errors as archives of rkyv.
+/// A service whose arguments, results and errors are archives of rkyv.
 #[trespass_rpc::service(name = "test.Shelves", codec = Rkyv)]
 trait Shelves {
     async fn add(&self, shelf: Shelf, title: String) -> Result<Shelf, u8>;

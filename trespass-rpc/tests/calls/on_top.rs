@@ -25,8 +25,8 @@ async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serv
     }
 }
 
-/// Regression: a call that timed out ended the attempt to connect, and the time limit of a call did not include
-/// connecting.
+/// Tests for two former defects: a call that timed out ended the attempt to connect, and the time limit of a call did
+/// not include connecting.
 #[tokio::test]
 async fn pool_continues_connecting_when_a_call_is_cancelled() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -75,7 +75,8 @@ fn pool_connects_with_the_first_call_and_again_after_the_server_was_away() {
         drop(serving);
         let error = running.await.unwrap().unwrap_err();
         assert_eq!(error.rpc().unwrap().certainty, Certainty::Unknown);
-        // While the server is away, a call states that nothing was sent; the pool pauses between attempts.
+        // While the server is down, the error of a call states that nothing was sent. The pool pauses between its
+        // attempts.
         let error = client.ping().await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::UNAVAILABLE, Certainty::NotSent));

@@ -1,4 +1,4 @@
-//! Kills processes during calls: nothing hangs, and calls of other processes do not fail.
+//! Kills processes during calls, and checks that nothing hangs and that the calls of other processes do not fail.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,8 @@ use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, options};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
 
-/// The role of the test `child` in a child process: a server, or a client of this address. The second variable selects
-/// its transport.
+/// The variable with the role of the test `child` in a child process: a server, or the address of the server to which a
+/// client connects. The second variable selects the transport.
 const ROLE: &str = "TRESPASS_RPC_TEST_ROLE";
 const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
 
@@ -111,7 +111,7 @@ fn kills() -> u64 {
     std::env::var("TRESPASS_KILLS").map_or(6, |count| count.parse().unwrap())
 }
 
-/// Calls on a connection of the same endpoint, until it is stopped. Each must succeed.
+/// Repeats calls on a connection of the same endpoint until `stop` is set. Each call must succeed.
 fn neighbour(channel: &Channel, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<u64> {
     let (channel, stop) = (channel.clone(), Arc::clone(stop));
     tokio::spawn(async move {
@@ -159,8 +159,8 @@ fn killed_server_fails_its_calls_and_no_others() {
             drop(server);
             for call in calls {
                 let certainty = tokio::time::timeout(LONG, call).await.unwrap().unwrap();
-                // Handlers do not fail by themselves, so the error has the certainty of a lost connection, also for
-                // attachments over TCP.
+                // The handlers never return an error, so the call failed because the connection was lost. The certainty
+                // must be that of a lost connection, also for attachments over TCP.
                 assert!(matches!(certainty, Some(Certainty::Unknown | Certainty::NotSent)), "{certainty:?}");
             }
             let error = SumsClient::new(channel).ping().await.unwrap_err();
@@ -183,7 +183,7 @@ fn killed_client_ends_its_handlers_and_no_others() {
             let stop = Arc::new(AtomicBool::new(false));
             let neighbour = neighbour(&beside, &stop);
             let role = address.clone();
-            // Runs in its own thread, because the client connects while this runtime serves.
+            // The process is started on another thread, because its client connects while this runtime serves.
             let starting = tokio::task::spawn_blocking(move || Process::start(&role, transport));
             let (client, _) = tokio::time::timeout(LONG, starting).await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;

@@ -14,7 +14,8 @@ impl Drop for Server {
     }
 }
 
-/// The example program, which `cargo test` builds with this test, unless its arguments select other targets.
+/// Returns the command of the example program. `cargo test` builds the program with this test, unless its arguments
+/// select other targets.
 fn kv() -> Command {
     let folder = std::env::current_exe().unwrap().parent().unwrap().with_file_name("examples");
     let program = folder.join("kv");
@@ -39,7 +40,7 @@ fn output(mut command: Command) -> (bool, String, String) {
 fn commands_of_the_readme_print_what_it_shows() {
     let readme = include_str!("../../README.md");
     let console = readme.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
-    // Each command, with the lines that it prints.
+    // The commands of the README, each with the lines that it prints.
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in console.lines() {
         match line.strip_prefix("$ cargo run --release -p trespass-rpc --example kv") {
@@ -63,13 +64,14 @@ fn commands_of_the_readme_print_what_it_shows() {
     assert!(is_well && out.lines().eq(lines.iter().copied()), "{out}{errors}");
     let (is_well, out, errors) = output(with(load));
     assert!(is_well && out.contains("64 callers: "), "{out}{errors}");
-    // Over TCP. As the README states, the second line then differs.
+    // Runs the client over TCP. As the README states, its second line then differs.
     let mut command = with(client);
     command.env("SOFTRNIC_DEVICES", "0");
     let (is_well, out, errors) = output(command);
     assert!(is_well && out.starts_with("connected over TCP ") && out.contains("(no RDMA: "), "{out}{errors}");
     assert!(out.lines().skip(2).eq(lines.iter().copied().skip(2)), "{out}");
-    // Errors: the server's address is in use; no server listens at the client's address, or that address has no port.
+    // Tests three errors: the server's address is in use, no server listens at the client's address, and the client's
+    // address has no port.
     let (is_well, _, errors) = output({
         let mut command = kv();
         command.args(["--listen", address]);

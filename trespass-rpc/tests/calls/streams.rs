@@ -13,7 +13,7 @@ use trespass_rpc::{Answers, Call, Channel, Endpoint, Error, Postcard, Server, St
 fn answers_arrive_in_order_beyond_the_window_and_end_with_the_error() {
     on_both(|options| async move {
         let (_serving, client, _) = pair(&options).await;
-        // The items have 2 MB in total: eight windows.
+        // The items have a total length of 2 MB, which is eight windows.
         let mut answers = client.count(2_001, 1_000);
         for number in 0..2_001 {
             let answer = answers.next().await.unwrap();
@@ -76,7 +76,7 @@ fn sender_waits_for_a_receiver_that_takes_nothing() {
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
-        // Two windows of 256 KiB, at 33 bytes per item.
+        // Two windows of 256 KiB have credit for fewer than 20,000 items, because each item costs 33 bytes.
         assert!(taken.load(Ordering::Relaxed) < 20_000, "{taken:?}");
     });
 }

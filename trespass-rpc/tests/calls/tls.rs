@@ -1,4 +1,4 @@
-//! Tests TLS: accepted peers, refused peers, a relay between two peers, a replay.
+//! Tests TLS: which peers are accepted and refused, a relay between two peers, and a replay.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use trespass_rpc::{
 
 use crate::common::{LONG, on_both};
 
-/// Certificates of callers.
+/// A service that returns the certificates of its callers.
 #[trespass_rpc::service(name = "test.Callers")]
 trait Callers {
     /// Returns the caller's certificate and the sum of the attachment's bytes, and copies the bytes to the target.
@@ -67,7 +67,7 @@ impl Authority {
         roots
     }
 
-    /// Requires client certificates of this authority.
+    /// Returns the configuration of a server that requires client certificates of this authority.
     fn server(&self, (certificate, key): Identity) -> Option<Arc<ServerConfig>> {
         let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().unwrap();
         let config = ServerConfig::builder().with_client_cert_verifier(verifier);
@@ -89,7 +89,7 @@ fn with(options: &Options, tls: Tls) -> Options {
     options
 }
 
-/// Options of a server and a client that trust each other.
+/// Returns the options of a server and of a client that trust each other, and the client's certificate.
 fn good(options: &Options) -> (Options, Options, Vec<u8>) {
     let authority = Authority::new("ours");
     let server = Tls { server: authority.server(authority.issue("127.0.0.1", 2100)), client: None };

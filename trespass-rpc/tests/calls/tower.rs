@@ -74,7 +74,7 @@ impl Policy<Call, Reply, RpcError> for Again {
     }
 }
 
-/// A server that rejects calls above its limit, and a client of it.
+/// Creates a server that rejects calls above its limit, and a client of this server.
 async fn shedding(options: &Options) -> (Serving, Channel, Arc<Service>) {
     let service = Arc::new(Service::default());
     let server = SumsServer::shared(Arc::clone(&service));

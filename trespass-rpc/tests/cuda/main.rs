@@ -1,5 +1,5 @@
-//! Memory of a real GPU: regions of trespass, attachments and targets. Without a GPU, the tests report that they did
-//! not run; with `SOFTRNIC_TEST_CUDA=1` they fail.
+//! Tests memory of a real GPU as regions of trespass, attachments and targets. Without a GPU, the tests report that
+//! they did not run; if `SOFTRNIC_TEST_CUDA=1` is set, they fail instead.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[expect(dead_code, reason = "each test program uses a part of the driver")]
@@ -38,7 +38,7 @@ fn puts_and_gets_move_gpu_memory() {
     cuda.set(ours, &data);
 
     let at = |address: u64| ptr::with_exposed_provenance_mut(address as usize);
-    // SAFETY: both allocations outlive their regions, and there are no references to memory of a GPU.
+    // SAFETY: both allocations outlive their regions, and no references to the memory of the GPU exist.
     let (mine, other) = unsafe { (client.region_at(at(ours), LENGTH), server.region_at(at(theirs), LENGTH)) };
     let (mine, other) = (mine.unwrap(), other.unwrap());
     let grant = Grant::writable(&server, &other, 0..LENGTH).unwrap();
@@ -97,7 +97,7 @@ async fn attachments_and_targets_are_in_gpu_memory() {
         let data = pattern(length);
         cuda.set(address, &data);
         let registrar = client.channel().registrar().unwrap();
-        // SAFETY: the allocation outlives the region, and there are no references to memory of a GPU.
+        // SAFETY: the allocation outlives the region, and no references to the memory of the GPU exist.
         let region = unsafe { registrar.region_at(ptr::with_exposed_provenance_mut(address as usize), 2 * length) };
         let memory = Memory::of_region(region.unwrap());
         assert_eq!(client.put(Attachment::of(&memory, 0..length).unwrap()).await, Ok(data.clone()));

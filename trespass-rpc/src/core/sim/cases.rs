@@ -119,7 +119,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
         }
         assert!(number < LIMITS.calls, "more answers wait than the peer has credit for");
     }
-    // A peer that reads gets more credit.
+    // A peer that reads its answers gets more credit.
     let (mut client, mut server) = both(LIMITS);
     for _ in 0..30 * LIMITS.calls {
         let id = call(1, None, &mut client);

@@ -33,7 +33,7 @@ impl Rng {
     }
 }
 
-/// The simulated driver's data for a call: its number in the log, and its outcome.
+/// The data that the simulated driver stores for a call: the number of the call in the log, and its outcome.
 #[derive(Debug)]
 struct Kept {
     number: u64,
@@ -42,13 +42,13 @@ struct Kept {
 
 struct Node {
     core: Connection<Kept>,
-    /// For each call of this side, by its id: the call's number in the run, until the driver removes the call.
+    /// The calls of this side that the driver has not removed: maps the id of each call to its number in the run.
     calls: HashMap<u32, u64>,
-    /// The peer's running requests, each with the items that arrived but were not taken yet.
+    /// The running requests of the peer, each with the items that have arrived and were not taken yet.
     running: HashMap<u32, VecDeque<usize>>,
-    /// Messages to the peer, and their times of arrival.
+    /// Messages in flight to the peer, each with its time of arrival.
     wire: VecDeque<(u64, Vec<u8>)>,
-    /// Bytes of requests that the peer has in flight here.
+    /// The total length of the peer's requests that this side has not answered.
     bytes: u64,
     outcomes: u64,
 }
@@ -56,7 +56,7 @@ struct Node {
 struct World {
     nodes: [Node; 2],
     now: u64,
-    /// The number of calls made, and the set of requests that arrived, none of which may arrive twice.
+    /// The number of calls that were made, and the set of requests that have arrived. No request may arrive twice.
     made: u64,
     arrived: HashMap<(usize, u32), ()>,
 }
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Takes the outcome of a call, or cancels the call.
+    /// Removes a call of this side: takes its outcome, or cancels it if it has none yet.
     fn forget(&mut self, at: usize, rng: &mut Rng) {
         let node = &mut self.nodes[at];
         let mut ids: Vec<u32> = node.calls.keys().copied().collect();
@@ -297,7 +297,7 @@ impl World {
         panic!("items get no credit");
     }
 
-    /// Runs without new calls until all calls are answered.
+    /// Continues the run, without new calls, until all calls have been answered.
     fn drain(&mut self, rng: &mut Rng) {
         for node in &mut self.nodes {
             node.core.withhold(false);

@@ -1,4 +1,4 @@
-//! Establishes connections: accepts and connects.
+//! Establishes connections, as the side that accepts and as the side that connects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// Continues the connections that are being established.
+    /// Continues to establish the connections of all pending attempts.
     pub(super) fn connect(&mut self) {
         let mut at = 0;
         while at < self.connecting.len() {
@@ -123,7 +123,8 @@ impl Driver {
                 return Some(Err(error));
             }
             connecting.attempt = None;
-            // `Unsupported` is a refusal by a reachable peer, so another transport does not help.
+            // `Unsupported` means that a reachable peer has refused the connection, so it would refuse it over the
+            // other transport too.
             let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
             connecting.at = if next { (address, kind + 1) } else { (address + 1, 0) };
             connecting.reason = Some(match connecting.reason.take() {
@@ -192,7 +193,8 @@ impl Driver {
             window: 0,
             attachment: 0,
             nonce: nonce(),
-            // Compared only with TLS: without TLS, a relay could change the numbers in the hello.
+            // The numbers are compared only if the connection uses TLS. Without TLS, a relay could change them in the
+            // hello.
             queue_pairs,
             methods,
         };
@@ -226,8 +228,8 @@ impl Connecting {
     }
 }
 
-/// Returns a random number. A peer cannot guess it from another one, because the standard library's hash keys are
-/// random.
+/// Returns a random number. A peer cannot derive it from another one, because the standard library chooses its hash
+/// keys at random.
 fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     static COUNT: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Ends links, handles deadlines, and drains servers.
+//! Ends links, enforces deadlines, and drains servers.
 
 use std::io;
 use std::mem;
@@ -16,7 +16,7 @@ use super::Driver;
 use super::tls::Session;
 
 impl Driver {
-    /// Ends a link, with its calls, its handlers and its connection.
+    /// Ends a link together with its calls, its handlers and its connection.
     pub(super) fn end(&mut self, index: u32, failure: RpcError, code: u32, reason: &str) {
         let Some(mut entry) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
@@ -100,7 +100,8 @@ impl Driver {
         self.check_drains(self.shared.now());
     }
 
-    /// Ends the connections of a draining listener: those without calls, or all after the deadline.
+    /// Ends connections of draining listeners. Before the deadline, only the connections without calls end; after it,
+    /// all end.
     pub(super) fn check_drains(&mut self, now: u64) {
         /// Microseconds between two checks.
         const LOOK: u64 = 5_000;

@@ -1,4 +1,5 @@
-//! The driver owns the worker, and transfers frames between worker, callers and handlers.
+//! The driver owns the worker, and transfers frames between the worker on one side and the callers and handlers on the
+//! other.
 
 mod connect;
 mod end;
@@ -43,10 +44,11 @@ pub struct Driver {
     runners: Vec<Option<Box<dyn Runner>>>,
     connecting: Vec<Connecting>,
     transfers: Vec<Transfer>,
-    /// Pools of memory for attachments: on the heap, and registered.
+    /// The pools of memory for attachments and targets. One allocates on the heap, the other allocates registered
+    /// memory.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
-    /// No time-out is before this time.
+    /// A lower bound: no time-out is due before this time.
     next: u64,
     arrived: Vec<Arrived>,
     expired: Vec<u32>,
@@ -60,7 +62,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// The link of a caller that connects.
+/// The channel through which a caller that connects receives its link.
 type Ready = oneshot::Sender<io::Result<Linked>>;
 
 struct Entry {
@@ -69,10 +71,10 @@ struct Entry {
     tls: Option<Session>,
     runner: Option<u32>,
     listener: Option<u32>,
-    /// The running handlers, by request.
+    /// The tasks of the running handlers, by the number of their request.
     tasks: IdMap<u32>,
     readable: Waker,
-    /// While a link waits for the peer's hello: the channel to the caller, and the time limit.
+    /// While the link waits for the peer's hello: the channel to the caller that connects, and the time limit.
     ready: Option<Ready>,
     hello_until: u64,
 }
@@ -93,10 +95,10 @@ struct Listening {
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        // Limits a message to the longest frame: a body of the maximum length, or a hello.
+        // No message has to be longer than the longest frame, which contains a body of the maximum length, or a hello.
         let mut options = shared.options().worker.clone();
         let longest = shared.options().limits.body.saturating_add((META_LIMIT + HEADER) as u32).max(2 << 20);
-        // Records of TLS have a header and a tag.
+        // Each TLS record adds a header and a tag.
         let longest = longest.saturating_add(longest / 256).saturating_add(1 << 10);
         options.message = options.message.min(longest);
         let worker = Worker::new(&options)?;
@@ -124,21 +126,21 @@ impl Driver {
         self.worker.fd()
     }
 
-    /// Whether the driver has no users left, so that it can end.
+    /// Whether no user of the driver is left, so that the driver can end.
     pub(super) fn is_over(&self) -> bool {
-        // Sent data still arrives, because the worker keeps its connections for the linger time.
+        // Data that was sent still arrives, because the worker keeps its connections until the linger time has passed.
         self.is_ending
             && self.links.len() == self.free.len()
             && self.connecting.is_empty()
             && self.worker.connections() == 0
     }
 
-    /// The time of the next turn if no event arrives.
+    /// Returns the time at which the next turn is due if no event arrives earlier.
     pub(super) fn deadline(&self) -> Instant {
         self.shared.instant(self.next)
     }
 
-    /// Runs one turn; with `polls`, also polls the worker. Returns whether any event was processed.
+    /// Runs one turn. If `polls` is set, it also polls the worker. Returns whether it processed any event.
     pub(super) fn turn(&mut self, polls: bool) -> bool {
         let mut count = if polls { self.worker.poll() } else { 0 };
         let mut signal = mem::take(&mut self.signal);
@@ -228,7 +230,7 @@ impl Driver {
                 let id = self.id_of(&link);
                 let open = parts.into_iter().map(|part| {
                     let (region, range, is_writable) = part?;
-                    // Without a key, the bytes are sent in frames.
+                    // If the device cannot grant a key, the bytes are sent in frames.
                     self.worker.open_region(id?, &region, range, is_writable).ok()
                 });
                 let open = open.collect();
@@ -307,17 +309,20 @@ impl Driver {
     fn free_runner(&mut self, number: u32) {
         let is_listening = self.listeners.iter().any(|listening| listening.id.is_some() && listening.runner == number);
         if !is_listening && !self.links.iter().flatten().any(|entry| entry.runner == Some(number)) {
-            // Dropped after the lock is released, because the handler's `Drop` may use the endpoint.
+            // The runner is dropped after the lock has been released, because the handler's `Drop` may use the
+            // endpoint.
             drop(self.runners[number as usize].take());
         }
     }
 
-    /// Returns how long to poll at most before sleeping. Each poll of TCP is a system call, so only RDMA is polled.
+    /// Returns how long the driver may poll before it sleeps. Only RDMA is polled, because each poll of TCP is a system
+    /// call.
     pub(super) fn spin(&self) -> Duration {
         if self.registered.is_some() { self.shared.options().spin } else { Duration::ZERO }
     }
 
-    /// Prepares to sleep on the descriptor; returns zero if work is pending.
+    /// Arms the worker's descriptor, so that the driver can sleep on it. Returns how long the driver may sleep, which
+    /// is zero if work is pending.
     pub(super) fn arm(&mut self) -> io::Result<Duration> {
         self.worker.arm()
     }

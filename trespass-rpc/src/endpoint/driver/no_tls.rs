@@ -1,4 +1,4 @@
-//! Without the feature `tls` no connection has a TLS session.
+//! Replaces the module `tls` if the feature `tls` is disabled: no connection has a TLS session.
 
 use std::io;
 

@@ -20,11 +20,12 @@ use super::{Driver, Entry};
 
 /// Maximum number of messages that the driver reads from a link before it continues with the next link.
 const TURN: usize = 64;
-/// A body of at least this length that is the last part of its message is not copied: it keeps the message's buffer.
+/// A body of at least this length is not copied if it is the last part of its message. It keeps the buffer of the
+/// message instead.
 const KEEP: usize = 4 << 10;
 
 impl Driver {
-    /// Reads messages of a link. Returns true if there may be more, which the driver reads later.
+    /// Reads messages of a link. Returns true if more messages may have arrived, which the driver reads later.
     pub(super) fn read(&mut self, index: u32) -> bool {
         for _ in 0..TURN {
             let Some(Some(entry)) = self.links.get(index as usize) else { return false };
@@ -59,7 +60,7 @@ impl Driver {
             self.end(index, failure, code, &text);
             return false;
         }
-        // Reads the rest later, so that other links are served.
+        // The driver reads the remaining messages later, so that it serves other links in between.
         self.shared.poke(|signal| signal.readable.push(index));
         true
     }
@@ -76,7 +77,7 @@ impl Driver {
         let opened = session.open(&message);
         drop(message);
         let frames = opened.inspect_err(|_| {
-            // The alert has the reason too, but the connection ends in any case.
+            // The alert reports the reason to the peer. If it cannot be sent, the connection still ends.
             _ = session.flush(|records| self.worker.try_send(*id, records));
         })?;
         if was_handshaking || !session.is_flushed() {
@@ -102,7 +103,7 @@ impl Driver {
         let mut rest = &message[..];
         while !rest.is_empty() {
             let (frame, after) = Frame::split(rest)?;
-            // A long body at the end of the message is not copied: it keeps the message's buffer.
+            // A long body at the end of the message is not copied. It keeps the buffer of the message instead.
             let keeps = after.is_empty() && frame.body.len() >= KEEP;
             let at = message.len() - frame.body.len();
             rest = after;
@@ -161,11 +162,11 @@ impl Driver {
                 Event::Cancel { id } => {
                     state.end_serving(id);
                     if let Some(place) = self.arrived.iter().position(|request| request.id == id) {
-                        // The cancelled request is still waiting here, so its handler does not start.
+                        // The cancelled request was still waiting for its handler, which now does not start.
                         self.arrived.remove(place);
                         kept = None;
                     }
-                    // Releases the lock, because the handler's `Drop` may use the link.
+                    // Releases the lock first, because the handler's `Drop` may use the link.
                     drop(state);
                     let (runner, task) = (entry.runner, entry.tasks.remove(&id));
                     self.cancel(runner, task);

@@ -1,4 +1,4 @@
-//! Sending frames.
+//! Sends frames.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::super::link::{Call, State};
 use super::tls::Session;
 use super::{Driver, Entry};
 
-/// Frames share a message (one SEND) up to this number of bytes.
+/// Frames are combined into one message, which is one SEND, up to this number of bytes.
 const PACK: usize = (16 << 10) - 64;
-/// Maximum length of a message with bytes of a `Memory`. The peer fetches such a message with a READ from this side's
-/// buffer.
+/// Maximum length of a message that contains bytes of a `Memory`. The peer fetches such a message from this side's
+/// buffer with a READ.
 const PIECE: usize = 256 << 10;
 
 impl Driver {
@@ -33,7 +33,7 @@ impl Driver {
         }
         let failed = match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Marks the link, so that it is not queued again before it is writable.
+                // The mark prevents callers from queuing the link again before it is writable.
                 state.is_dirty = true;
                 self.worker.register(*id, Wait::Write, &writable(&self.shared, index));
                 None
@@ -45,7 +45,7 @@ impl Driver {
         self.next = self.next.min(state.looks_at);
         drop(state);
         if let Some(error) = failed {
-            // First reads everything that the peer sent before the connection ended.
+            // Before the link ends, the driver reads everything that the peer sent before the connection ended.
             while self.read(index) {}
             let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, error.to_string());
             self.end(index, failure, Status::UNAVAILABLE.0, "");
@@ -53,7 +53,7 @@ impl Driver {
     }
 }
 
-/// Sends records of TLS.
+/// Sends the TLS records that wait to be sent.
 fn send_records(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>) -> io::Result<()> {
     tls.as_mut().map_or(Ok(()), |session| session.flush(|records| worker.try_send(id, records)))
 }
@@ -88,7 +88,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, s
         send_records(worker, id, tls)?;
         // If the call has ended, its bytes are no longer needed.
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
-        // TLS buffers what it encrypts, so messages are short.
+        // TLS buffers the bytes that it encrypts, so the messages are kept short.
         let is_sealed = tls.as_ref().is_some_and(Session::seals);
         let length = job.rest.len().min(if is_sealed { PACK } else { PIECE } - HEADER);
         if is_live && length != 0 {

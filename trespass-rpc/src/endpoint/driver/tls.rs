@@ -1,9 +1,10 @@
-//! TLS of a connection: messages contain records instead of frames.
+//! The TLS session of a connection. While TLS is active, messages contain TLS records instead of frames.
 //!
-//! The first messages are the handshake, then each side sends its hello. Over TCP all later frames are encrypted too.
-//! Over RDMA each side ends TLS after its hello (`close_notify`), and its later messages are frames. The hellos contain
-//! the numbers of the queue pairs. They expose a peer that relays the handshake of another connection, unless its queue
-//! pairs have the same numbers; an attacker on the network's path can choose the numbers.
+//! The first messages are the TLS handshake; then each side sends its hello. Over TCP, all later frames are encrypted
+//! too. Over RDMA, each side ends TLS after its hello (`close_notify`), and its later messages are frames. Each hello
+//! contains the numbers of both queue pairs. If a peer relays the handshake of another connection, its queue pairs
+//! usually have other numbers, so this side detects the relay. An attacker on the network path can choose the numbers
+//! and remain undetected.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -17,30 +18,33 @@ use crate::wire::WireError;
 
 use super::super::Options;
 
-/// TLS of an endpoint. A connection uses TLS if its side has a configuration; a peer that does not use TLS is refused.
+/// The TLS configuration of an endpoint. A connection uses TLS if the configuration for its side is set; this endpoint
+/// then refuses a peer that does not use TLS.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// For connections that this side makes. The host in the address is the name that the server's certificate must
-    /// have.
+    /// The configuration for connections that this side initiates. The server's certificate must be valid for the host
+    /// in the address.
     pub client: Option<Arc<ClientConfig>>,
-    /// For connections that this side accepts. For mutual TLS, give the configuration a client certificate verifier.
+    /// The configuration for connections that this side accepts. For mutual TLS, build it with a verifier for client
+    /// certificates.
     pub server: Option<Arc<ServerConfig>>,
 }
 
-/// TLS of one connection.
+/// The TLS session of one connection.
 pub(super) struct Session {
     tls: rustls::Connection,
-    /// Records that were not sent yet.
+    /// TLS records that have not been sent yet.
     records: Vec<u8>,
-    /// Each side ends TLS after its hello.
+    /// Whether the connection uses RDMA, so that each side ends TLS after its hello.
     is_rdma: bool,
-    /// Whether TLS has ended: in the direction in which this side sends, and in the other direction.
+    /// Whether TLS has ended in the direction in which this side sends, and whether it has ended in the other
+    /// direction.
     sends_frames: bool,
     receives_frames: bool,
 }
 
 impl Session {
-    /// The session of a new connection; `None` without a configuration for this side.
+    /// Creates the session of a new connection; returns `None` if TLS is not configured for this side.
     pub(super) fn new(options: &Options, side: Side, host: &str, is_rdma: bool) -> Result<Option<Self>, RpcError> {
         let made = match (side, &options.tls) {
             (Side::Client, Tls { client: Some(config), .. }) => {
@@ -54,7 +58,7 @@ impl Session {
             _ => return Ok(None),
         };
         let mut tls = made.map_err(failed)?;
-        // Needs no limit: the driver takes the records after each message.
+        // The buffer needs no limit, because the driver takes the records out of it after each message.
         tls.set_buffer_limit(None);
         Ok(Some(Self { tls, records: Vec::new(), is_rdma, sends_frames: false, receives_frames: false }))
     }
@@ -78,7 +82,7 @@ impl Session {
         self.records.is_empty() && !self.tls.wants_write()
     }
 
-    /// Passes the records that wait to be sent, as one message.
+    /// Passes all records that wait to be sent to `send`, as one message.
     pub(super) fn flush(&mut self, send: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<()> {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.records)?;
@@ -90,7 +94,8 @@ impl Session {
         Ok(())
     }
 
-    /// Encrypts a message of frames. Over RDMA only the first message, with the hello, is encrypted.
+    /// Encrypts a message that consists of frames. Over RDMA, only the first message, which contains the hello, is
+    /// encrypted.
     pub(super) fn seal(&mut self, frames: &[u8]) -> io::Result<()> {
         self.tls.writer().write_all(frames)?;
         if self.is_rdma {
@@ -100,7 +105,8 @@ impl Session {
         Ok(())
     }
 
-    /// Decrypts a message; the frames are empty during the handshake.
+    /// Decrypts a message, and returns the frames in it. During the handshake a message contains no frames, so the
+    /// result is empty.
     pub(super) fn open(&mut self, mut message: &[u8]) -> Result<Vec<u8>, RpcError> {
         const FRAME: u8 = 0xb0;
         if self.is_handshaking() && message.first().is_some_and(|first| first & 0xf0 == FRAME) {
