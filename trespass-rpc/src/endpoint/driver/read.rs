@@ -60,7 +60,7 @@ impl Driver {
             self.end(index, failure, code, &text);
             return false;
         }
-        // The driver reads the remaining messages later, so that it serves other links in between.
+        // The driver reads the remaining messages after it has served other links.
         self.shared.poke(|signal| signal.readable.push(index));
         true
     }
