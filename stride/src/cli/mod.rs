@@ -57,7 +57,7 @@ pub struct Measurement {
     pub plan: Plan,
     /// The options that the user gave.
     pub given: Given,
-    /// Name or address of the server; `None` for `--loopback`.
+    /// Name or address of the server. It is `None` with `--loopback`.
     pub server: Option<String>,
     /// Options of the control channel.
     pub contact: ControlOptions,

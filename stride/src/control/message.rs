@@ -49,7 +49,7 @@ pub struct Done {
 /// The reason why a side ends the test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The error for the peer's user.
+    /// The error text that the peer prints for its user.
     pub text: String,
     /// Whether it is an RDMA failure: of queue pairs or requests, or because data is corrupt.
     pub is_rdma: bool,
@@ -150,7 +150,7 @@ pub(super) enum Unread {
 }
 
 impl Message {
-    /// The name of the message in texts.
+    /// Returns the name of the message for error texts.
     pub(super) fn name(&self) -> &'static str {
         name(self.kind())
     }

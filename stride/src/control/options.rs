@@ -227,7 +227,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
 ///
 /// # Errors
 ///
-/// `Unreachable`, if the port is in use.
+/// Returns `Unreachable` if the port is in use.
 pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let port = contact.port;
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);

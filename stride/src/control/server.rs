@@ -34,7 +34,7 @@ pub enum Event {
     Note(String),
     /// Both sides are connected. The event contains this side's port and the path.
     Met(Box<PortInfo>, Path),
-    /// A step of this size has ended.
+    /// A step of this size has run to its end.
     Step(u64),
     /// The client has ended a step of this size early.
     Cut(u64),

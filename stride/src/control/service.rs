@@ -178,10 +178,10 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
     loop {
         let (stream, address) = match listener.accept() {
             Ok(client) => client,
-            // The listener was shut down.
+            // This error means that the listener was shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
             Err(error) => {
-                // A lack of descriptors is a reason to pause. A client that disconnected early is not.
+                // Pauses if descriptors are lacking, but not if a client disconnected early.
                 if error.kind() != io::ErrorKind::ConnectionAborted && error.kind() != io::ErrorKind::Interrupted {
                     std::thread::sleep(PAUSE);
                 }

@@ -293,7 +293,7 @@ impl Loop<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            // A message can only be received after an event has occurred.
+            // Until an event occurs, there is no message to receive.
             while self.worker.poll() == 0 {
                 if self.signal.has_stopped() {
                     return Ok(false);

@@ -124,7 +124,7 @@ impl PeerInfo {
 /// The address at which the server listens through librdmacm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// The port in the port space of librdmacm.
+    /// The port number, which is in the port space of librdmacm.
     pub port: u16,
     /// A token that each connection request must contain. Requests without it are rejected.
     pub token: u64,
@@ -137,7 +137,7 @@ pub struct QpAddress {
     pub number: u32,
     /// The initial packet sequence number.
     pub psn: u32,
-    /// The start of the memory.
+    /// The address at which the memory starts.
     pub address: u64,
     /// The remote key of the memory.
     pub rkey: u32,

@@ -73,7 +73,7 @@ pub struct PortInfo {
     pub numa_node: Option<u32>,
     /// Processors to which the user bound the threads. Empty if the system chooses.
     pub cpus: Vec<u32>,
-    /// NUMA nodes on which the threads may run; empty if unknown.
+    /// NUMA nodes on which the threads may run. Empty if unknown.
     pub thread_nodes: Vec<u32>,
     /// Processors of the device's NUMA node, in the syntax of `--cpu`. Empty if unknown.
     pub near_cpus: String,

@@ -3,7 +3,7 @@
 /// The limit of a processor number, which no machine reaches.
 const MOST: u32 = 65536;
 
-/// Parses a list such as `0,2-5`.
+/// Parses a list of processors such as `0,2-5`.
 ///
 /// # Errors
 ///

@@ -51,7 +51,7 @@ pub const BANDWIDTH_MESSAGES: u64 = 5000;
 /// the part directly. In JSON, the fields of all parts are at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is sent, how much, in which direction, and how fast.
+    /// What is sent, how much of it, in which direction, and how fast.
     #[serde(flatten)]
     pub workload: Workload,
     /// Queue pairs, their queues, and the threads that drive them.

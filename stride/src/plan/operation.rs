@@ -112,9 +112,9 @@ pub enum Transport {
     Ud,
     /// Extended reliable connection.
     Xrc,
-    /// Dynamically connected, on mlx5 devices.
+    /// Dynamically connected transport, which mlx5 devices support.
     Dc,
-    /// Scalable reliable datagrams, on EFA devices.
+    /// Scalable reliable datagrams, which EFA devices support.
     Srd,
 }
 

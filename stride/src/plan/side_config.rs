@@ -201,7 +201,7 @@ pub struct Placement {
     pub is_relaxed: bool,
     /// Register memory without pinning it (on-demand paging).
     ///
-    /// Both devices must support it for the transport and the operation.
+    /// The devices of both sides must support on-demand paging for the transport and the operation.
     #[serde(default)]
     #[arg(long = "odp", hide_short_help = true)]
     pub is_on_demand: bool,

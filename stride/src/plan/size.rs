@@ -1,4 +1,4 @@
-//! Message sizes: parsing, formatting and sweeps.
+//! Parses and formats message sizes, and generates sweeps.
 
 /// The size of the largest message that any transport supports: 2 GiB.
 pub const LARGEST: u64 = 1 << 31;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::run_length::{half_a_minute, maybe_seconds, seconds};
 use super::{Measure, Operation, RunLength, values};
 
-/// What is sent, how much, in which direction, and how fast.
+/// What is sent, how much of it, in which direction, and how fast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct Workload {

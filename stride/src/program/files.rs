@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Checks before a long test runs that a file can be written. Does not change the contents of the file.
+/// Checks that a file can be written. Called before a test, which may take long. Does not change the contents of the
+/// file.
 pub(super) fn can_be_written(file: &Path) -> Result<()> {
     if is_open(file) {
         return Ok(());

@@ -69,7 +69,7 @@ pub(super) fn end_at_second() -> io::Result<()> {
     Ok(())
 }
 
-/// Records the first signal. The second one ends the program at once, unless it follows immediately.
+/// Records the first signal. The second one ends the program at once, unless it follows within [`REPEAT_WINDOW`].
 #[derive(Debug, Default)]
 pub(super) struct Interrupt(Arc<AtomicUsize>);
 

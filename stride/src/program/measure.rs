@@ -79,7 +79,7 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
 }
 
 /// Returns a warning if `--interval` was given but nothing shows the intervals. This can happen in latency tests,
-/// because their rows do not depend on intervals.
+/// because their rows do not contain figures of intervals.
 fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
     let is_latency = matches!(plan.workload.measure, Measure::Latency(_));
     let is_shown = output.json_stream || is_terminal || plan.workload.is_endless;

@@ -1,4 +1,4 @@
-//! Prints a histogram on the terminal.
+//! Formats a histogram for the terminal.
 
 use std::io::{Result, Write};
 

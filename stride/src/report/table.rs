@@ -83,7 +83,7 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the text columns of an interval's line.
+    /// Writes the line of an interval, with the same columns as a row.
     ///
     /// # Errors
     ///

@@ -124,7 +124,7 @@ impl<T: Service> ListQueue for BasicSendQueue<T> {
         let mut guard = list.build();
         for slot in slots {
             let handle = guard.construct_wr(wr_id, WorkRequestFlags::empty());
-            // SAFETY: the caller's contract.
+            // SAFETY: this function has the same contract, which the caller fulfils.
             unsafe { request.build(handle, memory, slot) };
         }
         guard.finish()?;
@@ -155,7 +155,7 @@ impl<T: Service> ListQueue for BasicSendQueue<T> {
         while left >= u64::from(length) {
             kept.number(length, signals);
             signals.before = signals.wr_id(length);
-            // SAFETY: the caller's contract.
+            // SAFETY: this function has the same contract, which the caller fulfils.
             unsafe { self.post_prepared(&kept.list)? };
             left -= u64::from(length);
         }
@@ -174,7 +174,7 @@ impl<T: Service> ListQueue for BasicSendQueue<T> {
             kept.number(number, signals);
             number += signals.every;
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: this function has the same contract, which the caller fulfils.
         unsafe { self.post_prepared(&kept.list)? };
         Ok(number - length)
     }

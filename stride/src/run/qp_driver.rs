@@ -120,7 +120,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
             None
         } else {
             let mut slots = places.clone();
-            // SAFETY: the caller guarantees the memory.
+            // SAFETY: the caller guarantees that the memory of all slots meets the requirements.
             unsafe { send.keep(request, &memory, (0..length).map(|_| slots.next()), number)? }
         };
         let until_signal = moderation;
@@ -140,7 +140,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
         match &mut self.list {
             Some(list) if !self.moves => {
-                // SAFETY: the caller of `new` guarantees the memory.
+                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
                 let count = unsafe { self.send.post_lists(list, signals!(self), room)? };
                 self.posted += count;
                 Ok(count)
@@ -156,12 +156,12 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
             // A prepared list cannot signal its last request in addition, so such a request is built below.
             Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
                 if self.moves {
-                    // SAFETY: the list has this operation, and the caller of `new` guarantees the memory.
+                    // SAFETY: the list was built for this operation, and the caller of `new` guarantees the memory.
                     unsafe { S::move_list::<R>(list, || self.places.next())? };
                 }
                 let signals = signals!(self);
                 self.posted += u64::from(count);
-                // SAFETY: as above.
+                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
                 self.until_signal = unsafe { self.send.post_list(list, signals)? };
                 Ok(())
             }
@@ -183,7 +183,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
             };
             let wr_id = self.number | self.posted & 0xffff_ffff;
             let slot = self.places.next();
-            // SAFETY: the caller of `new` guarantees the memory.
+            // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
             unsafe { self.request.build(batch.construct_wr(wr_id, flags), &self.memory, slot) };
         }
         Ok(batch.post()?)

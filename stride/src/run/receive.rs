@@ -283,9 +283,9 @@ pub(crate) fn take_count<C: Poll>(
     Ok(Window { arrived: Some(receives.taken), ..window })
 }
 
-/// Extends a window by count to all of its messages. Messages that had arrived before it started are assumed to have
-/// arrived at the rate of the others. If more than half of all messages had arrived before, the thread was late and has
-/// no window of its own.
+/// Extends a window to all messages that count, if the run length is a number of messages. Messages that had arrived
+/// before it started are assumed to have arrived at the rate of the others. If more than half of all messages had
+/// arrived before, the thread was late and has no window of its own.
 fn with_first(window: Window, all: u64) -> Window {
     let Window { started, ended, messages, .. } = window;
     if messages == 0 || messages < all / 2 {

@@ -336,7 +336,7 @@ fn late_receiver_counts_all_or_has_no_window() {
         let mut qp = qp!(near, far, SendPlain, 1);
         let End { pair, receives, memory, .. } = &mut far;
         let intake = Intake::Own(pair.queues().1);
-        // SAFETY: as above.
+        // SAFETY: the region is a page, outlives the queue pair, and no code reads its bytes.
         let mut refill = unsafe { Refill::new(intake, memory.lkey(), memory.addr(), 64, 1) };
         refill.post(0, DEPTH).unwrap();
         let mut send = |count| {
@@ -390,7 +390,7 @@ fn receiver_ends_despite_traffic_from_others() {
     signal.stop();
     let End { pair, receives, memory, .. } = &mut far;
     let intake = Intake::Own(pair.queues().1);
-    // SAFETY: as above.
+    // SAFETY: the region is a page, outlives the queue pair, and no code reads its bytes.
     let mut refill = unsafe { Refill::new(intake, memory.lkey(), memory.addr(), 64, 1) };
     refill.post(0, DEPTH).unwrap();
     thread::scope(|scope| {

@@ -87,7 +87,8 @@ impl Tally {
         let (Some(min), Some(max)) = (ticks.clone().min(), ticks.clone().max()) else { return };
         let more = ticks.clone().count() as u64;
         let (mean, squares) = moments(ticks.clone(), min, more);
-        // Combines the statistics of two parts as in Chan, Golub and LeVeque, "Updating formulae", 1979.
+        // Combines the statistics of the earlier and the new samples as in Chan, Golub and LeVeque, "Updating
+        // formulae", 1979.
         let (before, away) = (self.samples as f64, mean - self.mean);
         self.samples += more;
         let share = more as f64 / self.samples as f64;

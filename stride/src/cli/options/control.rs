@@ -21,7 +21,8 @@ pub(in crate::cli) struct ControlArgs {
     pub(in crate::cli) ipv6: bool,
     /// Longest silence of the peer, in seconds [default: 30].
     ///
-    /// Also the longest wait for a message of a latency test over UC or UD, which may be lost. At least 1s.
+    /// A latency test over UC or UD also waits for this time for a message, which may have been lost. The minimum is
+    /// 1s.
     #[arg(long, value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub(in crate::cli) timeout: Option<Duration>,
     /// Exit after one test (server).

@@ -69,13 +69,14 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) like_perftest: bool,
 }
 
-/// Queue options whose defaults depend on other options. The rest are in [`Queues`](crate::plan::Queues).
+/// Queue options whose defaults depend on other options. [`Queues`](crate::plan::Queues) contains the other queue
+/// options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Queues")]
 pub(in crate::cli) struct Load {
     /// Queue pairs, in total over all threads and ports [default: --threads].
     ///
-    /// With several ports, perftest's -q counts per port: -O -q 4 of perftest is -q 8 here.
+    /// With several ports, perftest's -q is the number per port: -O -q 4 of perftest corresponds to -O -q 8 here.
     #[arg(short = 'q', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) qp_count: Option<u32>,
     /// Threads per side, each with a completion queue [default: 1 per port].

@@ -18,18 +18,19 @@ pub struct Output {
     pub json: Option<PathBuf>,
     /// Print a line of JSON per event instead of the table.
     ///
-    /// Events: the start, each --interval of a size, each size, the end. A test that could not start prints one line,
-    /// `end`, with `error`.
+    /// There is an event for the start, for each --interval of a size, for each size, and for the end. A test that
+    /// could not start prints one line, `end`, with `error`.
     #[arg(long, hide_short_help = true)]
     pub json_stream: bool,
     /// Write a CSV file, one line per size.
     ///
-    /// Columns: the figures, the latency's semantics, the completions' moderation, counter changes (`name=change`,
-    /// separated by spaces), then every member of JSON's `environment`, named by its path: `plan.queue_pairs`,
-    /// `client.numa_node`. All bandwidth tests have the same columns, and so do all latency tests. null is an empty
-    /// field, and a list is JSON. If a value is either a word or an object, one column holds the word and others hold
-    /// the object's members (`client.memory`, `client.memory.cuda`). A file that is already open, such as /dev/stdout,
-    /// is appended to; other files are overwritten.
+    /// The columns are: the figures, the semantics of the latency, the number of messages per completion, the counter
+    /// changes (`name=change`, separated by spaces), and every member of JSON's `environment`. Columns of the
+    /// environment are named by the path of the member, such as `plan.queue_pairs` and `client.numa_node`. All
+    /// bandwidth tests have the same columns, and so do all latency tests. A null value is written as an empty field,
+    /// and a list as JSON. If a value can be a word or an object, one column contains the word and others contain the
+    /// members of the object (`client.memory`, `client.memory.cuda`). If the file is already open, such as /dev/stdout,
+    /// the lines are appended; other files are overwritten.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub csv: Option<PathBuf>,
     /// Draw the results by size, as .svg or .png.
@@ -38,7 +39,7 @@ pub struct Output {
     /// Compare with a file from --json, or with output of perftest.
     ///
     /// The baseline must have the same operation, transport and directions, and at least one size in common. Other
-    /// differences are listed.
+    /// differences between the tests are listed.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Largest loss that --compare accepts, in percent [default: 5].

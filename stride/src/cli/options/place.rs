@@ -11,9 +11,9 @@ use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 pub(in crate::cli) struct Local {
     /// RDMA device [default: the first with an active port].
     ///
-    /// Several devices, such as mlx5_0,mlx5_1, run a bandwidth test over all of them at once. --qp-count and --threads
-    /// are totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf devices` lists
-    /// the devices.
+    /// If several devices are given, such as mlx5_0,mlx5_1, a bandwidth test uses all of them at once. --qp-count and
+    /// --threads are totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf
+    /// devices` lists the devices.
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
     /// Port of the device, from 1 [default: the first active one].
@@ -24,8 +24,8 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) ib_port: Option<Vec<u8>>,
     /// Both ports of a dual-port device: --ib-port 1,2.
     ///
-    /// The client also sets --remote-ib-port 1,2. Without --device, the first device with both ports active is used. If
-    /// each port is a device of its own, as on most NICs, give --device mlx5_0,mlx5_1.
+    /// On the client, this option also sets --remote-ib-port 1,2. Without --device, the first device with both ports
+    /// active is used. If each port is a device of its own, as on most NICs, give --device mlx5_0,mlx5_1.
     #[arg(short = 'O', long, conflicts_with = "ib_port", hide_short_help = true)]
     pub(in crate::cli) dualport: bool,
     /// Index in the port's GID table [default: chosen from both tables].
@@ -35,24 +35,26 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) gid_index: Option<Vec<u32>>,
     /// Index in the port's P_Key table [default: 0].
     ///
-    /// Both sides must be in the same partition. Not with --rdma-cm, which chooses the partition itself.
+    /// Both sides must be in the same partition. This option cannot be given with --rdma-cm, which chooses the
+    /// partition itself.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(in crate::cli) pkey_index: Option<u16>,
     /// Destination LID, instead of the one the peer reports (InfiniBand only).
     ///
-    /// Not with --rdma-cm, nor with several ports.
+    /// This option cannot be given with --rdma-cm or with several ports.
     #[arg(long, value_name = "LID", value_parser = values::lid, hide_short_help = true)]
     pub(in crate::cli) dlid: Option<u16>,
     /// Put messages in the memory of this GPU: index or PCI address.
     ///
     /// Indices are in CUDA's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change. `stride-perf devices`
-    /// lists the GPUs. The processor never touches this memory: no message is inline, and a plain write has only the
-    /// latency `ack` (add --imm for the others).
+    /// lists the GPUs. The processor never accesses this memory. Therefore no message is sent inline, and a plain write
+    /// has only the latency `ack` (add --imm for the others).
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) use_cuda: Option<Memory>,
     /// Put messages in huge pages of 2 MiB.
     ///
-    /// Reserved huge pages are used if enough are free; otherwise transparent huge pages, if the kernel grants them.
+    /// If enough reserved huge pages are free, these are used. Otherwise the memory has transparent huge pages, if the
+    /// kernel grants them.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) huge_pages: bool,
     /// Processors for the threads, assigned in turn, such as 0,2-5.
@@ -60,9 +62,9 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) cpu: Option<Cpus>,
     /// How to register GPU memory [default: dmabuf, else address].
     ///
-    /// dmabuf: as a DMA buffer (Linux 5.12, CUDA 11.7, NVIDIA's open kernel modules). address: by virtual address
-    /// (kernel module nvidia_peermem; softrnic needs none). With this option, the test fails if that method is
-    /// unavailable.
+    /// dmabuf: as a DMA buffer, which requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules. address: by
+    /// virtual address, which requires the kernel module nvidia_peermem, except with softrnic. With this option, the
+    /// test fails if that method is unavailable.
     #[arg(long, value_name = "WAY", value_enum, requires = "use_cuda", hide_short_help = true)]
     pub(in crate::cli) gpu_registration: Option<GpuRegistration>,
     /// Do not bind threads and memory to the device's NUMA node.

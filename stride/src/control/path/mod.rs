@@ -17,7 +17,7 @@ pub struct Near {
     pub server: Option<IpAddr>,
 }
 
-/// Selects the paths between the ports of both sides, where the first port of the client belongs to the first port of
+/// Selects the paths between the ports of both sides, where the first port of the client connects to the first port of
 /// the server, and so on. `asked` contains the GID indexes that the users of client and server requested, per port.
 ///
 /// # Errors

@@ -375,7 +375,7 @@ fn interval_flood_does_not_delay_other_messages() {
     let (mut connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
     let received = Keepalive::new().beat(&mut connection, 0.0).unwrap();
     assert_eq!((received.len(), received.last()), (501, Some(&Message::Figures(None))));
-    // The client receives the messages that follow the figures later.
+    // The call of `beat` stopped after the figures, so this call receives the next message.
     assert_eq!(connection.receive().unwrap(), Message::Counted(None));
 }
 

@@ -328,7 +328,7 @@ impl Endpoint for VerbsEndpoint {
             }
             let seen = intervals.look(&signal, Instant::now());
             if !seen.is_empty() {
-                // The step is over, so the return value is ignored.
+                // The return value is ignored, because the step has already ended.
                 report(StepProgress { done: 1.0, intervals: &seen });
             }
             let end = |thread: thread::ScopedJoinHandle<'_, Result<Outcome>>| {

@@ -31,9 +31,9 @@ pub(super) enum Pairs {
 
 /// Two XRC queue pairs, one of which sends and the other receives. The fields are dropped in this order.
 pub(super) struct XrcPair {
-    /// Sends messages to the peer.
+    /// The queue pair that sends messages to the peer.
     pub(super) sender: GenericQueuePair<Xrc>,
-    /// Receives the peer's messages.
+    /// The queue pair that receives the peer's messages.
     pub(super) receiver: XrcReceiveQueuePair,
     /// The receives for the peer's messages. Each receiver has a queue of its own, so that receives are counted in the
     /// same way as with other transports.

@@ -21,9 +21,9 @@ use crate::run::{DatagramSend, Intake, Target};
 /// A DC initiator, and a target for the peer's messages. perftest uses the same pair. The fields are dropped in this
 /// order.
 pub(super) struct Dynamic {
-    /// Sends messages to the peer's target.
+    /// The initiator, which sends messages to the peer's target.
     pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
-    /// Receives the peer's messages.
+    /// The target that receives the peer's messages.
     pub(super) target: TargetQueuePair,
     /// The receives for the peer's messages. Each target has a queue of its own, so that receives are counted in the
     /// same way as with other transports.

@@ -21,7 +21,7 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
     }
 }
 
-/// Gives this thread its own table of file descriptors.
+/// Gives this thread a table of file descriptors of its own.
 ///
 /// On a software device of the kernel, each post is a `write`, and each wait for an event is a `read`. If several
 /// threads share a table, each of these calls takes a reference to the file, which requires atomic instructions.

@@ -26,7 +26,7 @@ pub(super) struct WorkerResources {
     pub(super) memory: Areas,
     /// The addresses of the peer's queue pairs, in the same order as those of this side.
     pub(super) theirs: Vec<QpAddress>,
-    /// The peer's address, for error texts.
+    /// The peer's address, which error texts contain.
     pub(super) there: String,
     /// Size of the largest message that is sent inline.
     pub(super) inline: u32,

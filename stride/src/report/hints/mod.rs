@@ -66,7 +66,7 @@ pub enum Hint {
         /// The processors near the device. Empty if they are unknown.
         near: String,
     },
-    /// Several ports of the client's test are the same port.
+    /// The client's options name the same port several times.
     SamePort {
         /// The name of the port.
         name: String,
@@ -112,7 +112,7 @@ pub enum Hint {
         /// The number of sizes to which this applies.
         sizes: usize,
     },
-    /// The ports did not run at the same time for the whole window.
+    /// Some ports finished earlier than others, so not all of them sent during the whole window.
     Apart {
         /// The size in bytes.
         size: u64,

@@ -1,4 +1,5 @@
-//! Selects the types for the loops from the plan, which are the types of the queues and of the requests.
+//! Selects the types with which the loops are compiled, according to the plan: the types of the queues and of the
+//! requests.
 
 use anyhow::{Context, Result, bail};
 use sideway::ibverbs::queue_pair::{BasicSendQueue, ExtendedSendQueue, GenericSendQueue, Service};

@@ -132,7 +132,7 @@ pub(super) enum Absent {
 }
 
 impl Absent {
-    /// Returns the remedy for the user.
+    /// Returns what the user can do about it.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Library => {

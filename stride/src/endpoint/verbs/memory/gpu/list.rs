@@ -1,4 +1,4 @@
-//! The GPUs of the machine, and which of them are near a device.
+//! Lists the GPUs of the machine, and finds those that are near a device.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
