@@ -4,6 +4,7 @@
 //! take effect only in `rdma_get_cm_event`, because the connection manager has no thread; the timer makes the
 //! descriptor readable when a time-out is due. The descriptor may be readable once without an event.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,7 +36,11 @@ pub(super) struct Channel {
     pub(super) c: *mut rdma_event_channel,
     pub(super) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
+    /// Whether `wake` is readable.
+    is_woken: Cell<bool>,
     timer: OwnedFd,
+    /// When the timer expires.
+    armed: Cell<Option<Instant>>,
     queue: VecDeque<Pending>,
     /// Deadlines of identifiers.
     deadlines: BTreeSet<(Instant, usize)>,
@@ -80,13 +85,24 @@ impl Channel {
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(system)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(system)?;
         let c = Box::into_raw(Box::new(rdma_event_channel { fd: epoll.as_raw_fd() }));
-        Ok(Self { c, epoll: Arc::new(epoll), wake, timer, queue: VecDeque::new(), deadlines: BTreeSet::new() })
+        Ok(Self {
+            c,
+            epoll: Arc::new(epoll),
+            wake,
+            is_woken: Cell::new(false),
+            timer,
+            armed: Cell::new(None),
+            queue: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+        })
     }
 
     /// Makes the descriptor readable.
     pub(super) fn wake(&self) {
-        // The counter is zero, so the write cannot fail.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        if !self.is_woken.replace(true) {
+            // The counter is zero, so the write cannot fail.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
     }
 
     fn put(&mut self, pending: Pending) {
@@ -97,8 +113,7 @@ impl Channel {
     }
 
     fn quiet_if_empty(&self) {
-        if self.queue.is_empty() {
-            // If the read fails, the eventfd was not readable.
+        if self.queue.is_empty() && self.is_woken.replace(false) {
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
     }
@@ -117,12 +132,19 @@ impl Channel {
         removed
     }
 
-    /// Sets the timer to the first deadline.
+    /// Sets the timer to the first deadline. A timer that expires earlier stays, because [`World::expire`] calls this
+    /// function again.
     fn arm(&self) {
+        let first = self.deadlines.first().map(|(when, _)| *when);
+        let armed = self.armed.get();
+        if first == armed || first.is_some_and(|first| armed.is_some_and(|armed| armed <= first)) {
+            return;
+        }
+        self.armed.set(first);
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = match self.deadlines.first() {
+        let it_value = match first {
             None => none,
-            Some((when, _)) => {
+            Some(when) => {
                 let left = when.saturating_duration_since(Instant::now());
                 // Zero would disarm the timer.
                 let tv_nsec = if left.is_zero() { 1 } else { left.subsec_nanos().into() };
@@ -176,6 +198,15 @@ impl World {
         epoll::add(&*self.channel(channel)?.epoll, &*socket, data, flags).map_err(system)?;
         self.sources.insert(number, source);
         Ok(Watched { socket, source: number, flags })
+    }
+
+    /// Replaces the events that the socket of an identifier's connection waits for.
+    pub(super) fn watch_link_for(&mut self, id: usize, flags: EventFlags) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        let (channel, Some(link)) = (identifier.channel, identifier.link.as_mut()) else { return Err(Errno::INVALID) };
+        link.flags = flags;
+        let (socket, source) = (Arc::clone(&link.socket), link.source);
+        epoll::modify(&*self.channel(channel)?.epoll, &*socket, EventData::new_u64(source), flags).map_err(system)
     }
 
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
@@ -289,6 +320,7 @@ impl World {
         let now = Instant::now();
         if let Ok(found) = self.channel(channel) {
             let _ = rustix::io::read(&found.timer, &mut [0_u8; 8]);
+            found.armed.set(None);
         }
         while let Some(&(when, id)) = self.channel(channel).ok().and_then(|channel| channel.deadlines.first()) {
             if when > now {

@@ -15,6 +15,7 @@ use crate::cm::listen::MAX_BACKLOG;
 use crate::cm::messages::{Kind, Message};
 use crate::cm::{World, device, world};
 use crate::net::iwarp::connect::{MAX_PRIVATE_DATA, Offer, Request, Responder};
+use crate::net::iwarp::engine::prepare;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::sys::tcp;
@@ -102,6 +103,8 @@ impl World {
         let af_only = identifier.options.af_only;
         let listen = || {
             let socket = bound(source, af_only)?;
+            // Accepted sockets inherit the options.
+            prepare(&socket).map_err(system)?;
             if let Err(error) = tcp::defer_accept(&socket, 1) {
                 log::debug!("connections are accepted before their requests have arrived: {error}");
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::{rdma_cm_event_type as event_type, rdma_conn_param};
 use rustix::event::epoll::EventFlags;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Setup, depth, hand_over, path, send, tcp_socket};
 use crate::cm::calls::system;
@@ -121,10 +121,22 @@ impl World {
         let socket = Arc::new(socket);
         match rustix::net::connect(&*socket, &to) {
             Ok(()) => send(&socket, &bytes),
-            // The request is sent as soon as TCP connects, because the program may wait for the peer before it reads
-            // this channel's events.
             Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
-                streams().send_once_connected(&socket, bytes).map_err(system)?;
+                // A peer on this host has already accepted.
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match rustix::net::send(&*socket, &bytes, flags) {
+                    Ok(_) => {}
+                    // The request is sent as soon as TCP connects, because the program may wait for the peer before
+                    // it reads this channel's events.
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                        streams().send_once_connected(&socket, bytes).map_err(system)?;
+                    }
+                    Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
+                    Err(error) => {
+                        self.set_up_failed(id, system(error).0, Vec::new());
+                        return Ok(());
+                    }
+                }
             }
             Err(rustix::io::Errno::CONNREFUSED) => return self.refused(id, attempt),
             Err(error) => return Err(system(error)),
@@ -182,18 +194,6 @@ impl World {
         self.close_link(id);
     }
 
-    /// Replaces the set of events for which the channel waits.
-    fn watch_again(&mut self, id: usize, socket: &Arc<Descriptor>, flags: EventFlags) -> Result<(), Errno> {
-        let identifier = self.id(id)?;
-        let (channel, old) = (identifier.channel, identifier.link.take());
-        if let Some(old) = old {
-            self.unwatch(channel, &old);
-        }
-        let watched = self.watch_for(id, Arc::clone(socket), Source::Link(id), flags)?;
-        self.id(id)?.link = Some(watched);
-        Ok(())
-    }
-
     pub(super) fn read_reply(
         &mut self,
         id: usize,
@@ -219,7 +219,7 @@ impl World {
                     self.id(id)?.setup = Some(Setup::Requesting(attempt, initiator));
                     return Ok(());
                 }
-                Ok(Some(agreed)) => return self.agreed(id, socket, attempt, agreed),
+                Ok(Some(agreed)) => return self.agreed(id, attempt, agreed),
                 Err(failure) => failure,
             },
         };
@@ -249,9 +249,9 @@ impl World {
         }
     }
 
-    fn agreed(&mut self, id: usize, socket: &Arc<Descriptor>, attempt: Attempt, agreed: Agreed) -> Result<(), Errno> {
+    fn agreed(&mut self, id: usize, attempt: Attempt, agreed: Agreed) -> Result<(), Errno> {
         self.set_deadline(id, None);
-        self.watch_again(id, socket, EventFlags::RDHUP)?;
+        self.watch_link_for(id, EventFlags::RDHUP)?;
         let identifier = self.id(id)?;
         identifier.state = State::Responded;
         (identifier.initiator_depth, identifier.responder_resources) = (depth(agreed.ord), depth(agreed.ird));

@@ -135,7 +135,9 @@ impl Engine {
         (number, path): (u32, &Path),
     ) -> Result<Arc<Connection>, Errno> {
         self.start()?;
-        prepare(&socket)?;
+        if is_initiator {
+            prepare(&socket)?;
+        }
         let segment = max_segment(tcp::max_segment(&*socket));
         let stream = match is_initiator {
             true => Stream::initiator(agreed, segment, &mut first),
@@ -184,14 +186,10 @@ impl Engine {
         let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
         unpoisoned(self.connections.write()).insert(connection.id, Arc::clone(connection));
         self.has_connections.store(true, Ordering::Relaxed);
-        let data = epoll::EventData::new_u64(connection.id);
-        let added = epoll::add(&reactor.sockets, &*connection.socket, data, epoll::EventFlags::IN);
-        if added.is_err() {
+        if let Err(error) = connection.add_to(&reactor.sockets) {
             self.remove(connection);
-            return added;
+            return Err(error);
         }
-        // An earlier post may have found TCP's send buffer full.
-        connection.watched();
         connection.serve(true);
         Ok(())
     }
@@ -316,12 +314,7 @@ impl Engine {
     }
 
     /// Sets the events for which the engine waits on a connection's socket.
-    pub(super) fn watch(&self, connection: &Connection, reads: bool, writes: bool) {
-        let mut flags = epoll::EventFlags::empty();
-        flags.set(epoll::EventFlags::IN, reads);
-        flags.set(epoll::EventFlags::OUT, writes);
-        // epoll always reports the end of a connection; ONESHOT limits this to one report.
-        flags.set(epoll::EventFlags::ONESHOT, !reads && !writes);
+    pub(super) fn watch(&self, connection: &Connection, flags: epoll::EventFlags) {
         if let Some(reactor) = self.reactor.get() {
             let data = epoll::EventData::new_u64(connection.id);
             // This fails for a connection that is not served yet, or not any more.
@@ -369,14 +362,14 @@ fn failed(error: Errno) {
     thread::sleep(ENDING_TICK);
 }
 
-/// Sets the options of a connected socket.
-fn prepare(socket: &Descriptor) -> Result<(), Errno> {
+/// Sets the options of a socket that is connected, or listens.
+pub(crate) fn prepare(socket: &Descriptor) -> Result<(), Errno> {
     const KEEPALIVES: u32 = 4;
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, PEER_TIMEOUT / 3)?;
     sockopt::set_tcp_keepintvl(socket, PEER_TIMEOUT / 3 * 2 / KEEPALIVES)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVES)?;
+    // Also ends a connection whose peer answers no keepalive.
     sockopt::set_tcp_user_timeout(socket, PEER_TIMEOUT.as_millis() as u32)
 }
 

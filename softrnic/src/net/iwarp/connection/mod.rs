@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 
@@ -121,7 +122,7 @@ impl Connection {
     fn set_waiting(&self, is_waiting: bool) {
         if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
             self.engine.waiting(is_waiting);
-            self.watched();
+            self.watch(&self.out());
         }
     }
 
@@ -176,14 +177,26 @@ impl Connection {
         self.out().buffer.capacity()
     }
 
-    /// Sets the events of a socket that was added.
-    pub(super) fn watched(&self) {
-        self.watch(&self.out());
+    /// Adds the socket to the engine's. An earlier post may have found TCP's send buffer full.
+    pub(super) fn add_to(&self, sockets: &Descriptor) -> Result<(), Errno> {
+        let out = self.out();
+        epoll::add(sockets, &*self.socket, epoll::EventData::new_u64(self.id), self.flags(&out))
     }
 
-    /// Sets the events of the socket that the engine waits for.
+    /// The events of the socket that the engine waits for.
+    fn flags(&self, out: &Outgoing) -> epoll::EventFlags {
+        let (reads, writes) = (!out.end.is_closed && !self.is_waiting(), out.is_blocked);
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, reads);
+        flags.set(epoll::EventFlags::OUT, writes);
+        // epoll always reports the end of a connection; ONESHOT limits this to one report.
+        flags.set(epoll::EventFlags::ONESHOT, !reads && !writes);
+        flags
+    }
+
+    /// Sets the events of the socket.
     fn watch(&self, out: &Outgoing) {
-        self.engine.watch(self, !out.end.is_closed && !self.is_waiting(), out.is_blocked);
+        self.engine.watch(self, self.flags(out));
     }
 
     /// Delivers the completions in order. One thread at a time does this.
