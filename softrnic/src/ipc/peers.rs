@@ -58,9 +58,9 @@ pub(crate) struct Peers {
     reactor: OnceLock<Reactor>,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    /// QPs with responses that wait for the thread that holds the send queue, and the arrival time of the last
-    /// response.
-    unsettled: Mutex<Vec<(u32, Instant)>>,
+    /// QPs with responses that wait for the thread that holds the send queue, and when a message first waited for
+    /// them.
+    unsettled: Mutex<Vec<(u32, Option<Instant>)>>,
     has_unsettled: AtomicBool,
 }
 
@@ -213,8 +213,9 @@ impl Peers {
     #[cold]
     pub(super) fn add_unsettled(&self, number: u32) {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.retain(|&(other, _)| other != number);
-        unsettled.push((number, Instant::now()));
+        if unsettled.iter().all(|&(other, _)| other != number) {
+            unsettled.push((number, None));
+        }
         self.has_unsettled.store(true, Ordering::Relaxed);
     }
 
@@ -227,9 +228,12 @@ impl Peers {
     #[cold]
     fn check_unsettled(&self) -> bool {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.retain(|&(number, since)| !self.deliver.is_settled(number) && since.elapsed() < MAX_UNSETTLED);
+        unsettled.retain(|&(number, _)| !self.deliver.is_settled(number));
         self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
-        !unsettled.is_empty()
+        // The time counts from the first check, and later responses do not extend it.
+        let now = Instant::now();
+        let holds = |since: &mut Option<Instant>| now - *since.get_or_insert(now) < MAX_UNSETTLED;
+        unsettled.iter_mut().fold(false, |any, (_, since)| holds(since) | any)
     }
 
     /// Waits, with a time limit, until the responses received so far have completed their requests. The caller holds no

@@ -31,7 +31,7 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
 
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
-fn each_late_response_delays_messages_anew() {
+fn time_without_a_waiting_message_does_not_count() {
     let (here, there) = (end(), end());
     let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
     here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
@@ -51,6 +51,25 @@ fn each_late_response_delays_messages_anew() {
     assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
     here.seen.is_late.store(false, Ordering::SeqCst);
     until(|| here.seen.parts.lock().unwrap().len() == 1);
+}
+
+/// Regression: each response restarted the time, so that a peer could hold back all messages.
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn responses_without_end_do_not_hold_back_messages() {
+    let (here, there) = (end(), end());
+    let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
+    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    until(|| there.seen.back.lock().unwrap().is_some());
+    let back = there.seen.back.lock().unwrap().take().unwrap();
+    here.seen.is_late.store(true, Ordering::SeqCst);
+    back.put(&Packet::Response(response(7)), EMPTY).unwrap();
+    until(|| here.seen.responses.lock().unwrap().len() == 1);
+    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+    until(|| {
+        back.put(&Packet::Response(response(8)), EMPTY).unwrap();
+        !here.seen.parts.lock().unwrap().is_empty()
+    });
 }
 
 #[test]
