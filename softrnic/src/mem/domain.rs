@@ -9,7 +9,8 @@ use crate::sys::usage::Usage;
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u32,
-    /// Regions, windows, QPs, shared receive queues, address handles and parent domains of this domain.
+    /// Regions, windows, QPs, shared receive queues and address handles of this domain. Parent domains are counted in
+    /// the `usage` of the C object that they were created from.
     pub(crate) usage: Usage,
 }
 
