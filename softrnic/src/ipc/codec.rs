@@ -1,6 +1,7 @@
 //! Packets as words of shared memory. Another process writes the words, so each field is checked before use.
 
 use crate::wire::address::Gid;
+use crate::wire::bytes::Fault;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
@@ -172,7 +173,7 @@ fn encode_response(response: &Response) -> Words {
         ResponseKind::Reply(Reply::Refused(refusal)) => {
             let detail = match refusal {
                 Refusal::InvalidRequest => 0,
-                Refusal::AccessError => 1,
+                Refusal::AccessError(_) => 1,
                 Refusal::OperationError => 2,
             };
             (3, detail, 0, 0)
@@ -198,7 +199,7 @@ pub(super) fn decode_response(words: &Words) -> Result<Response, Malformed> {
         (1, _) => ResponseKind::Reply(Reply::Done { original: value }),
         (2, timer @ ..32) => ResponseKind::Reply(Reply::NotReady { timer }),
         (3, 0) => ResponseKind::Reply(Reply::Refused(Refusal::InvalidRequest)),
-        (3, 1) => ResponseKind::Reply(Reply::Refused(Refusal::AccessError)),
+        (3, 1) => ResponseKind::Reply(Reply::Refused(Refusal::AccessError(Fault::Key))),
         (3, 2) => ResponseKind::Reply(Reply::Refused(Refusal::OperationError)),
         (4, _) => ResponseKind::Reply(Reply::Silence),
         (5, _) => ResponseKind::Reply(Reply::LocalFault),

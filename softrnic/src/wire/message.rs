@@ -2,6 +2,7 @@
 //! as on a wire.
 
 use crate::wire::address::Gid;
+use crate::wire::bytes::Fault;
 use crate::wire::operation::{Operation, Service};
 
 /// The length in all parts of a message but the last, if the protocol does not announce the length.
@@ -54,8 +55,8 @@ pub(crate) enum Reply {
 pub(crate) enum Refusal {
     /// NAK invalid request: `IBV_WC_REM_INV_REQ_ERR` at the requester.
     InvalidRequest,
-    /// NAK remote access error: `IBV_WC_REM_ACCESS_ERR`.
-    AccessError,
+    /// NAK remote access error: `IBV_WC_REM_ACCESS_ERR`. InfiniBand does not report the fault, iWARP does.
+    AccessError(Fault),
     /// NAK remote operational error: `IBV_WC_REM_OP_ERR`.
     OperationError,
 }

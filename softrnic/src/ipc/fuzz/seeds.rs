@@ -4,6 +4,7 @@ use super::world::{HERE, IOVA, PEER};
 use crate::ipc::codec::{PART_WORDS, RESPONSE_WORDS, encode};
 use crate::ipc::session::RING;
 use crate::ipc::socket::handshake;
+use crate::wire::bytes::Fault;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Packet, Part, Response, ResponseKind};
@@ -137,7 +138,12 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ("messages/bad-order", [&[0][..], &requests(rest)].concat()),
         (
             "messages/bad-refusal",
-            [&[0][..], &post(0, 100), &responses(ResponseKind::Reply(Reply::Refused(Refusal::AccessError)))].concat(),
+            [
+                &[0][..],
+                &post(0, 100),
+                &responses(ResponseKind::Reply(Reply::Refused(Refusal::AccessError(Fault::Key)))),
+            ]
+            .concat(),
         ),
     ]
     .into_iter()

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use crate::ipc::codec::{Malformed, PART_WORDS, RESPONSE_WORDS, decode_part, decode_response, encode};
 use crate::wire::address::Gid;
+use crate::wire::bytes::Fault;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
@@ -70,7 +71,7 @@ fn reply() -> impl Strategy<Value = ResponseKind> {
         any::<u64>().prop_map(|original| ResponseKind::Reply(Reply::Done { original })),
         (0u8..32).prop_map(|timer| ResponseKind::Reply(Reply::NotReady { timer })),
         Just(ResponseKind::Reply(Reply::Refused(Refusal::InvalidRequest))),
-        Just(ResponseKind::Reply(Reply::Refused(Refusal::AccessError))),
+        Just(ResponseKind::Reply(Reply::Refused(Refusal::AccessError(Fault::Key)))),
         Just(ResponseKind::Reply(Reply::Refused(Refusal::OperationError))),
         Just(ResponseKind::Reply(Reply::Silence)),
         Just(ResponseKind::Reply(Reply::LocalFault)),

@@ -14,7 +14,7 @@ use crate::ipc::shared::Shared;
 use crate::ipc::{block, socket};
 use crate::sys::descriptor::Descriptor;
 use crate::wire::address::Gid;
-use crate::wire::bytes::read_bytes;
+use crate::wire::bytes::{Fault, read_bytes};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
@@ -390,7 +390,7 @@ impl MaliciousPeer {
         let others = self.targets.others.clone();
         let offset = self.pick(&[0, 0, 0, 16_384, 1, request.length, random % (1 << 31)]);
         let length = self.pick(&[0, 1, 8, 100, request.length.min(16_384) as u32, MAX_PAYLOAD]);
-        let refusals = [Refusal::InvalidRequest, Refusal::AccessError, Refusal::OperationError];
+        let refusals = [Refusal::InvalidRequest, Refusal::AccessError(Fault::Key), Refusal::OperationError];
         let kind = match self.random.next(16) {
             0..6 => ResponseKind::Reply(Reply::Done { original: random }),
             6..12 => ResponseKind::Data { offset, length },

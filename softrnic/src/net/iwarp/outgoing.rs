@@ -9,7 +9,7 @@ use super::rdmap::{Atomic, ReadRequest};
 use super::receiver::Last;
 use super::stream::Stream;
 use super::terminate::{Code, Terminate};
-use crate::wire::bytes::{self, Segment};
+use crate::wire::bytes::{self, Fault, Segment};
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{Part, Payload, Response, ResponseKind};
@@ -288,8 +288,19 @@ impl Outgoing {
 /// The code for a refused message.
 fn code_of(refusal: Refusal, is_read: bool) -> Code {
     match (refusal, is_read) {
-        (Refusal::AccessError, true) => Code::READ_STAG,
-        (Refusal::AccessError, false) => Code::TAGGED_STAG,
+        (Refusal::AccessError(fault), true) => match fault {
+            Fault::Bounds => Code::READ_BOUNDS,
+            Fault::Domain => Code::READ_DOMAIN,
+            Fault::Rights => Code::ACCESS,
+            _ => Code::READ_STAG,
+        },
+        (Refusal::AccessError(fault), false) => match fault {
+            Fault::Bounds => Code::TAGGED_BOUNDS,
+            Fault::Domain => Code::TAGGED_DOMAIN,
+            // DDP has no code for rights.
+            Fault::Rights => Code::ACCESS,
+            _ => Code::TAGGED_STAG,
+        },
         (Refusal::InvalidRequest, true) => Code::ACCESS,
         (Refusal::InvalidRequest, false) => Code::TOO_LONG,
         (Refusal::OperationError, _) => Code::UNSPECIFIED,
@@ -300,7 +311,7 @@ fn code_of(refusal: Refusal, is_read: bool) -> Code {
 pub(super) fn refusal_of(code: Code) -> Refusal {
     match code.0 >> 8 {
         // Protection errors; the kernel's siw sends the code 0x1000 for them.
-        0x01 | 0x10 | 0x11 => Refusal::AccessError,
+        0x01 | 0x10 | 0x11 => Refusal::AccessError(Fault::Key),
         0x12 => Refusal::InvalidRequest,
         _ => Refusal::OperationError,
     }
@@ -318,6 +329,27 @@ fn copied<'p>(payload: Payload<'p>, scratch: &'p mut Vec<u8>) -> Result<&'p [u8]
             let copy = &mut scratch[..length];
             bytes::read_bytes(segments, copy).map_err(|_| Stuck::Fault)?;
             Ok(copy)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_has_its_code() {
+        for (fault, read, write) in [
+            (Fault::Key, 0x0100, 0x1100),
+            (Fault::Bounds, 0x0101, 0x1101),
+            (Fault::Rights, 0x0102, 0x0102),
+            (Fault::Domain, 0x0103, 0x1102),
+        ] {
+            for (is_read, expected) in [(true, read), (false, write)] {
+                let code = code_of(Refusal::AccessError(fault), is_read);
+                assert_eq!(code, Code(expected), "{fault:?}");
+                assert!(matches!(refusal_of(code), Refusal::AccessError(_)), "{fault:?}");
+            }
         }
     }
 }

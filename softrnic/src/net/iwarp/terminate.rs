@@ -30,12 +30,15 @@ macro_rules! codes {
 
 codes! {
     READ_STAG = 0x0100, "RDMAP: invalid STag";
+    READ_BOUNDS = 0x0101, "RDMAP: base or bounds";
     ACCESS = 0x0102, "RDMAP: access rights";
+    READ_DOMAIN = 0x0103, "RDMAP: STag of another stream";
     RDMAP_VERSION = 0x0205, "RDMAP: invalid version";
     OPCODE = 0x0206, "RDMAP: unexpected opcode";
     UNSPECIFIED = 0x02ff, "RDMAP: unspecified error";
     TAGGED_STAG = 0x1100, "DDP: invalid STag";
     TAGGED_BOUNDS = 0x1101, "DDP: bounds of the tagged buffer";
+    TAGGED_DOMAIN = 0x1102, "DDP: STag of another stream";
     TAGGED_WRAP = 0x1103, "DDP: wrap of the tagged offset";
     TAGGED_VERSION = 0x1104, "DDP: invalid version of a tagged segment";
     QUEUE = 0x1201, "DDP: invalid queue number";

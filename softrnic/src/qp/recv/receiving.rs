@@ -12,7 +12,7 @@ use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::recv::target::Target;
 use crate::qp::{QueuePair, Service, datagram};
 use crate::srq::{ReceiveQueue, ReceiveWork};
-use crate::wire::bytes::{self, Segments};
+use crate::wire::bytes::{self, Fault, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 
@@ -187,7 +187,9 @@ impl ReceiveError {
             }
             Self::TooLong => (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::TooLong),
             Self::Memory => (ibv_wc_status::IBV_WC_LOC_PROT_ERR, Stop::Broken(Refusal::OperationError)),
-            Self::Invalidation => (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Stop::Broken(Refusal::AccessError)),
+            Self::Invalidation => {
+                (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Stop::Broken(Refusal::AccessError(Fault::Key)))
+            }
             Self::Other(stop) => (ibv_wc_status::IBV_WC_GENERAL_ERR, stop),
         }
     }

@@ -71,6 +71,6 @@ pub(in crate::qp) fn refusal(fault: Fault) -> Stop {
     Stop::Refused(match fault {
         Fault::Alignment => Refusal::InvalidRequest,
         Fault::Unmapped => Refusal::OperationError,
-        Fault::Key | Fault::Domain | Fault::Bounds | Fault::Rights => Refusal::AccessError,
+        Fault::Key | Fault::Domain | Fault::Bounds | Fault::Rights => Refusal::AccessError(fault),
     })
 }

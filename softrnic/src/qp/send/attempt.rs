@@ -218,7 +218,7 @@ pub(in crate::qp) fn attempt(
 pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     match refusal {
         Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-        Refusal::AccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+        Refusal::AccessError(_) => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
         Refusal::OperationError => ibv_wc_status::IBV_WC_REM_OP_ERR,
     }
 }
