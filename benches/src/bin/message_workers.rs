@@ -28,6 +28,9 @@ struct Arguments {
     /// Idle connections
     #[arg(short, long, value_name = "N", default_value_t = 1000)]
     idle: usize,
+    /// Workers of each process; with `ulimit -l 8192`, a worker has receives for about 1,000 connections
+    #[arg(short, long, value_name = "N", default_value_t = 2)]
+    workers: usize,
     /// Run as the server of trespass, or of bare rdma_cm
     #[arg(long, value_name = "NAME", hide = true)]
     server: Option<String>,
@@ -42,8 +45,6 @@ const ACTIVE_DEPTH: usize = 4;
 const DEPTH: usize = 64;
 /// Duration of a measurement of echoes.
 const PERIOD: Duration = Duration::from_millis(500);
-/// A worker has receives for about 6,500 connections, so the connections are divided among two.
-const WORKERS: usize = 2;
 const MESSAGE: [u8; 64] = [7; 64];
 const LIMIT: Duration = Duration::from_secs(60);
 /// Number of turns without events after which the server sleeps.
@@ -57,12 +58,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     softrnic::register().map_err(|error| anyhow!("{error}"))?;
     match arguments.server.as_deref() {
         Some("rdma_cm") => return serve_bare(),
-        Some(_) => return serve(),
+        Some(_) => return serve(arguments.workers),
         None => {}
     }
     let mut out = io::stdout();
-    let (server, bare_server) = (Server::start("trespass")?, Server::start("rdma_cm")?);
-    let mut client = Client::new()?;
+    let (server, bare_server) = (Server::start("trespass", arguments.workers)?, Server::start("rdma_cm", 1)?);
+    let mut client = Client { workers: workers(arguments.workers)? };
     let mut bare = Bare::new()?;
     let (mut messages, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..arguments.rounds {
@@ -115,23 +116,19 @@ struct Client {
     workers: Vec<Worker>,
 }
 
-fn workers() -> Result<Vec<Worker>> {
+fn workers(count: usize) -> Result<Vec<Worker>> {
     let mut options = Options::default();
     options.transport = Transport::Rdma;
     options.backlog = 1024;
-    (0..WORKERS).map(|_| Ok(Worker::new(&options)?)).collect()
+    (0..count).map(|_| Ok(Worker::new(&options)?)).collect()
 }
 
 impl Client {
-    fn new() -> Result<Client> {
-        Ok(Client { workers: workers()? })
-    }
-
     /// Connects one after the other, to the server's workers in turn.
     fn connect(&mut self, addresses: &[SocketAddr], count: usize) -> Result<Vec<Flow>> {
         let mut flows = Vec::new();
         for number in 0..count {
-            let worker = number % WORKERS;
+            let worker = number % addresses.len();
             let client = &mut self.workers[worker];
             let id = client.connect(Kind::Rdma, addresses[worker])?;
             while !client.is_established(id)? {
@@ -195,8 +192,8 @@ fn send(worker: &mut Worker, id: ConnectionId) -> Result<bool> {
 }
 
 /// Answers messages until the client ends the process, on the connections of each worker that were accepted first.
-fn serve() -> Result<()> {
-    let mut workers = workers()?;
+fn serve(count: usize) -> Result<()> {
+    let mut workers = workers(count)?;
     let mut listeners = Vec::new();
     for worker in &mut workers {
         let listener = worker.listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
@@ -204,7 +201,7 @@ fn serve() -> Result<()> {
         writeln!(io::stdout(), "{address}")?;
         listeners.push(listener);
     }
-    let mut connections: Vec<Vec<ConnectionId>> = vec![Vec::new(); WORKERS];
+    let mut connections: Vec<Vec<ConnectionId>> = vec![Vec::new(); count];
     let mut quiet = 0;
     loop {
         quiet += 1;
@@ -256,12 +253,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(name: &str) -> Result<Server> {
+    fn start(name: &str, workers: usize) -> Result<Server> {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut child = command.args(["--server", name]).stdout(Stdio::piped()).spawn()?;
+        let mut child =
+            command.args(["--server", name, "--workers", &workers.to_string()]).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().context("the server has no output")?;
-        let count = if name == "trespass" { WORKERS } else { 1 };
-        let lines = BufReader::new(output).lines().take(count);
+        let lines = BufReader::new(output).lines().take(workers);
         let addresses = lines.map(|line| Ok(line?.parse()?)).collect::<Result<_>>();
         Ok(Server { child, addresses: addresses? })
     }
