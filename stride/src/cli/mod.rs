@@ -57,7 +57,7 @@ pub struct Measurement {
     pub plan: Plan,
     /// The options that the user gave.
     pub given: Given,
-    /// Name or address of the server. It is `None` with `--loopback`.
+    /// Name or address of the server, or `None` with `--loopback`.
     pub server: Option<String>,
     /// Options of the control channel.
     pub contact: ControlOptions,
@@ -76,7 +76,7 @@ pub struct Measurement {
 pub struct Service {
     /// The options for device and memory that the server's user gave.
     pub place: SideConfig,
-    /// The test that the server's user gave. It is only compared with the client's test.
+    /// The test that the server's user gave, which is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
     /// Options of the control channel.
     pub contact: ControlOptions,

@@ -8,8 +8,8 @@ use super::message::Message;
 
 /// Minimum time between two reads of the connection.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// Interval of progress messages. It must suit the peer's time-out, which may be shorter than this side's but is at
-/// least `LEAST_TIMEOUT`.
+/// Interval of progress messages. This interval must suit the peer's time-out, which may be shorter than this side's
+/// but is at least `LEAST_TIMEOUT`.
 ///
 /// While a step runs, the caller reads the connection every 200 ms at most. This interval is a little shorter, so that
 /// each such call also sends progress.
@@ -30,8 +30,8 @@ impl Keepalive {
         Self { looked: None, last_report: Instant::now() }
     }
 
-    /// If a read is due, returns the messages that have arrived, except for progress. These are intervals, and at most
-    /// one message of another kind, which is the last.
+    /// If a read is due, returns the messages that have arrived, except for progress. The result contains intervals,
+    /// and at most one message of another kind, which is the last.
     pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Vec<Message>, Failure> {
         let now = Instant::now();
         let often = LOOK.min(connection.timeout() / 8);

@@ -8,7 +8,7 @@ use crate::endpoint::{Changes, Path, PeerInfo, PortInfo};
 use crate::plan::{Given, Plan};
 use crate::stats::{Figures, Interval};
 
-/// The first message of both sides. It is the same in all versions of the protocol.
+/// The first message of both sides, which is the same in all versions of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program.

@@ -40,7 +40,8 @@ pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Carrier {
     /// TCP.
     #[default]
-    // Files of earlier versions may name a channel over rdma_cm, which those versions also had. They can still be read.
+    // Files of earlier versions may name a channel over rdma_cm, which those versions also had. Such files can still be
+    // read.
     #[serde(alias = "rdma_cm")]
     Tcp,
     /// There is no network connection, because both sides are in one process.

@@ -19,7 +19,7 @@ use crate::stats::Figures;
 pub struct Host {
     /// The options for device and memory that the server's user gave.
     pub place: SideConfig,
-    /// The test that the server's user gave. It is only compared with the client's test.
+    /// The test that the server's user gave, which is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
 }
 
@@ -30,7 +30,7 @@ pub enum Event {
     Client(String),
     /// The client has requested this test.
     Asked(Box<Plan>),
-    /// There is a remark for the user. The client receives it too.
+    /// There is a remark for the user, which the client receives too.
     Note(String),
     /// Both sides are connected. The event contains this side's port and the path.
     Met(Box<PortInfo>, Path),

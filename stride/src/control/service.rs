@@ -28,8 +28,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How many connections to rejected clients stay open. The server does not wait for the hello of a rejected client,
-/// because an idle connection would delay the next client. If it closed the connection while the hello is unread, the
-/// report could be lost.
+/// because an idle connection would delay the next client. If the server closed the connection while the hello is
+/// unread, the report could be lost.
 const MAX_REFUSED: usize = 16;
 
 /// How long to pause before the next `accept` if the system has no free descriptor.
@@ -49,7 +49,7 @@ impl Stop {
         listener.try_clone().map(Self)
     }
 
-    /// Stops the server. It accepts no further client, and ends after the current one.
+    /// Stops the server, which accepts no further client and ends after the current one.
     pub fn stop(&self) {
         // Ignores the error, because the listener may already be shut down.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);

@@ -24,7 +24,7 @@ use crate::stats::{Bandwidth, Figures};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the control channel is checked for messages of the peer.
 const TICK: Duration = Duration::from_millis(20);
-/// Largest message that the library copies. It sends larger messages from the program's buffer.
+/// Largest message that the library copies. The library sends larger messages from the program's buffer.
 const COPIED: usize = 16 << 10;
 /// Number of latency samples that are stored one by one.
 const KEPT: u64 = 1 << 20;
@@ -183,7 +183,7 @@ impl Endpoint for MessageEndpoint {
     }
 }
 
-/// The loops of a step. They run on a thread of their own.
+/// The loops of a step, which run on a thread of their own.
 struct Loop<'l> {
     plan: &'l Plan,
     worker: &'l mut Worker,

@@ -101,7 +101,7 @@ pub struct PeerInfo {
     pub gid: Option<String>,
     /// How many reads and atomics each queue pair can serve at the same time.
     pub reads: u8,
-    /// The queue pairs of the port. Those of the first thread come first.
+    /// The queue pairs of the port. The queue pairs of the first thread come first.
     pub queue_pairs: Vec<QpAddress>,
     /// Size of the largest message that is sent inline.
     #[serde(rename = "inline_bytes")]

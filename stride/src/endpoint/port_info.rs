@@ -110,7 +110,7 @@ pub struct GidInfo {
 pub struct Partition {
     /// The index in the table.
     pub index: u16,
-    /// The P_Key. Its highest bit means full membership, and the other bits are the partition.
+    /// The P_Key, whose highest bit means full membership. The other bits are the partition.
     pub key: u16,
 }
 
@@ -136,8 +136,8 @@ impl Partition {
         Err(format!("--pkey-index {index}: no P_Key at this index of {owner}; it has {there}"))
     }
 
-    /// Whether two ports can communicate. They must be in the same partition, and at least one of them must be a full
-    /// member.
+    /// Whether two ports can communicate. The ports must be in the same partition, and at least one of them must be a
+    /// full member.
     pub fn meets(self, other: Self) -> bool {
         (self.key ^ other.key) & !Self::FULL == 0 && (self.key | other.key) & Self::FULL != 0
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Returns the model of the first processor. It is empty if the system does not report it, as on AArch64.
+/// Returns the model of the first processor. The result is empty if the system does not report the model, as on
+/// AArch64.
 pub(super) fn model() -> String {
     named(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }

@@ -122,12 +122,12 @@ pub struct QpAttributes {
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
     pub uses_rdma_cm: bool,
-    /// The address of the server by which the client reached it over TCP, for use with librdmacm. It is `None` if both
-    /// sides are in one process.
+    /// The address of the server by which the client reached it over TCP, for use with librdmacm. The address is `None`
+    /// if both sides are in one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(skip)]
     pub address: Option<IpAddr>,
-    /// Whether the client's device is an iWARP device. If so, the server also uses an iWARP device.
+    /// Whether the client's device is an iWARP device, so that the server also has to use an iWARP device.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[arg(skip)]
     pub is_iwarp: bool,

@@ -22,7 +22,7 @@ pub struct SideConfig {
     pub dlid: Option<u16>,
     /// Kind of memory that contains the messages.
     pub memory: Option<Memory>,
-    /// Processors to which threads are bound. They are assigned to the threads in turn.
+    /// Processors to which threads are bound. The processors are assigned to the threads in turn.
     pub cpus: Option<Vec<u32>>,
     /// How GPU memory is registered.
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! The workload of a test: what is sent, how much, in which direction and how fast. Also what is sampled meanwhile.
+//! The workload of a test: what is sent, how much, in which direction and how fast. The module also contains what is
+//! observed during the test.
 
 use std::time::Duration;
 

@@ -43,7 +43,7 @@ pub(super) struct Console {
     /// The sizes that were completed but have no row.
     pub(super) unmeasured: Vec<u64>,
     /// Sizes for which nothing arrived over one of several paths. If the step was cut short, also those for which
-    /// nothing arrived at all. Each has a warning.
+    /// nothing arrived at all. A warning was printed for each of these sizes.
     pub(super) silent: Vec<(u64, String)>,
     /// Whether the program that reads the output of an endless test has closed its end of the pipe.
     is_left_alone: bool,

@@ -19,7 +19,7 @@ pub(super) fn can_be_written(file: &Path) -> Result<()> {
     let opened = File::options().append(true).create(true).open(file);
     opened.with_context(|| format!("cannot write {}", file.display()))?;
     if !is_there {
-        // Removes the file that the check has created. It is created again when the results are written.
+        // Removes the file that the check has created. The file is created again when the results are written.
         let _ = fs::remove_file(file);
     }
     Ok(())
@@ -54,8 +54,8 @@ fn is_same(file: &Metadata, descriptor: BorrowedFd<'_>) -> bool {
     opened.is_ok_and(|opened| (opened.dev(), opened.ino()) == (file.dev(), file.ino()))
 }
 
-/// Whether a name refers to a descriptor of this process. Such names are `/dev/fd/3` and `/dev/stdout`, and the names
-/// to which they link.
+/// Whether a name refers to a descriptor of this process, as `/dev/fd/3`, `/dev/stdout` and the targets of these links
+/// do.
 fn is_descriptor(file: &Path) -> bool {
     let plain: PathBuf = file.components().filter(|part| *part != Component::CurDir).collect();
     let is_number = |name: &Path| {

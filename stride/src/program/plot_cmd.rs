@@ -28,8 +28,8 @@ pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     written.with_context(|| format!("cannot write {}", output.display()))
 }
 
-/// Returns the names of the runs. These are the file names without extensions, each with as much of the path as makes
-/// it unique.
+/// Returns the names of the runs. A name is the file name without its extension, with as much of the path as makes the
+/// name unique.
 fn names(runs: &[PathBuf]) -> Vec<String> {
     let of = |run: &PathBuf, folders: usize| {
         let name = if folders == 0 { run.file_stem() } else { run.file_name() };

@@ -13,7 +13,7 @@ const WIDTH: usize = 30;
 /// Minimum time between two updates of the bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A bar below the table. It is erased while a row is printed. `None` if standard error is not a terminal.
+/// A bar below the table, which is erased while a row is printed. `None` if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct Progress(Option<RefCell<Bar>>);
 

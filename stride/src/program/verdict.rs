@@ -20,7 +20,7 @@ use crate::report::{Environment, Row, Series, Style, bytes, series, text};
 /// Default of `--threshold` in percent.
 const THRESHOLD: f64 = 5.0;
 
-/// The baseline of a comparison. It is a run of this program, or the output of perftest, which contains no environment.
+/// The baseline of a comparison: a run of this program, or the output of perftest, which contains no environment.
 pub(super) struct Baseline {
     series: Series,
     environment: Option<Environment>,

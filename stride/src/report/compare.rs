@@ -29,11 +29,11 @@ pub struct Comparison {
 pub struct Change {
     /// Message size in bytes.
     pub size: u64,
-    /// The value that is compared, first the old one and then the new one. It is the average in Gb/s, or the median in
-    /// nanoseconds.
+    /// The values that are compared, first the old one and then the new one. Each value is the average in Gb/s, or the
+    /// median in nanoseconds.
     pub values: [f64; 2],
-    /// The 99th percentile of a latency in nanoseconds, first the old one and then the new one, if both are finite. It
-    /// is shown but not compared, because it varies between runs.
+    /// The 99th percentile of a latency in nanoseconds, first the old one and then the new one, if both are finite.
+    /// This percentile is shown but not compared, because it varies between runs.
     pub p99: Option<[f64; 2]>,
 }
 

@@ -11,7 +11,7 @@ const LINES: usize = 20;
 /// Maximum width of a bin, as a fraction of its upper end.
 const BIN: f64 = 1.0 / 128.0;
 
-/// Number of columns before the bar. They contain the upper end of the line and its share.
+/// Number of columns before the bar, which contain the upper end of the line and its share.
 const LABELS: usize = 25;
 
 /// Writes a histogram that is `columns` wide. Lines of equal width reach up to the 99th percentile. Then there is one

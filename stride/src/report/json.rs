@@ -10,7 +10,7 @@ use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
 
-/// The number of the schema. It changes if programs that read the previous schema would misinterpret the data.
+/// The number of the schema, which changes if programs that read the previous schema would misinterpret the data.
 pub const FORMAT: u32 = 1;
 
 /// The results of a test.

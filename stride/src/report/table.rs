@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Sets the names of the ports. Their order is that of the ports in each row.
+    /// Sets the names of the ports, in the order in which each row lists its ports.
     pub fn name_ports(&mut self, names: Vec<String>) {
         self.ports = names;
     }

@@ -51,9 +51,9 @@ pub struct Compared {
 pub struct Size {
     /// Message size in bytes.
     pub size_bytes: u64,
-    /// The value in the baseline. It is the average in Gb/s, or the median in nanoseconds.
+    /// The value in the baseline, which is the average in Gb/s or the median in nanoseconds.
     pub old: Option<f64>,
-    /// The value in this test.
+    /// The value in this test, in the same unit.
     pub new: Option<f64>,
     /// Improvement in percent, which means a higher bandwidth or a lower latency. `None` if it is not a number.
     pub gain_percent: Option<f64>,

@@ -35,8 +35,8 @@ fn swaps(qp: usize, place: usize, value: u64) -> u64 {
     (value ^ salt(qp, place)).wrapping_mul(INVERSE).wrapping_sub(1)
 }
 
-/// Returns the initial contents of the buffer for returned values. They differ from all values that the slot can have
-/// in a test of realistic length.
+/// Returns the initial contents of the buffer for returned values. This value differs from all values that the slot can
+/// have in a test of realistic length.
 pub(crate) fn blank(qp: usize, place: usize) -> u64 {
     value(qp, place, u64::MAX / 2)
 }
@@ -101,7 +101,7 @@ impl Turns {
 }
 
 /// Checks the values of the slots of a queue pair after `total` swaps. If `total` is unknown, the values must be
-/// consistent with each other. If they show no swap at all, at least `least` swaps are expected.
+/// consistent with each other. If the values of all slots are the initial ones, the check expects `least` swaps.
 ///
 /// # Errors
 ///

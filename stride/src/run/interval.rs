@@ -1,4 +1,4 @@
-//! The intervals of a running step. They are computed from the data that the threads have put into the [`Signal`].
+//! The intervals of a running step, which are computed from the data that the threads have put into the [`Signal`].
 
 use std::time::{Duration, Instant};
 

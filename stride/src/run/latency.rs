@@ -103,7 +103,8 @@ impl Wait {
 /// The samples of a test. Each sample is the number of ticks from one time stamp to the next.
 #[derive(Debug)]
 pub(crate) struct Samples {
-    /// Samples in memory. Each is below `u32::MAX`, and their number never exceeds the initial capacity.
+    /// Samples in memory. Each sample is below `u32::MAX`, and the number of samples never exceeds the initial
+    /// capacity.
     times: Vec<u32>,
     /// Samples that were moved out of memory because it was full, and samples that are too long for it.
     older: Option<Tally>,
@@ -119,7 +120,7 @@ pub(crate) struct Samples {
 #[derive(Debug)]
 struct Reporting {
     length: Duration,
-    /// When the next report is due. If no sample exists yet, it is due at once.
+    /// When the next report is due. If no sample exists yet, a report is due at once.
     due: Tsc,
     has_begun: bool,
     /// Summary of the samples since the last report, except for those in `times[from..]`.
@@ -287,7 +288,7 @@ where
 /// # Safety
 ///
 /// `out` points to the last byte of the messages that the queue pair sends, `back` to the last byte of those that it
-/// receives. Both are valid, and no other code of this process accesses them.
+/// receives. Both pointers are valid, and no other code of this process accesses these bytes.
 pub(crate) unsafe fn by_memory<S, R, C>(
     qp: &mut QpDriver<'_, S, R>,
     queue: &mut C,

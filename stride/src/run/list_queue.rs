@@ -60,8 +60,8 @@ pub(crate) trait ListQueue: SendQueue {
 /// Which requests of a list are signaled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals {
-    /// Number of the first signaled request in the list, counted from 1. If it is larger than the length of the list,
-    /// no request is signaled.
+    /// Number of the first signaled request in the list, counted from 1. A number above the length of the list means
+    /// that no request is signaled.
     pub(crate) first: u32,
     /// Number of requests from each signaled request to the next one.
     pub(crate) every: u32,
@@ -71,7 +71,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Returns the `wr_id` of the request with this number in the list. Its upper half is the number of the queue pair.
+    /// Returns the `wr_id` of the request with this number in the list. The upper half of each `wr_id` is the number of
+    /// the queue pair.
     #[inline]
     fn wr_id(self, number: u32) -> u64 {
         self.before & !u64::from(u32::MAX) | u64::from((self.before as u32).wrapping_add(number))

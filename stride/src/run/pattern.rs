@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Returns the byte at `index` of a message. It also depends on the size of the message and on the queue pair.
+/// Returns the byte at `index` of a message, which also depends on the size of the message and on the queue pair.
 pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ size.wrapping_mul(31)
@@ -10,7 +10,7 @@ pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
     (mixed >> 32) as u8 ^ mixed as u8
 }
 
-/// Returns the byte at `index` of an unused receive buffer. It differs from the same byte of the message.
+/// Returns the byte at `index` of an unused receive buffer, which differs from the same byte of the message.
 pub(crate) fn blank(size: u64, qp: usize, index: usize) -> u8 {
     !byte(size, qp, index)
 }

@@ -114,8 +114,8 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
     ) -> Result<Self> {
         let (number, moderation) = (u64::from(number) << 32, moderation.max(1));
         let moves = !places.divide(length) && (length == 1 || visits_all);
-        // A prepared list copies inline data when it is built. Its requests could therefore not use other addresses
-        // later, nor send contents that are written later.
+        // A prepared list copies inline data when it is built. The requests of such a list could therefore not use
+        // other addresses later, nor send contents that are written later.
         let list = if length == 0 || memory.is_inline {
             None
         } else {

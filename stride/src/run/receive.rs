@@ -1,4 +1,4 @@
-//! The receiver of sends and of writes with immediate data. It posts used receives again in batches.
+//! The receiver of sends and of writes with immediate data, which posts used receives again in batches.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::RunLength;
 
-/// The receives of all queue pairs of a thread. They complete on one completion queue.
+/// The receives of all queue pairs of a thread, which complete on one completion queue.
 #[derive(Debug)]
 pub(crate) struct Receives<'q, C> {
     queue: &'q mut C,
@@ -57,7 +57,7 @@ impl<'q> Refill<'q> {
         Self { intake, lkey, address, length, used: 0, batch: batch.max(1) }
     }
 
-    /// Posts `count` receives. Their `wr_id` contains the index of the queue pair.
+    /// Posts `count` receives, whose `wr_id` contains the index of the queue pair.
     pub(super) fn post(&mut self, number: usize, count: u32) -> Result<()> {
         /// Posts the receives to a queue of either type.
         macro_rules! post {
@@ -206,9 +206,9 @@ const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
 /// Counts the messages that arrive over an unreliable transport, both in the whole step and in the window.
 ///
-/// The window starts after the sender's warm-up, which is a number of messages or a time. It ends with the last message
-/// that arrives, because it is not known when a lost message would have arrived. A thread that started too late has a
-/// window of zero length.
+/// The window starts after the sender's warm-up, which is a number of messages or a time. The window ends with the last
+/// message that arrives, because it is unknown when a lost message would have arrived. A thread that started too late
+/// has a window of zero length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
     amount: RunLength,

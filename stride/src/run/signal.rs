@@ -11,8 +11,8 @@ use super::tsc::Tsc;
 pub(crate) struct Signal {
     stop: AtomicBool,
     done: AtomicU64,
-    /// The lock with which threads sleep that have no work. If they woke up each millisecond to check, the figures of a
-    /// small machine would show it.
+    /// The lock for the condition variable on which threads without work sleep. If these threads woke up each
+    /// millisecond to check for work, the figures of a small machine would be worse.
     sleepers: Mutex<()>,
     stopped: Condvar,
     /// The window of the step. The first thread that starts opens it, and the first thread that ends closes it.
@@ -137,5 +137,5 @@ impl Idle {
 
 /// A thread yields after this number of empty polls of a completion queue, which take some tens of microseconds.
 pub(crate) const EMPTY_POLLS: u32 = 1024;
-/// A thread yields after this number of polls of a byte in memory, which take about as long.
+/// A thread yields after this number of polls of a byte in memory, which also take some tens of microseconds.
 pub(crate) const LOOKS: u32 = 16_384;

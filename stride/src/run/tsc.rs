@@ -45,7 +45,7 @@ impl Tsc {
             return Self::now();
         }
         let now = clock_gettime(ClockId::Monotonic);
-        // The kernel returns the time since boot. It is positive, and 2^64 nanoseconds are 584 years.
+        // The time since boot is positive, and 2^64 nanoseconds are 584 years, so the conversion is lossless.
         Self(now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned()))
     }
 
@@ -87,7 +87,7 @@ impl Scale {
         *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(both());
     }
 
-    /// Returns the scale that the calibration has determined so far. It becomes more precise with time.
+    /// Returns the scale that the calibration has determined so far. The scale becomes more precise with time.
     pub(crate) fn now() -> Self {
         // This call determines the source if it is still unknown.
         Tsc::now();

@@ -29,7 +29,8 @@ impl CompletionEvents {
         Ok(Self { channel, is_requested: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
-    /// Returns the event channel with which the queues are created. Their `cq_context` must be 0 and 1.
+    /// Returns the event channel with which the two queues are created. The queues must have the `cq_context` values 0
+    /// and 1.
     pub(crate) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }

@@ -39,7 +39,8 @@ pub struct Bandwidth {
 /// By default, there are fewer intervals than this, unless each of them lasts one second or more.
 const MANY: usize = 20;
 
-/// Minimum average number of completions per interval. It is needed because messages are counted by completions.
+/// Minimum average number of completions per interval. With fewer, intervals would be imprecise, because messages are
+/// counted by completions.
 const COMPLETIONS: u64 = 16;
 
 /// Merges each two adjacent intervals. If their number is odd, the last one is dropped.

@@ -8,7 +8,7 @@ use crate::plan::Semantics;
 /// The figures of a latency test in nanoseconds. Percentiles are computed from all samples, and are rounded up to three
 /// digits.
 ///
-/// Values can be unknown in the results of other tools. Such values are NaN.
+/// Values that are unknown, as they can be in the results of other tools, are NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Number of samples.
@@ -72,7 +72,7 @@ pub(crate) struct Tally {
     mean: f64,
     /// The sum of the squared deviations from the mean.
     squares: f64,
-    /// A histogram with a precision of three digits. It is always `Some`, because its bounds are valid.
+    /// A histogram with a precision of three digits. The option is always `Some`, because the bounds are valid.
     fine: Option<Histogram<u64>>,
 }
 
@@ -130,8 +130,8 @@ pub(crate) fn share(semantics: Semantics) -> f64 {
     }
 }
 
-/// Returns the mean, and the sum of the squared deviations from it. Both are computed from the differences to the
-/// minimum, which keeps them precise if times are long but differ little.
+/// Returns the mean, and the sum of the squared deviations from it. Both results are computed from the differences to
+/// the minimum, so that they are precise even if times are long but differ little.
 fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
     let above = ticks.map(|tick| (tick - min) as f64);
     let mean = above.clone().sum::<f64>() / samples as f64;

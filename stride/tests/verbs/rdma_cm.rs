@@ -42,7 +42,7 @@ fn unexpected_connection_requests_are_rejected() {
             server.connect(path, near).unwrap();
             server.end();
         });
-        // These requests do not belong to the test. They have no private data, the token of another test, or the number
+        // These requests do not belong to the test: they have no private data, the token of another test, or the number
         // of an unknown queue pair.
         let named = |token: u64, index: u32| [b"STRD", &token.to_be_bytes()[..], &index.to_be_bytes()].concat();
         for data in [Vec::new(), named(listening.token ^ 1, 0), named(listening.token, 2)] {

@@ -193,8 +193,8 @@ const BOTH: [u8; 2] = [1, 2];
 /// An option with its values: one value per port, or one for all ports.
 type Listed<'a, T> = (&'a str, Option<&'a [T]>);
 
-/// Combines the lists of these options into one list of ports. It has at least one port, all of whose values may be
-/// missing.
+/// Combines the lists of these options into one list of ports. The result has at least one port, all of whose values
+/// may be missing.
 fn spots(
     (device_option, devices): Listed<'_, String>,
     (port_option, ports): Listed<'_, u8>,

@@ -379,7 +379,7 @@ fn interval_flood_does_not_delay_other_messages() {
     assert_eq!(connection.receive().unwrap(), Message::Counted(None));
 }
 
-/// Generates any message that a client can send. Some of them are invalid if a server receives them.
+/// Generates any message that a client can send. Some of these messages are invalid for a server.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let part = crate::endpoint::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024, others: Vec::new() };
     prop_oneof![

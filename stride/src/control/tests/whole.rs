@@ -317,7 +317,7 @@ fn sending_server_completes_its_messages() {
     }
 }
 
-/// Opens endpoints that log their calls. They wait for late messages for longer than the shortest time-out.
+/// Opens endpoints that log their calls. The endpoints wait for late messages for longer than the shortest time-out.
 #[derive(Default)]
 struct Waiting {
     fake: Fake,

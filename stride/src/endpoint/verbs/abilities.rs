@@ -87,7 +87,7 @@ fn cause(error: &Error) -> String {
     error.root_cause().to_string()
 }
 
-/// Returns the largest number up to [`MOST`] that `takes` accepts. If it accepts a number, it must also accept all
+/// Returns the largest number up to [`MOST`] that `takes` accepts. If `takes` accepts a number, it must also accept all
 /// smaller ones.
 fn most(takes: impl Fn(u32) -> bool) -> u32 {
     // `least` is the largest number known to be accepted, and `above` is the smallest number known to be rejected.

@@ -1,4 +1,4 @@
-//! The contents of messages for `--validate`. They are written before a step and checked after it.
+//! The contents of messages for `--validate`, which are written before a step and checked after it.
 
 use anyhow::{Result, anyhow, ensure};
 

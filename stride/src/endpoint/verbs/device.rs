@@ -20,11 +20,11 @@ pub(super) struct NoPort(pub(super) String);
 pub(super) struct NoDevice {
     /// The reason why each device cannot be used.
     pub(super) reasons: String,
-    /// What the user can do instead, as the end of the sentence. It is empty if there is no alternative.
+    /// What the user can do instead, as the end of the sentence. The text is empty if there is no alternative.
     pub(super) instead: &'static str,
 }
 
-/// Lists all devices. Those of softrnic come last.
+/// Lists all devices. The devices of softrnic come last.
 pub(super) fn list() -> Result<DeviceList> {
     softrnic::register().context("softrnic has no devices")?;
     match DeviceList::new() {

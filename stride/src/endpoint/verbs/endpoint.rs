@@ -1,4 +1,4 @@
-//! One side of a test that uses sideway. It is opened and connected once, and then run for each size.
+//! One side of a test that uses sideway. A side is opened and connected once, and then run for each size.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -29,16 +29,15 @@ use crate::plan::{Plan, RunLength, SideConfig, cpus};
 use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
-/// Interval of progress reports. It is this long because reports disturb the measurement on a machine with few
-/// processors.
+/// Interval of progress reports. More frequent reports would disturb the measurement on a machine with few processors.
 const TICK: Duration = Duration::from_millis(200);
 /// Interval of progress reports if the control channel has no readable descriptor. In that case, messages of the peer
 /// are read only at these reports.
 const READ_TICK: Duration = Duration::from_millis(100);
 /// Interval of progress reports on a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
-/// Minimum number of reports per interval of the test. An interval is therefore reported at the latest one fifth of its
-/// length after it ends.
+/// Minimum number of reports per interval of the test. The delay between the end of an interval and its report is
+/// therefore at most a fifth of the interval.
 const TICKS: u32 = 5;
 
 /// One side of a test that uses sideway.
@@ -47,7 +46,7 @@ pub(super) struct VerbsEndpoint {
     role: Role,
     /// The description of the first port, which also contains the further ports.
     facts: PortInfo,
-    /// The resources of each thread. Those of the first port come first.
+    /// The resources of each thread. The threads of the first port come first.
     pub(super) resources: Vec<WorkerResources>,
     ends: Option<PeerInfo>,
     /// The state of librdmacm, if librdmacm connects the queue pairs.

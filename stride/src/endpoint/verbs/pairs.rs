@@ -198,7 +198,7 @@ pub(super) fn equip<T: Service>(
 pub(super) fn set_send_queue<T: Service>(builder: &mut QueuePairBuilder<T>, plan: &Plan) {
     // The queue has one more entry, for the last request of a timed test, which is signaled.
     builder.setup_max_send_wr(plan.queues.tx_depth + 1);
-    // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the one mentioned above. No request
-    // is segmented, and no memory window is bound.
+    // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the additional one. No request is
+    // segmented, and no memory window is bound.
     unsafe { builder.assume_send_room() };
 }

@@ -14,7 +14,7 @@ use crate::endpoint::counters::Counters;
 use crate::endpoint::{PortInfo, Role};
 use crate::plan::{Plan, SideConfig};
 
-/// A port of a side. Its threads are kept elsewhere.
+/// A port of a side, without the threads that use the port.
 pub(super) struct PortContext {
     pub(super) port: u8,
     pub(super) memory: Source,
@@ -65,7 +65,8 @@ pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -
     Source::find(&context.alloc_pd()?, place).map(drop)
 }
 
-/// Returns the configuration of each port of a side. Each contains the processors for the threads of its port.
+/// Returns the configuration of each port of a side. Each configuration contains the processors for the threads of its
+/// port.
 pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
     let mut all = place.each_port();
     let threads = (plan.queues.threads / plan.ports()).max(1) as usize;

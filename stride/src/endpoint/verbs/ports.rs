@@ -32,8 +32,8 @@ pub(super) fn open(
     Ok(all)
 }
 
-/// Returns the ports that one device must have. These are all listed ports, if no device is named and the port numbers
-/// differ. If all numbers are equal, each port may belong to another device.
+/// Returns the ports that one device must have: all listed ports, if no device is named and the port numbers differ. If
+/// all numbers are equal, each port may belong to another device.
 fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     let ports: Option<Vec<u8>> = places.iter().map(|place| place.port.filter(|_| place.device.is_none())).collect();
     let Some(ports) = ports.filter(|ports| ports.windows(2).any(|pair| pair[0] != pair[1])) else { return Ok(None) };

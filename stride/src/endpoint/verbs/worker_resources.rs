@@ -12,7 +12,7 @@ use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 use crate::run::{CompletionEvents, Failed};
 
-/// Number of bytes that precede each received datagram in memory. They are for the GRH.
+/// Number of bytes for the GRH, which precedes each received datagram in memory.
 pub(super) const HEADROOM: u64 = 40;
 const PAGE: u64 = 4096;
 

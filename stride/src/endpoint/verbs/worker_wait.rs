@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// Minimum time between two wake-ups for messages of the peer. It is longer than the minimum time between two reads of
-/// the control channel. Each wake-up can therefore read what the previous read has left.
+/// Minimum time between two wake-ups for messages of the peer. This time is longer than the minimum time between two
+/// reads of the control channel. Each wake-up can therefore read what the previous read has left.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// Counts the worker threads that run or are about to start. When the last one ends, it signals an eventfd.

@@ -50,7 +50,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks that `--validate` can verify the result by what is in memory after the test.
+    /// Checks that `--validate` can verify the result by the contents of memory after the test.
     pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
         let Self { workload, .. } = self;
         match (workload.operation, workload.amount) {

@@ -1,5 +1,5 @@
-//! Writes the environment as CSV columns. Each member of its JSON has a column, which is named by the path of the
-//! member with dots. The order is that of the schema (`schema/stride-perf.schema.json`).
+//! Writes the environment as CSV columns. Each member of the environment's JSON has a column, which is named by the
+//! path of the member with dots. The order is that of the schema (`schema/stride-perf.schema.json`).
 //!
 //! All tests have the same columns. If a member is null or absent, its field is empty. If a member is an object in some
 //! tests and a word in others, each form has its own columns, and those of the other form are empty: `client.memory`

@@ -212,8 +212,8 @@ mod tests {
         let mut case = small();
         case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
-        // SRD gets no hint about requesting fewer completions, because it completes messages in any order. It gets no
-        // hint about reads, because EFA does not report how many may be outstanding.
+        // SRD gets no hint about requesting fewer completions, because it completes messages in any order. SRD also
+        // gets no hint about reads, because EFA does not report how many may be outstanding.
         case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);

@@ -28,7 +28,7 @@ pub struct Given<'a> {
     pub unmeasured: &'a [u64],
 }
 
-/// A hint for the user. Its text consists of a sentence about the cause and one about the remedy.
+/// A hint for the user, whose text consists of a sentence about the cause and one about the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// The test uses softrnic, either by default or because the user requested it.
@@ -241,8 +241,8 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 
 impl Given<'_> {
     /// Returns the link speed in Gb/s. This is the sum over all pairs of ports, where the slower port of each pair
-    /// counts. It is limited by the sum over the distinct ports of either side, because several ports may be connected
-    /// to the same one. `None` for softrnic.
+    /// counts. The result is limited by the sum over the distinct ports of either side, because several ports may be
+    /// connected to the same one. `None` for softrnic.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;

@@ -7,7 +7,7 @@ use crate::report::fixed;
 /// Maximum number of labels on an axis.
 const LABELS: usize = 12;
 
-/// Selects labels from many values. It takes all of them, or every second, or every third, and so on.
+/// Selects labels from many values: all of them, or every second one, or every third one, and so on.
 pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -15,8 +15,8 @@ pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.into_iter().step_by(step).collect()
 }
 
-/// Returns the labels of a logarithmic axis. These are 1, 2 and 5 of each decade, or only 1 if that is too many, or
-/// even steps if that is too few.
+/// Returns the labels of a logarithmic axis. The labels are 1, 2 and 5 of each decade, or only 1 if there would be too
+/// many, or even steps if there would be too few.
 pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     let powers = |of: &[f64]| {
         let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;

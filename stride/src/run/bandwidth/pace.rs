@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::wait::LONGEST;
 
-/// Limits the messages that are sent to a rate. They are sent in bursts of `burst` messages.
+/// Limits the rate at which messages are sent, in bursts of `burst` messages.
 pub(super) struct Pace {
     per_second: f64,
     burst: u64,

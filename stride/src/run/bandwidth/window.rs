@@ -25,8 +25,8 @@ pub(crate) struct Window {
     pub(crate) interval: Duration,
     /// Processor time that the thread used in the window.
     pub(crate) cpu: Duration,
-    /// Number of messages sent in the whole step, if messages may be lost. `arrived` is the number that the receiver
-    /// counted.
+    /// Number of messages sent in the whole step, if messages may be lost. The field `arrived` is the number that the
+    /// receiver counted.
     pub(crate) sent: Option<u64>,
     pub(crate) arrived: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Makes DC queue pairs ready. They are not connected, because each request contains its destination.
+//! Makes DC queue pairs ready. DC queue pairs are not connected, because each request contains its destination.
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ANY_PORT: u16 = 18515;
 /// The first bytes of the private data in a connection request.
 const MAGIC: [u8; 4] = *b"STRD";
-/// The error for other transports. It does not occur, because both sides reject such a plan earlier.
+/// The error for other transports, which does not occur because both sides reject such a plan earlier.
 const NOT_CONNECTED: &str = "--rdma-cm supports RC, UC, UD and XRC only";
 /// The private data of a rejection.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
@@ -310,7 +310,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Whether the device is an iWARP device. Its connection requests do not contain the number of the queue pair.
+    /// Whether the device is an iWARP device. Connection requests of iWARP do not contain the number of the queue pair.
     fn is_iwarp(&self) -> bool {
         self.pd.device_context().transport_type() == TransportType::IWarp
     }

@@ -1,4 +1,4 @@
-//! On-demand paging (`--odp`). Pages are not pinned. Instead, the device requests them when it uses them.
+//! On-demand paging (`--odp`). Pages are not pinned, but the device requests each page when it uses the page.
 
 use anyhow::{Result, ensure};
 use sideway::ibverbs::device::DeviceInfo;
@@ -38,7 +38,7 @@ fn possible(transport: Transport, can: Can) -> Vec<Operation> {
     PLAIN.into_iter().filter(|operation| transport.has(*operation) && can.contains(needs(*operation))).collect()
 }
 
-/// Operations whose requirements differ. Each stands for others with the same requirements.
+/// Operations whose requirements differ. Each operation stands for others with the same requirements.
 const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::run::{
 /// The queues of a queue pair: the one to which requests are posted, and the one to which receives are posted.
 pub(super) type Both<'q, S> = (&'q mut S, Intake<'q>);
 
-/// The queues of all queue pairs. Their interface is either the basic or the extended one.
+/// The queues of all queue pairs, which have either the basic or the extended interface.
 enum Kinds<'q, T> {
     Basic(Vec<Both<'q, BasicSendQueue<T>>>),
     Extended(Vec<Both<'q, ExtendedSendQueue<T>>>),

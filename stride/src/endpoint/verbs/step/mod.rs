@@ -56,7 +56,7 @@ pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, siz
     }
     for qp in 0..worker.unposted.len() {
         if contents::is_in_one_place(plan) {
-            // The receiver polls the last byte of the message, so clears this byte.
+            // Clears the last byte of the message, because the receiver polls this byte.
             let offset = worker.memory.offset(qp) + size.max(1) - 1;
             worker.memory.of_mut(qp).incoming.write_at(offset, &[0])?;
         }

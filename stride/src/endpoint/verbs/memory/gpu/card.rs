@@ -59,7 +59,7 @@ impl Card {
     }
 }
 
-/// The primary context of a GPU, which the CUDA runtime shares. It is retained until drop.
+/// The primary context of a GPU, which the CUDA runtime shares. The context is retained until drop.
 #[derive(Debug)]
 pub(super) struct CardContext {
     card: Card,
@@ -118,8 +118,8 @@ impl Drop for Current<'_> {
     }
 }
 
-/// GPU memory in whole pages that nothing else uses. It contains zeros at first. The processor cannot dereference its
-/// address.
+/// GPU memory in whole pages that nothing else uses. The memory contains zeros at first. The processor cannot
+/// dereference its address.
 #[derive(Debug)]
 pub(super) struct Allocation {
     context: Arc<CardContext>,

@@ -15,7 +15,7 @@ pub(super) type CUdeviceptr = c_ulonglong;
 /// A context of the driver.
 pub(super) type CUcontext = *mut CUctx_st;
 
-/// The target of a context pointer. Its contents are unknown to this program.
+/// The target of a context pointer, whose contents are unknown to this program.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CUctx_st([u8; 0]);

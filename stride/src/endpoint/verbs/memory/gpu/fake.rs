@@ -1,5 +1,5 @@
-//! A CUDA driver for tests. Its GPUs use host memory, and it checks that a context is current when a function requires
-//! one.
+//! A CUDA driver for tests, whose GPUs use host memory. The driver checks that a context is current when a function
+//! requires one.
 
 #![expect(non_snake_case, reason = "the functions are called as in C")]
 

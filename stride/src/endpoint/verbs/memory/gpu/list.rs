@@ -33,11 +33,11 @@ pub struct NearGpus {
 /// How near a GPU is to a device. Later variants are nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// Both have the same NUMA node.
+    /// The GPU and the device have the same NUMA node.
     Node,
-    /// Both have the same PCI root.
+    /// The GPU and the device have the same PCI root.
     Root,
-    /// Both are below this number of common PCI bridges.
+    /// The GPU and the device are below this number of common PCI bridges.
     Bridges(usize),
 }
 
