@@ -278,7 +278,7 @@ impl Client<'_> {
     }
 
     /// Runs the step. Returns the client's figures, and the server's figures if the server finished first. Also returns
-    /// whether the step ran to its end, which it does not if the user stops it.
+    /// whether the step ran to its end, or the user stopped it.
     #[expect(clippy::type_complexity, reason = "the server's result contradicts what the client measured")]
     fn run(
         &mut self,

@@ -30,7 +30,7 @@ pub enum Event {
     Client(String),
     /// The client has requested this test.
     Asked(Box<Plan>),
-    /// There is a remark for the user, which the client receives too.
+    /// The server has a remark for its user, which the client receives too.
     Note(String),
     /// Both sides are connected. The event contains this side's port and the path.
     Met(Box<PortInfo>, Path),

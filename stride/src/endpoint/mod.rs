@@ -1,5 +1,5 @@
-//! One side of a test, with its device, memory and queue pairs. One implementation uses sideway. Another one, which has
-//! no device, serves to test the rest of the program.
+//! One side of a test, with its device, memory and queue pairs. There are two implementations. One uses sideway. The
+//! other has no device, and serves to test the rest of the program.
 
 pub mod fake;
 

@@ -25,8 +25,8 @@ pub(super) struct Console {
     command_line: Vec<String>,
     started: SystemTime,
     is_stream: bool,
-    /// Whether the test continues after the program that reads standard output has closed its end of the pipe. This is
-    /// so if results are also written to files or compared with limits.
+    /// Whether the test continues after the program that reads standard output has closed its end of the pipe. The test
+    /// continues if results are also written to files or compared with limits.
     goes_on_unseen: bool,
     table: Table,
     progress: Progress,

@@ -59,7 +59,7 @@ pub(super) fn end_at_second() -> io::Result<()> {
         flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
     }
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
-    // This thread sleeps until the first signal and for a moment after it. Then it exits.
+    // This thread sleeps until the first signal, sets the flag a moment later, and exits.
     thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {
             thread::sleep(REPEAT_WINDOW);

@@ -78,7 +78,7 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     Ok(judgement.exit())
 }
 
-/// Returns a warning if `--interval` was given but nothing shows the intervals. This can happen in latency tests,
+/// Returns a warning if `--interval` was given but nothing shows the intervals, which can happen in latency tests,
 /// because their rows do not contain figures of intervals.
 fn interval_warning(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
     let is_latency = matches!(plan.workload.measure, Measure::Latency(_));

@@ -54,7 +54,7 @@ impl Measured {
 }
 
 impl Limits {
-    /// Whether there are no limits.
+    /// Whether the user gave no limits.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }

@@ -7,7 +7,7 @@ use crate::stats::{Bandwidth, Figures, Latency};
 /// Reads all tests in a text, with their rows. The text may contain bandwidth and latency tests of any perftest
 /// version, with one or several sizes, limited by the number of messages or by time.
 ///
-/// Of bandwidth tests, only the average is read, because perftest's peak cannot be compared with an interval.
+/// For bandwidth tests, only the average is read, because perftest's peak cannot be compared with an interval.
 /// perftest's maximum latency is the third or second longest, and its standard deviation is too small below a
 /// microsecond. Both values are used as printed. Missing values are NaN.
 pub fn read(text: &str, name: &str) -> Vec<Series> {
@@ -178,7 +178,8 @@ fn bandwidth(size: u64, messages: u64, of: impl Fn(Column) -> Option<f64>) -> Op
         .or_else(|| of(Column::Mebibytes).map(|mebibytes| mebibytes * f64::from(1 << 20)))?;
     let by_bytes = bytes / size as f64;
     let by_messages = of(Column::MessageRate).unwrap_or(0.0) * 1e6;
-    // Compares the relative precision of both rates. One is printed with two decimals, the other with six.
+    // Compares the relative precision of both rates. perftest prints the bandwidth with two decimals, and the message
+    // rate with six.
     let printed = of(Column::Gigabits).or_else(|| of(Column::Mebibytes)).unwrap_or(0.0);
     let rate = if by_messages > 0.0 && 1.0 / by_messages < 0.01 / printed { by_messages } else { by_bytes };
     let seconds = if rate > 0.0 && rate.is_finite() { messages as f64 / rate } else { 0.0 };

@@ -17,7 +17,7 @@ pub struct Columns {
     pub cpu: bool,
 }
 
-/// The table of results. All of its lines have the same width.
+/// The table of results, all of whose lines have the same width.
 #[derive(Debug)]
 pub struct Table {
     title: String,

@@ -67,7 +67,8 @@ impl CasCheck {
     }
 }
 
-/// The number of swaps that each slot has had. This is `each`, and one more for the first `more` slots.
+/// The number of swaps that each slot has had. The number is `each` plus one for the first `more` slots, and `each` for
+/// the others.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     each: u64,

@@ -60,7 +60,7 @@ impl Places {
 /// How a queue pair posts its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posting {
-    /// One of this number of requests is signaled.
+    /// One in `moderation` requests is signaled.
     pub(crate) moderation: u32,
     /// Number of requests in the list that is built once, if the queue supports lists. With 0, each request is built
     /// when it is posted.
@@ -84,7 +84,7 @@ pub(crate) struct QpDriver<'q, S: ListQueue, R> {
     places: Places,
     /// The number of the queue pair, in the upper half of a `wr_id`.
     number: u64,
-    /// One of this number of requests is signaled.
+    /// One in `moderation` requests is signaled.
     moderation: u32,
     until_signal: u32,
     /// Number of requests that were posted, and number of requests that are known to have completed.

@@ -222,8 +222,8 @@ pub(crate) fn take_count<C: Poll>(
         RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
-    // The number of messages when the window started. Then the number of messages when the last update found new ones,
-    // and the time of that update.
+    // `before` is the number of messages when the window started, and `counted` the number at the last update that
+    // found new messages. `last` is the time of that update.
     let (mut before, mut counted, mut last) = (0, 0, begun);
     let (mut reported, mut quiet, mut stopped) = (0, None, None);
     // The time of the last update. Unlike `last`, it also changes if there were no new messages.

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A time stamp in ticks of a monotonic clock. This is the processor's time-stamp counter if the kernel uses it as its
-/// clock source; perftest reads the same counter. Otherwise the ticks are nanoseconds of the kernel's clock.
+/// A time stamp in ticks of a monotonic clock. The clock is the processor's time-stamp counter if the kernel uses that
+/// counter as its clock source; perftest reads the same counter. Otherwise the ticks are nanoseconds of the kernel's
+/// clock.
 ///
 /// A type of its own is faster than `Instant`. The difference of two `Instant`s takes dozens of instructions, as many
 /// as the rest of a latency loop, and reading an `Instant` takes more than twice as long as reading the counter.
@@ -20,7 +21,7 @@ const UNKNOWN: u8 = 0;
 const COUNTER: u8 = 1;
 const KERNEL: u8 = 2;
 
-/// Whether time stamps come from the counter. This is determined once for all threads.
+/// Whether time stamps come from the counter, which is determined once for all threads.
 static IS_COUNTER: OnceLock<bool> = OnceLock::new();
 
 /// The counter and the kernel's time at the same moment. The length of a tick is computed from this moment on.

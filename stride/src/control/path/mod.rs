@@ -191,8 +191,8 @@ fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u3
     ))
 }
 
-/// Selects GIDs for InfiniBand. None are selected if LIDs suffice. LIDs do not suffice if a port has none, if the sides
-/// are in different subnets, or if GIDs are requested or `needed`.
+/// Selects GIDs for InfiniBand, or no GIDs if LIDs suffice. LIDs do not suffice if a port has none, if the sides are in
+/// different subnets, or if GIDs are requested or `needed`.
 fn by_identifier(
     client: &PortInfo,
     server: &PortInfo,

@@ -109,8 +109,8 @@ pub(super) fn is_in_one_place(plan: &Plan) -> bool {
 }
 
 /// Checks what a side has received, after both sides have finished. Does nothing if requests are still in flight,
-/// because the contents are undefined then. This happens if the user ends an endless test and the peer no longer
-/// receives.
+/// because the contents are undefined then. Requests can still be in flight if the user ends an endless test and the
+/// peer no longer receives.
 pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     if worker.has_in_flight {
         return Ok(());

@@ -133,8 +133,8 @@ impl VerbsEndpoint {
         let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
         let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
-        // The targets are made ready before their numbers are sent, because a DC target has a number only then. This
-        // requires only the address of this side.
+        // The targets are made ready before their numbers are sent, because a DC target has a number only then. To make
+        // a target ready, only the address of this side is required.
         let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
         resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
         for worker in &resources {
@@ -308,7 +308,7 @@ impl Endpoint for VerbsEndpoint {
                 starts.push(start);
             }
             drop(up);
-            // The channel also closes if a thread ended early. This is detected when the thread is joined.
+            // The channel also closes if a thread ended early. Joining the thread detects such a failure.
             let _ = are_up.iter().take(count).count();
             for start in starts {
                 let _ = start.send(());

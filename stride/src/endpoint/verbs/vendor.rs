@@ -18,8 +18,8 @@ pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
 }
 
 /// Checks that the device belongs to the vendor of the plan's transport and supports the operation. If the transport
-/// limits the length of messages, returns the limit in bytes. This loads the vendor's library, but only if the plan has
-/// such a transport.
+/// limits the length of messages, returns the limit in bytes. If the plan has such a transport, this function loads the
+/// vendor's library.
 pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
     let of = |vendor| Vendor { vendor, plan, facts, role };
     match plan.attributes.transport {

@@ -92,8 +92,8 @@ impl WorkerResources {
         Some(format!("queue pair {number:#x}{}", self.there))
     }
 
-    /// Returns the size of each receive in bytes. This is the size of the largest message, because receives that were
-    /// posted for an earlier size may remain.
+    /// Returns the size of each receive in bytes. A receive has the size of the largest message, because receives that
+    /// were posted for an earlier message size may remain.
     pub(super) fn slot_size(&self) -> u32 {
         // The conversion is lossless, because the longest message has 2 GiB.
         u32::try_from(self.memory.slot_size).unwrap_or(u32::MAX)

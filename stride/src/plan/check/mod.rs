@@ -181,7 +181,7 @@ impl Plan {
         self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
 
-    /// Returns how many receives are posted per queue pair. This is 0 if the operation consumes none.
+    /// Returns how many receives are posted per queue pair. The number is 0 if the operation consumes none.
     pub fn receives(&self) -> u32 {
         if self.workload.operation.takes_receive() { self.queues.rx_depth } else { 0 }
     }
@@ -334,8 +334,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks that the send queue cannot fill up with requests none of which is signaled. This could happen because
-    /// each post list is posted as a whole.
+    /// Checks that the send queue cannot fill up with unsignaled requests. Without this check, the queue could fill up,
+    /// because each post list is posted as a whole.
     fn check_completions(&self) -> Result<(), Contradiction> {
         let Self { queues, .. } = self;
         let (list, every, depth) = (queues.post_list, queues.cq_moderation, queues.tx_depth);

@@ -118,8 +118,8 @@ fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     (average < ENOUGH * ports).then_some((average / ports, hint))
 }
 
-/// Returns a hint if a window has few completions. This matters in timed tests, in which all messages of a completion
-/// count or none.
+/// Returns a hint if the window of a timed test has few completions. In such a test, either all messages of a
+/// completion count or none.
 fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     let bandwidth = row.bandwidth()?;
     if bandwidth.arrived.is_some() {

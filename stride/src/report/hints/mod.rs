@@ -240,7 +240,7 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 impl Given<'_> {
-    /// Returns the link speed in Gb/s. This is the sum over all pairs of ports, where the slower port of each pair
+    /// Returns the link speed in Gb/s. The speed is the sum over all pairs of ports, where the slower port of each pair
     /// counts. The result is limited by the sum over the distinct ports of either side, because several ports may be
     /// connected to the same one. `None` for softrnic.
     fn link(&self) -> Option<f64> {

@@ -5,8 +5,8 @@ use plotters::prelude::{BitMapBackend, DrawingBackend};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind, FontTransform};
 
-/// A replacement for the bitmap backend of plotters, which requires system fonts. This one has built-in glyphs of fixed
-/// sizes.
+/// A replacement for the bitmap backend of plotters. That backend requires system fonts, whereas this canvas has
+/// built-in glyphs of fixed sizes.
 pub(super) struct Canvas<'a> {
     pixels: BitMapBackend<'a>,
 }

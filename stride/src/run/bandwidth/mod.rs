@@ -23,8 +23,8 @@ use crate::plan::RunLength;
 
 /// How long requests may take to complete after the last one was posted.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long requests may take to complete after a step was cut short. This is shorter, because the peer may no longer
-/// receive and no further step follows.
+/// How long requests may take to complete after a step was cut short. The time is shorter than [`DRAIN_TIMEOUT`],
+/// because the peer may no longer receive and no further step follows.
 const CUT_SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A timed window starts and ends with a completion. If none arrives within the run's time divided by this number, the
 /// window starts or ends without one.

@@ -47,8 +47,8 @@ pub(in crate::run) struct Clock {
     looked: (Instant, u64),
 }
 
-/// Allocates memory for intervals. This happens before the window starts, because the first write to a new page causes
-/// a page fault.
+/// Allocates memory for intervals. Called before the window starts, because the first write to a new page causes a page
+/// fault.
 pub(in crate::run) fn interval_buffer() -> Vec<u64> {
     // The buffer is filled with ones, because an allocation of zeroed memory would not write to the pages.
     let mut buffer = vec![1; CAPACITY];
