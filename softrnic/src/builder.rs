@@ -10,9 +10,9 @@ use crate::sys::{fork, unpoisoned};
 use crate::verbs::{device, table};
 use crate::{cm, wiring};
 
-/// Environment variable with the devices to register, see [`Builder::new`].
+/// Name of the environment variable that lists the devices to register. [`Builder::new`] describes its format.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
-/// Maximum number of devices; a larger number is probably a mistake, and is rejected.
+/// Maximum number of devices. A larger number is probably a mistake, so it is rejected.
 const MAX_DEVICES: usize = 1024;
 /// Name of the provider in `rdma-mummy-sys`.
 const PROVIDER: &str = "softrnic";
@@ -32,9 +32,10 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates a builder that reads its devices from the environment variable `SOFTRNIC_DEVICES`: names separated by
-    /// commas, or a number. `2` means `soft0,soft1` and `0` means none. If the variable is absent or empty, the list is
-    /// `soft0,softiw0`. Devices whose names begin with `softiw` are iWARP devices, which reach other hosts over TCP.
+    /// Creates a builder that reads its devices from the environment variable `SOFTRNIC_DEVICES`. Its value is a list
+    /// of names separated by commas, or a number of devices. `2` means `soft0,soft1` and `0` means none. If the
+    /// variable is absent or empty, the list is `soft0,softiw0`. Devices whose names begin with `softiw` are iWARP
+    /// devices, which reach other hosts over TCP.
     pub fn new() -> Self {
         Self::default()
     }
@@ -50,7 +51,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`RegisterError`], with its remedy: a name is invalid, or this process has registered other devices.
+    /// Returns a [`RegisterError`] if a name is invalid, or if this process has already registered other devices. The
+    /// message of the error contains a remedy.
     pub fn register(self) -> Result<(), RegisterError> {
         let names = match self.names {
             Some(names) => checked(names)?,
@@ -59,8 +61,8 @@ impl Builder {
                 None => default_names(),
             },
         };
-        // A fork waits until this guard is dropped, so a child inherits an unlocked mutex and a complete registration
-        // or none.
+        // A fork waits until this guard is dropped. A child therefore inherits an unlocked mutex, and a registration
+        // that is either complete or has not begun.
         let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {
@@ -84,14 +86,14 @@ impl Builder {
     }
 }
 
-/// Registers the devices of [`Builder::new`]. Has no effect, and ignores the environment, if this process has
-/// registered any devices.
+/// Registers the devices that [`Builder::new`] selects. If this process has already registered devices, this function
+/// ignores the environment and has no effect.
 ///
 /// # Errors
 ///
-/// `SOFTRNIC_DEVICES` is invalid, or another provider is named `softrnic`.
+/// Returns an error if the value of `SOFTRNIC_DEVICES` is invalid, or if another provider is named `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
-    // The first registration has selected the devices.
+    // An earlier registration has already selected the devices.
     if is_registered() {
         return Ok(());
     }
@@ -127,7 +129,7 @@ pub enum RegisterError {
         /// The duplicate name.
         name: String,
     },
-    /// `SOFTRNIC_DEVICES` is a number out of range.
+    /// The value of `SOFTRNIC_DEVICES` is a number that is out of range.
     #[error(
         "invalid {DEVICES_VARIABLE} {text}: the number of devices is out of range; choose 0 to {MAX_DEVICES}, or names"
     )]
@@ -135,19 +137,19 @@ pub enum RegisterError {
         /// The value of the variable.
         text: String,
     },
-    /// The list has too many devices.
+    /// The list contains too many devices.
     #[error("cannot register {count} devices: the limit is {MAX_DEVICES}; choose fewer")]
     Many {
         /// The number of devices in the list.
         count: usize,
     },
-    /// This process has registered other devices, and keeps them.
+    /// This process has already registered other devices, which stay registered.
     #[error("cannot register devices: this process has registered others ({}); register all of them at once", .devices.join(", "))]
     Registered {
         /// The names of the registered devices.
         devices: Vec<String>,
     },
-    /// The provider name `softrnic` is in use.
+    /// Another provider already has the name `softrnic`.
     #[error("cannot register devices: {0}; link one version of the crate softrnic only")]
     Provider(#[source] provider::RegisterError),
 }
@@ -157,7 +159,7 @@ pub(crate) fn from_variable(text: &str) -> Result<Vec<String>, RegisterError> {
     checked(parse_names(text)?)
 }
 
-/// Parses a number of devices, or their names.
+/// Parses either a number of devices or a list of their names.
 fn parse_names(text: &str) -> Result<Vec<String>, RegisterError> {
     let text = text.trim();
     if text.is_empty() {
@@ -171,7 +173,7 @@ fn parse_names(text: &str) -> Result<Vec<String>, RegisterError> {
     }
 }
 
-/// Whether the text is an integer, including negative ones and those that exceed `usize`.
+/// Whether the text is an integer. Negative integers and integers that exceed `usize` count too.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

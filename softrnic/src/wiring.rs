@@ -10,7 +10,7 @@ use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::transport::{Carrier, Sockets, Transport};
 
-/// The transport to other processes. This transport delivers packets to the QPs of this process.
+/// The transport to other processes. It delivers the packets that they send to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
 
 static PROCESSES: Processes = Processes(&PEERS);
@@ -19,7 +19,7 @@ static PROCESSES: Processes = Processes(&PEERS);
 static STREAMS: PerProcess<Engine> =
     PerProcess::new(Engine::new(&ToQueuePairs), || Box::new(Engine::new(&ToQueuePairs)));
 
-/// Whether this process or its parent has used [`streams`]. If not, a poll skips the connections to other hosts.
+/// Whether this process or its parent has called [`streams`]. If not, a poll skips the connections to other hosts.
 static HAS_STREAMS: AtomicBool = AtomicBool::new(false);
 
 /// The connections of the process to other hosts.
@@ -28,14 +28,14 @@ pub(crate) fn streams() -> &'static Engine {
     STREAMS.get()
 }
 
-/// Enables QPs to reach other processes. Has no effect visible to other processes until a QP has a number.
+/// Enables QPs to reach other processes. Other processes see no effect until a QP has a number.
 pub(crate) fn connect() {
     static ALL: Both = Both(Some(&PROCESSES));
     static STREAMS_ONLY: Both = Both(None);
     QpRegistry::set_transport(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
 }
 
-/// The transport to other processes, if enabled. This type also serves the connections to other hosts, which have their
+/// The transport to other processes, if it is enabled. It also polls the connections to other hosts, which have their
 /// own carriers.
 #[derive(Debug)]
 struct Both(Option<&'static Processes>);

@@ -12,8 +12,8 @@ use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 pub(crate) use queue::CompletionQueue;
 
-/// The slots of a send queue that are released when a completion is polled. As with a NIC, a request occupies its slot
-/// until its own completion or a later one is polled.
+/// The slots of a send queue that are released when the program polls a completion. As with a NIC, a request occupies
+/// its slot until the program polls the completion of this request or of a later one.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     /// The number of slots in use.
@@ -31,7 +31,7 @@ impl Slots {
 /// Events of a completion queue, implemented by the C API. The caller holds locks of the device, so implementations
 /// neither block nor call back.
 pub(crate) trait CompletionEvents: Debug + Send + Sync {
-    /// A requested completion event is due (`ibv_req_notify_cq`).
+    /// The completion event that the program requested with `ibv_req_notify_cq` is due.
     fn completed(&self);
     /// A completion was lost because the queue was full (`IBV_EVENT_CQ_ERR`).
     fn overrun(&self);
@@ -46,27 +46,27 @@ pub(crate) struct Completion {
     pub(crate) byte_len: u32,
     /// `IBV_WC_WITH_IMM`, `IBV_WC_WITH_INV`, `IBV_WC_GRH` …
     pub(crate) flags: u32,
-    /// The immediate data of the peer, or the invalidated key.
+    /// The immediate data that the peer sent, or the key that the message invalidated.
     pub(crate) immediate: u32,
     pub(crate) number: u32,
     pub(crate) source_number: u32,
     pub(crate) service_level: u8,
-    /// Set by the queue: nanoseconds of the device's clock and of the wall clock.
+    /// The time in nanoseconds by the device's clock and by the wall clock. The completion queue sets both.
     pub(crate) timestamp: u64,
     pub(crate) wall_clock: u64,
     pub(crate) slots: Option<Slots>,
 }
 
-/// The armed state of a queue.
+/// The events for which a completion queue is armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Armed {
     No,
-    /// Armed for the next solicited completion or error.
+    /// The queue is armed for the next completion that is solicited or an error.
     Solicited,
     Next,
 }
 
-/// The clocks that are read for each completion.
+/// The clocks that a completion queue reads for each completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clocks {
     pub(crate) device: bool,

@@ -35,20 +35,20 @@ enum AddResult {
     /// The completion was added, and no event was requested.
     Added,
     Completed,
-    /// The first completion that does not fit.
+    /// The queue was full, and this is the first completion that it lost.
     Overrun,
-    /// A later completion that does not fit.
+    /// The queue had lost a completion before, so it lost this one too.
     Lost,
 }
 
 impl CompletionQueue {
-    /// Creates a queue with `capacity` entries that reports to `events`. With `ignores_overrun`, a completion replaces
-    /// the oldest one if the queue is full.
+    /// Creates a queue with `capacity` entries that reports to `events`. If `ignores_overrun` is set and the queue is
+    /// full, a new completion replaces the oldest one.
     pub(crate) fn new(capacity: u32, ignores_overrun: bool, events: Box<dyn CompletionEvents>) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 completions: VecDeque::new(),
-                // The capacity is at least one, so that an overrun has a completion to replace.
+                // The capacity is at least one, so that a completion that overruns the queue can replace another one.
                 capacity: capacity.max(1) as usize,
                 armed: Armed::No,
             }),
@@ -60,12 +60,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the queue read these clocks for each new completion.
+    /// Returns the queue after setting the clocks that it reads for each new completion.
     pub(crate) fn with_clocks(self, clocks: Clocks) -> Self {
         Self { clocks, ..self }
     }
 
-    /// Adds a completion; `is_solicited` means that the peer requested an event. Errors count as solicited.
+    /// Adds a completion; `is_solicited` means that the peer requested an event. A completion in error always counts as
+    /// solicited.
     ///
     /// An overrun puts the queue into a permanent error state: the queue accepts no further completions, and releases
     /// the slots of lost completions at once. Returns `false` if this completion is lost.
@@ -77,7 +78,7 @@ impl CompletionQueue {
             completion.wall_clock = clock::wall();
         }
         let is_solicited = is_solicited || completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        // Events are reported after the lock is released, because a thread that an event wakes takes the lock.
+        // Events are reported after the lock is released, because an event may wake a thread that takes this lock.
         match self.add(completion, is_solicited) {
             AddResult::Lost => return false,
             AddResult::Overrun => {
@@ -120,7 +121,8 @@ impl CompletionQueue {
         AddResult::Completed
     }
 
-    /// Polls the oldest completion and releases its slots. Takes no lock if the queue is empty.
+    /// Removes and returns the oldest completion, and releases its slots. If the queue is empty, this function takes no
+    /// lock.
     pub(crate) fn pop(&self) -> Option<Completion> {
         if self.is_empty() {
             return None;
@@ -131,7 +133,8 @@ impl CompletionQueue {
         completion
     }
 
-    /// Polls up to `most` completions like [`pop`](Self::pop), under one lock, and returns their number.
+    /// Removes up to `most` completions like [`pop`](Self::pop), but takes the lock only once, and returns their
+    /// number.
     ///
     /// The function `each` is called with the lock held, and must not use this queue.
     pub(crate) fn drain(&self, most: usize, mut each: impl FnMut(usize, Completion)) -> usize {
@@ -163,7 +166,7 @@ impl CompletionQueue {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Requests one event for the next completion. Completions that are queued already raise no event (InfiniBand
+    /// Requests one event for the next completion. Completions that are already in the queue raise no event (InfiniBand
     /// specification, volume 1, section 11.4.2.2). A request for any completion stays valid after a later request for
     /// solicited completions.
     pub(crate) fn arm(&self, armed: Armed) {
@@ -173,7 +176,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes the capacity; `EINVAL` if more completions are queued.
+    /// Changes the capacity. Returns `EINVAL` if the queue contains more completions than the new capacity.
     pub(crate) fn resize(&self, capacity: u32) -> Result<(), Errno> {
         let mut inner = self.lock();
         let capacity = capacity as usize;
@@ -189,13 +192,14 @@ impl CompletionQueue {
         self.lock().capacity as u32
     }
 
-    /// Whether a completion was lost. The queue is in error; queued completions can still be polled.
+    /// Whether the queue has lost a completion and is therefore in error. The completions that it contains can still be
+    /// polled.
     pub(crate) fn is_overrun(&self) -> bool {
         self.is_overrun.load(Ordering::Acquire)
     }
 
-    /// Whether a completion was lost and all earlier ones were polled. No completion follows a lost one, so the result
-    /// is final even if other threads add completions.
+    /// Whether the queue has lost a completion and all earlier ones were polled. The queue accepts no completion after
+    /// a lost one, so a result of true is final even if other threads try to add completions.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_overrun() && self.is_empty()
     }

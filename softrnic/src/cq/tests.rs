@@ -9,7 +9,7 @@ use super::{Armed, Clocks, Completion, CompletionQueue, Slots};
 use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 
-/// Counts events.
+/// Counts the events that a completion queue reports.
 #[derive(Clone, Debug, Default)]
 struct EventCount(Arc<[AtomicUsize; 2]>);
 
@@ -96,7 +96,8 @@ fn overrun_loses_completions_and_is_reported_once() {
     }
     assert_eq!((events.counts(), queue.is_overrun()), ((0, 1), true));
     assert_eq!(used.load(Ordering::Relaxed), 2, "lost completions release their slots");
-    // Queued completions can still be polled. No completion is added, although there is space again.
+    // The completions in the queue can still be polled. The queue accepts no further completion, although it has space
+    // again.
     assert_eq!(queue.pop().map(|completion| completion.wr_id), Some(0));
     queue.arm(Armed::Next);
     queue.push(completion(9), false);
@@ -136,7 +137,8 @@ fn slots_are_released_by_polling() {
 
 #[test]
 fn event_is_raised_once_per_request() {
-    // The requests, the completion, whether it is solicited, and whether it raises an event.
+    // Each case contains the requests for events, the completion, whether the completion is solicited, and whether it
+    // raises an event.
     let cases: [(&[Armed], Completion, bool, bool); 11] = [
         (&[], completion(0), true, false),
         (&[], failed(0), true, false),
@@ -152,7 +154,7 @@ fn event_is_raised_once_per_request() {
     ];
     for (asked, first, is_solicited, is_reported) in cases {
         let (queue, events) = queue(8, false);
-        // A queued completion raises no event.
+        // A completion that is already in the queue raises no event.
         queue.push(completion(100), true);
         asked.iter().for_each(|&armed| queue.arm(armed));
         assert_eq!(events.counts(), (0, 0), "{asked:?}");
@@ -277,7 +279,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A simple model of the queue.
+/// A simple model of the completion queue.
 #[derive(Debug, Default)]
 struct Model {
     /// The request's ID, the QP's number, and its slots.

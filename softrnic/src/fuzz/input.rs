@@ -1,4 +1,4 @@
-//! Input bytes as values of a script.
+//! Reads the bytes of an input as the values of a script.
 
 /// The unread bytes of a script, followed by endless zeros.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ impl<'i> Input<'i> {
         self.0.is_empty()
     }
 
-    /// The next `length` bytes, or fewer at the end.
+    /// Returns the next `length` bytes, or the remaining ones if there are fewer.
     pub(crate) fn bytes(&mut self, length: usize) -> &'i [u8] {
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;

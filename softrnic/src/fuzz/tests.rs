@@ -19,7 +19,7 @@ const TARGETS: [(&str, Target); 6] = [
 #[test]
 #[cfg_attr(miri, ignore = "reads files and opens sockets")]
 fn corpus_results_match_their_names() {
-    // The published crate is not inside the repository.
+    // The published crate does not contain the corpus, which exists only in the repository.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: this is not the repository");
     }

@@ -9,8 +9,8 @@ use crate::sys::usage::Usage;
 #[derive(Debug)]
 pub(crate) struct Domain {
     number: u32,
-    /// Regions, windows, QPs, shared receive queues and address handles of this domain. Parent domains are counted in
-    /// the `usage` of the C object that they were created from.
+    /// Counts the regions, windows, QPs, shared receive queues and address handles that use this domain. Parent domains
+    /// are counted in the `usage` of the C object that they were created from.
     pub(crate) usage: Usage,
 }
 

@@ -1,4 +1,4 @@
-//! Memory that belongs to the device: device memory, and mappings of dma-bufs.
+//! Memory that the device owns: device memory and mappings of dma-bufs.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_int;
@@ -24,7 +24,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a length of zero or an invalid alignment; `ENOMEM`.
+    /// `EINVAL` if the length is zero or the alignment is invalid; `ENOMEM` if there is not enough memory.
     pub(crate) fn new(length: usize, alignment: usize) -> Result<Self, Errno> {
         let layout = Layout::from_size_align(length, alignment).map_err(|_| Errno::INVALID)?;
         if length == 0 {
@@ -39,7 +39,8 @@ impl Buffer {
         self.layout.size()
     }
 
-    /// The address of `offset`, which is within the buffer; for [`Backing::Own`](super::Backing::Own).
+    /// Returns the address of the byte at `offset`, which must be within the buffer.
+    /// [`Backing::Own`](super::Backing::Own) stores this address.
     pub(crate) fn address(&self, offset: usize) -> usize {
         self.start.as_ptr().wrapping_add(offset).expose_provenance()
     }
@@ -56,19 +57,19 @@ impl Drop for Buffer {
 /// A mapped part of a file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// Address of the first page.
+    /// The address of the first mapped page.
     start: usize,
     length: usize,
-    /// Address of the first requested byte.
+    /// The address of the first byte that the caller requested, which may follow the start of the page.
     address: usize,
 }
 
 impl Mapping {
-    /// Maps `length` bytes of a file from `offset` on, with the access rights `access`.
+    /// Maps the `length` bytes of a file that start at `offset`, with the access rights `access`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the file is too short; the errors of `mmap`.
+    /// `EINVAL` if the file is too short, or an error of `mmap`.
     pub(crate) fn new(descriptor: c_int, offset: u64, length: usize, access: Access) -> Result<Self, Errno> {
         // SAFETY: `lseek` changes the position of the file, which is meaningless for a dma-buf; the kernel checks the
         // descriptor.

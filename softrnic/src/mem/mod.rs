@@ -1,15 +1,16 @@
-//! Registered memory: regions and windows with their keys, and all access to them.
+//! Registered memory: its regions and windows, their keys, and all functions that access this memory.
 //!
-//! One table serves the process, so a key is valid on each of its devices. A [`Segment`] is memory that has passed all
-//! checks. A segment keeps its region in use, and deregistration waits until the segment is dropped.
+//! All devices of a process share one table of keys, so a key is valid on each of these devices. A [`Segment`] is a
+//! range of memory that has passed all checks. While a segment exists, its region is in use: deregistration waits until
+//! the segment is dropped.
 //!
 //! Registration checks that host memory is mapped, but does not pin it. If a program unmaps registered memory, the next
-//! request on it ends the program with `SIGSEGV`. A NIC would access the pinned pages, which are no longer mapped in
-//! the process. The CUDA driver copies GPU memory (`wire::bytes::cuda`); an access to freed GPU memory is an error of
-//! the request.
+//! request that accesses this memory ends the program with `SIGSEGV`. A NIC would instead access the pinned pages,
+//! although they are no longer mapped in the process. The CUDA driver copies GPU memory (`wire::bytes::cuda`). If a
+//! request accesses GPU memory that was freed, the request fails.
 //!
-//! As with a NIC, registered memory is read and written while the program runs. A concurrent access by the program is a
-//! data race.
+//! As with a NIC, the device reads and writes registered memory while the program runs. If the program accesses the
+//! same bytes at the same time, this is a data race.
 
 pub(crate) mod domain;
 mod mapping;
@@ -49,9 +50,10 @@ const MW_BIND: Access = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 const HUGETLB: Access = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 const FLUSH_GLOBAL: Access = ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
-/// Access rights of a region. `IBV_ACCESS_FLUSH_PERSISTENT` is missing, because writes do not survive a power failure.
+/// The access rights that a region can grant. `IBV_ACCESS_FLUSH_PERSISTENT` is not among them, because writes do not
+/// survive a power failure.
 const REGION_ACCESS: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZERO_BASED | HUGETLB | FLUSH_GLOBAL;
-/// Access rights of a window.
+/// The access rights that a window can grant.
 const WINDOW_ACCESS: Access = WRITE | READ | ATOMIC | ZERO_BASED | FLUSH_GLOBAL;
 
 /// A piece of local memory, as in `struct ibv_sge`.
@@ -76,7 +78,7 @@ impl Memory {
         MEMORY.get()
     }
 
-    /// Creates an instance directly on the heap, because an instance may be too large for the stack.
+    /// Creates an instance directly on the heap, because it may be too large for the stack.
     fn boxed() -> Box<Self> {
         static NEW: Memory = Memory::new();
         let mut instance = Box::new_uninit();
@@ -92,8 +94,9 @@ impl Memory {
         Self { table: Table::new(), regions: Quota::new(MAX_MR), windows: Quota::new(MAX_MW) }
     }
 
-    /// Checks the local memory of a request, and keeps it in use. The QP is in `domain`; `is_written` requires write
-    /// access. Zero bytes require no key.
+    /// Checks one piece of the local memory of a request, and returns a segment that keeps this memory in use. `domain`
+    /// is the domain of the QP. If `is_written` is set, the region must allow writes. If `length` is zero, the key is
+    /// not checked.
     #[inline]
     pub(crate) fn local(
         &'static self,
@@ -119,7 +122,8 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Checks `length` bytes of local memory after the first `skipped` bytes, and keeps this memory in use.
+    /// Checks a part of the local memory of a request: the `length` bytes that follow the first `skipped` bytes. Adds
+    /// segments that keep this memory in use.
     pub(crate) fn map(
         &'static self,
         domain: &Domain,
@@ -147,8 +151,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Checks the memory of a remote key, and keeps it in use. The QP `number` is in `domain`. Zero bytes require no
-    /// key. An atomic has eight bytes; its requested address and its location in memory must be multiples of eight.
+    /// Checks the memory that a remote key refers to, and returns a segment that keeps this memory in use. `number` is
+    /// the number of the responder's QP, and the memory must belong to `domain`. If `length` is zero, the key is not
+    /// checked. An atomic has eight bytes. The address in its request and the address of the memory must both be
+    /// multiples of eight.
     #[inline]
     pub(crate) fn remote(
         &'static self,
@@ -170,7 +176,7 @@ impl Memory {
         Ok(segment)
     }
 
-    /// Checks all memory of a remote key, for a flush of a whole region.
+    /// Checks all memory that a remote key refers to. A flush of a whole region uses this function.
     pub(crate) fn whole(
         &'static self,
         domain: &Domain,
@@ -183,7 +189,7 @@ impl Memory {
         hold.segment(address, length)
     }
 
-    /// Begins a use of the entry of a remote key.
+    /// Begins a use of the table entry that a remote key refers to.
     #[inline]
     fn enter_remote(&'static self, domain: &Domain, number: u32, rkey: u32, access: Access) -> Result<Hold, Fault> {
         let hold = self.enter(rkey)?;
@@ -197,7 +203,7 @@ impl Memory {
         Ok(hold)
     }
 
-    /// Begins a use of the entry of a key.
+    /// Begins a use of the table entry that a key refers to.
     #[inline]
     fn enter(&'static self, key: u32) -> Result<Hold, Fault> {
         let hold = self.table.find(key >> 8).and_then(|slot| slot.enter()).ok_or(Fault::Key)?;

@@ -16,9 +16,10 @@ use crate::wire::limits::{MAX_MR, MAX_MW};
 /// The memory of a region.
 #[derive(Clone, Debug)]
 pub(crate) enum Backing {
-    /// Memory of the process from this address on, or GPU memory if the CUDA driver recognizes the address.
+    /// Memory of the process that starts at this address. It is GPU memory if the CUDA driver recognizes the address.
     Host(usize),
-    /// Memory that the device owns: device memory, or a mapping of a dma-buf. The memory exists as long as `keep`.
+    /// Memory that the device owns: device memory, or a mapping of a dma-buf. The memory exists as long as the object
+    /// `keep`.
     Own {
         address: usize,
         #[expect(dead_code, reason = "keeps the memory allocated")]
@@ -29,18 +30,20 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Determines the location of the memory; fails if the memory does not permit `access`.
+    /// Determines whether the memory is host memory or GPU memory. Returns an error if the memory does not permit
+    /// `access`.
     fn locate(&self, length: u64, access: Access) -> Result<Place, Errno> {
         let address = match self {
             Self::Null => return Ok(Place::Null),
             Self::Own { address, .. } => *address,
             Self::Host(address) => {
                 let size = usize::try_from(length).map_err(|_| Errno::INVALID)?;
-                // Like pinning in the kernel, this requires writable memory even if only a window gives write access.
+                // As when the kernel pins memory, the memory must be writable even if only a window can grant write
+                // access to it.
                 let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
                 let presence = resident::populate(*address, size, is_written)?;
-                // CUDA is queried only if the memory is not mapped, because a library lookup is risky while other
-                // threads fork.
+                // CUDA is queried only if the memory is not mapped in the process, because searching for the CUDA
+                // library is risky while other threads fork.
                 if presence != Presence::Mapped
                     && let Some(place) = cuda::locate(*address as u64, length)?
                 {
@@ -66,7 +69,7 @@ impl Backing {
 pub(crate) struct Region {
     slot: &'static Slot,
     key: u32,
-    /// Only changes take this lock; accesses do not.
+    /// Changes of the region take this lock. Accesses to its memory do not.
     state: Mutex<State>,
 }
 
@@ -77,17 +80,17 @@ struct State {
 }
 
 impl Region {
-    /// The local key, which is also the remote key.
+    /// The key of the region, which is both the local key and the remote key.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 }
 
-/// The changes of [`Memory::reregister`].
+/// The changes that [`Memory::reregister`] makes.
 #[derive(Debug, Default)]
 pub(crate) struct Change<'c> {
     pub(crate) domain: Option<&'c Domain>,
-    /// The memory, its length, and the I/O virtual address of its first byte.
+    /// The new memory, its length, and the I/O virtual address of its first byte.
     pub(crate) translation: Option<(Backing, u64, u64)>,
     pub(crate) access: Option<Access>,
 }
@@ -107,9 +110,9 @@ fn checked(access: Access) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Checks that the range does not exceed the address space.
+/// Checks that a range of I/O virtual addresses does not exceed the address space.
 fn check_range(length: u64, iova: u64) -> Result<(), Errno> {
-    // The sum uses the last byte, so that a region may end with the last address.
+    // The sum is the address of the last byte, not of the byte after it, so that a region may end at the last address.
     let last = length.checked_sub(1).ok_or(Errno::INVALID)?;
     iova.checked_add(last).map(drop).ok_or(Errno::INVALID)
 }
@@ -120,8 +123,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a length of zero, a range beyond the address space, or inconsistent access flags; `EFAULT` if the
-    /// memory is not mapped; `EOPNOTSUPP` for on-demand paging; `ENOMEM` if [`MAX_MR`] regions exist.
+    /// `EINVAL` if the length is zero, if the range exceeds the address space, or if the access flags are inconsistent.
+    /// `EFAULT` if the memory is not mapped. `EOPNOTSUPP` if `access` requests on-demand paging. `ENOMEM` if [`MAX_MR`]
+    /// regions already exist.
     pub(crate) fn register(
         &'static self,
         domain: &Arc<Domain>,
@@ -144,11 +148,11 @@ impl Memory {
         Ok(Arc::new(Region { slot, key, state: Mutex::new(State { is_live: true, backing }) }))
     }
 
-    /// Deregisters a region: refuses new accesses, and waits for the current ones.
+    /// Deregisters a region: refuses new accesses, and waits until the current ones have ended.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a window is bound to the region, `EINVAL` if the region was deregistered before.
+    /// `EBUSY` if a window is bound to the region; `EINVAL` if the region was deregistered before.
     pub(crate) fn deregister(&'static self, region: &Arc<Region>) -> Result<(), Errno> {
         let mut state = unpoisoned(region.state.lock());
         if !state.is_live {
@@ -166,18 +170,20 @@ impl Memory {
             return Err(Errno::BUSY);
         }
         state.is_live = false;
-        // The last user frees the memory that the backing owns.
+        // The memory that the backing owns is freed when its last user drops it.
         state.backing = Backing::Null;
         self.table.give(closed);
         self.regions.count_down();
         Ok(())
     }
 
-    /// Changes a region and keeps its keys. Waits for current accesses; new accesses fail during the change.
+    /// Changes a region without changing its keys. This function waits until the current accesses have ended, and new
+    /// accesses fail during the change.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register) and [`deregister`](Self::deregister); the region is unchanged.
+    /// The errors of [`register`](Self::register) and [`deregister`](Self::deregister). If this function fails, the
+    /// region is unchanged.
     pub(crate) fn reregister(&'static self, region: &Arc<Region>, change: Change<'_>) -> Result<(), Errno> {
         let Change { domain, translation, access } = change;
         let access = access.map(checked).transpose()?;
@@ -200,7 +206,7 @@ impl Memory {
         if after.access & ZERO_BASED != 0 {
             after.iova = 0;
         } else if translation.is_none() && before.access & ZERO_BASED != 0 {
-            // Without `IBV_ACCESS_ZERO_BASED`, requests use the program's addresses again.
+            // If `IBV_ACCESS_ZERO_BASED` is no longer set, requests use the addresses of the program again.
             after.iova = match backing {
                 Backing::Host(address) | Backing::Own { address, .. } => *address as u64,
                 Backing::Null => 0,

@@ -1,4 +1,4 @@
-//! Checks that memory is mapped, as pinning does for a NIC.
+//! Checks that memory is mapped. For a NIC, the kernel checks this when it pins the memory.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use crate::sys::errno::Errno;
 /// Whether memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// The memory is mapped, and populated now.
+    /// The memory is mapped, and all its pages are now populated.
     Mapped,
     Unmapped,
     /// The kernel cannot populate this memory: see [`is_mapped_by_list`].
     Unknown,
 }
 
-/// Populates memory for reading, and for writing if `is_written`.
+/// Populates the pages of memory for reads, and also for writes if `is_written` is set.
 ///
 /// # Errors
 ///
@@ -30,7 +30,8 @@ pub(super) fn populate(address: usize, length: usize, is_written: bool) -> Resul
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
     Ok(match result {
         0 => Presence::Mapped,
-        // `EINVAL`: the kernel is older than 5.14, or the memory belongs to a device or is not writable.
+        // The kernel returns `EINVAL` if it is older than Linux 5.14, if the memory belongs to a device, or if the
+        // memory is not writable.
         _ if Errno::last() == Errno::INVALID => Presence::Unknown,
         _ => Presence::Unmapped,
     })
@@ -49,7 +50,8 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Whether `/proc/self/maps` lists the memory with this access; `true` if the file cannot be read.
+/// Whether `/proc/self/maps` lists the memory as readable, and as writable if `is_written` is set. If the file cannot
+/// be read, the result is `true`.
 pub(super) fn is_mapped_by_list(address: usize, length: usize, is_written: bool) -> bool {
     match (pages(address, length), fs::read_to_string("/proc/self/maps")) {
         _ if cfg!(miri) => true,
@@ -59,7 +61,7 @@ pub(super) fn is_mapped_by_list(address: usize, length: usize, is_written: bool)
     }
 }
 
-/// Whether the mappings, which are sorted, cover the range from `start` to `end`.
+/// Whether the mappings cover the range from `start` to `end`. The mappings are sorted by address.
 fn is_mapped(map: &str, start: usize, end: usize, is_written: bool) -> bool {
     let mut covered = start;
     for line in map.lines() {

@@ -1,4 +1,4 @@
-//! Entries of the table, with run-down protection.
+//! The slots of the table of keys, with run-down protection for their entries.
 //!
 //! Any number of accesses can read an open entry; each keeps the entry open with a [`Hold`]. Only the owner of the
 //! [`Closed`] can change a closed entry. Closing waits for all `Hold`s.
@@ -14,13 +14,13 @@ use crate::sys::guard::{Guard, run_down};
 use crate::sys::rundown::Rundown;
 use crate::wire::bytes::{Fault, Place, Segment};
 
-/// The object of an entry.
+/// The kind of object that an entry describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Region,
-    /// A window of type 1, usable by any QP of the domain.
+    /// A window of type 1, which any QP of the domain can use.
     Window1,
-    /// A window of type 2, usable by the QP of this number.
+    /// A window of type 2, which only the QP with this number can use.
     Window2(u32),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Slot {
     index: u32,
     /// The number of windows bound to this region, which grows only while a `Hold` exists.
     pub(super) bound: AtomicU32,
-    /// The window, if the entry is for one.
+    /// The window, if the entry describes a window.
     pub(super) window: Mutex<Weak<Window>>,
 }
 
@@ -60,7 +60,7 @@ unsafe impl Send for Slot {}
 impl Slot {
     /// Creates a closed slot, whose key is invalid until it is opened.
     pub(super) fn new(index: u32) -> Self {
-        // The first variant is random, so a key that a program has stored from an earlier run is likely invalid.
+        // The first variant is random, so a key that a program has stored during an earlier run is probably invalid.
         static SEED: OnceLock<u64> = OnceLock::new();
         let seed = *SEED.get_or_init(|| RandomState::new().hash_one(index) | 1);
         let variant = (seed.wrapping_mul(u64::from(index) + 1) >> 56) as u8;
@@ -94,13 +94,13 @@ impl Slot {
         self.index
     }
 
-    /// Begins a use of the entry, which keeps it open; `None` if the entry is closed.
+    /// Begins a use of the entry, which stays open until the use ends. Returns `None` if the entry is closed.
     #[inline]
     pub(super) fn enter(&'static self) -> Option<Hold> {
         Guard::enter(&self.rundown).map(|guard| Hold { slot: self, guard })
     }
 
-    /// Closes the entry and waits for its users. `None` if the entry is already closed.
+    /// Closes the entry and waits until its users are gone. Returns `None` if the entry is already closed.
     pub(super) fn close(&'static self) -> Option<Closed> {
         run_down(&self.rundown).then_some(Closed(self))
     }
@@ -118,7 +118,7 @@ impl Hold {
         self.slot
     }
 
-    /// Returns `length` bytes of the entry from `address` on.
+    /// Returns the `length` bytes of the entry's memory that start at `address`.
     #[inline]
     pub(super) fn segment(self, address: u64, length: u64) -> Result<Segment, Fault> {
         let offset = address.checked_sub(self.iova).ok_or(Fault::Bounds)?;
@@ -158,13 +158,13 @@ impl Closed {
         unsafe { *self.0.entry.get() }
     }
 
-    /// Changes the key; the entry stays closed.
+    /// Changes the key of the entry, which stays closed.
     pub(super) fn set_key(&mut self, key: u32) {
         // SAFETY: as above, with exclusive access.
         unsafe { (*self.0.entry.get()).key = key };
     }
 
-    /// Sets the next key: the same index with another variant.
+    /// Sets the next key of the slot, which has the same index but another variant.
     pub(super) fn renew(&mut self) {
         let key = self.entry().key;
         self.set_key(key & !0xff | key.wrapping_add(1) & 0xff);

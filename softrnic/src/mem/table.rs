@@ -8,14 +8,14 @@ use super::slot::{Closed, Slot};
 use crate::sys::unpoisoned;
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
-/// Number of slots that are allocated together. Slots are never freed.
+/// The number of slots that are allocated together. Slots are never freed.
 const CHUNK: u32 = 256;
-/// Number of chunks; fewer for Miri, which visits all chunks for each reference to the table.
+/// The number of chunks. It is smaller for Miri, which visits all chunks for each reference to the table.
 const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
-/// Minimum number of free slots before one is reused, so that an old key stays invalid for long.
+/// The minimum number of free slots before a slot is reused. It ensures that an old key stays invalid for a long time.
 const REST: usize = 64;
 
-/// All slots by index.
+/// All slots, by their index.
 pub(super) struct Table {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     free: Mutex<Free>,
@@ -41,7 +41,7 @@ impl Table {
         chunk.get((index % CHUNK) as usize)
     }
 
-    /// Takes a free slot, and replaces its last key.
+    /// Takes a free slot, and gives it a key that differs from its last one.
     pub(super) fn take(&'static self) -> Option<Closed> {
         let mut free = unpoisoned(self.free.lock());
         let mut closed = match free.resting.len() {

@@ -1,4 +1,4 @@
-//! Memory windows: remote access to a part of a region, granted and revoked by requests.
+//! Memory windows. With a window, requests grant and revoke remote access to a part of a region.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,11 +9,12 @@ use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 
-/// The parameters of a bind request (`struct ibv_mw_bind_info`), with the window and its new key.
+/// The window that a bind request binds, its new key, and the parameters of the request (`struct ibv_mw_bind_info`).
 #[derive(Clone, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: Arc<Window>,
-    /// The new key: selected by the program for a window of type 2, by the verb for type 1.
+    /// The new key of the window. The program selects it for a window of type 2, and the verb selects it for a window
+    /// of type 1.
     pub(crate) rkey: u32,
     /// The local key of the region.
     pub(crate) lkey: u32,
@@ -27,11 +28,11 @@ pub(crate) struct Bind {
 #[derive(Debug)]
 pub(crate) struct Window {
     slot: &'static Slot,
-    /// The initial key.
+    /// The key of the window before its first bind.
     key: u32,
     domain: u32,
     is_type_2: bool,
-    /// Only changes take this lock; accesses do not.
+    /// Changes of the binding take this lock. Accesses to the memory do not.
     binding: Mutex<Binding>,
 }
 
@@ -45,12 +46,12 @@ enum Binding {
 }
 
 impl Window {
-    /// The key before the first bind.
+    /// The key of the window before its first bind.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 
-    /// Waits until the entry has no user, and closes the entry. `None` if the window is freed.
+    /// Closes the entry of the window and waits until it has no users. Returns `None` if the window is freed.
     fn unbind(&self, binding: &mut MutexGuard<'_, Binding>) -> Option<Closed> {
         match std::mem::replace(&mut **binding, Binding::Freed) {
             Binding::Unbound(closed) => Some(closed),
@@ -83,7 +84,7 @@ impl Memory {
         Ok(window)
     }
 
-    /// Frees a window, bound or not, after waiting for the current accesses.
+    /// Frees a window, whether or not it is bound, after the current accesses have ended.
     ///
     /// # Errors
     ///
@@ -97,12 +98,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Executes a bind request of the QP `number` in `domain`. The call waits for current accesses through the old
-    /// binding, so the caller holds no segment.
+    /// Executes a bind request of the QP `number` in `domain`. This function waits until the current accesses through
+    /// the old binding have ended, so the caller must hold no segment.
     ///
     /// # Errors
     ///
-    /// The fault of the request (`IBV_WC_MW_BIND_ERR`); the window is unchanged.
+    /// Returns the fault of the request (`IBV_WC_MW_BIND_ERR`). The window is then unchanged.
     pub(crate) fn bind(&'static self, domain: &Domain, number: u32, bind: &Bind) -> Result<(), Fault> {
         let window = &*bind.window;
         let mut binding = unpoisoned(window.binding.lock());
@@ -123,7 +124,8 @@ impl Memory {
             *binding = Binding::Unbound(closed);
             return Ok(());
         }
-        // Held until the end, so that a concurrent deregistration waits, and then sees `bound`.
+        // This use lasts until the end of the function, so that a concurrent deregistration waits and then reads the
+        // new value of `bound`.
         let region = self.enter(bind.lkey)?;
         if region.kind != Kind::Region {
             return Err(Fault::Key);
@@ -131,7 +133,8 @@ impl Memory {
         if region.domain != domain.number() {
             return Err(Fault::Domain);
         }
-        // Local access depends on the region. As in mlx5, the flag is accepted and has no effect.
+        // Only the region determines local access. As in mlx5, a bind accepts the flag for local writes, but the flag
+        // has no effect.
         let is_allowed = bind.access & !(WINDOW_ACCESS | LOCAL_WRITE) == 0
             && region.access & MW_BIND != 0
             && region.access & ZERO_BASED == 0
@@ -161,12 +164,12 @@ impl Memory {
     }
 
     /// Invalidates a key, for a local request or for a peer's send with invalidate to the QP `number` in `domain`. Only
-    /// windows of type 2 can be invalidated, and only through the QP that bound the window. The call waits for current
-    /// accesses by this key, so the caller holds no segment of it.
+    /// windows of type 2 can be invalidated, and only through the QP that bound the window. This function waits until
+    /// the current accesses by this key have ended, so the caller must hold no segment of the window.
     ///
     /// # Errors
     ///
-    /// The key is invalid, or does not belong to a bound window of type 2.
+    /// Returns an error if the key is invalid, or if it does not belong to a bound window of type 2.
     pub(crate) fn invalidate(&'static self, domain: &Domain, number: u32, rkey: u32) -> Result<(), Fault> {
         let entry = *self.enter(rkey)?;
         let Kind::Window2(owner) = entry.kind else { return Err(Fault::Rights) };

@@ -1,4 +1,4 @@
-//! The objects from which a QP is created, and its attributes.
+//! The objects from which a QP is created, and the attributes of a QP.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl State {
         ALL.get(usize::from(state)).copied().unwrap_or(Self::Error)
     }
 
-    /// Whether incoming messages are handled. The receive side still works in the send queue's error state.
+    /// Whether a QP in this state handles incoming messages. In the send queue's error state it still does.
     pub(super) fn receives(self) -> bool {
         matches!(self, Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError)
     }
@@ -61,7 +61,7 @@ pub(crate) struct Attributes {
     pub(crate) timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
-    /// The Q_Key of datagrams (`qkey`).
+    /// The Q_Key of a datagram QP (`qkey`).
     pub(crate) key: u32,
     pub(crate) pkey_index: u16,
     pub(crate) port: u8,
@@ -122,9 +122,9 @@ pub(crate) enum PairEvent {
     RequestError,
     /// `IBV_EVENT_QP_ACCESS_ERR`: the peer's request violated access rights.
     AccessError,
-    /// `IBV_EVENT_COMM_EST`: data arrived before the QP was moved to RTS.
+    /// `IBV_EVENT_COMM_EST`: data arrived before the program moved the QP to RTS.
     Established,
-    /// `IBV_EVENT_SQ_DRAINED`
+    /// `IBV_EVENT_SQ_DRAINED`: the requests in flight have completed, and the send queue starts no more.
     SendQueueDrained,
     /// `IBV_EVENT_QP_LAST_WQE_REACHED`: a QP with an SRQ is in the error state.
     LastReceiveReached,

@@ -1,4 +1,4 @@
-//! Datagrams: their destinations, and the header in front of their data.
+//! Datagrams: how they are delivered to a group, and the header in front of their data.
 
 use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
@@ -6,15 +6,16 @@ use crate::wire::message::{Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// Length of the header in front of the data in the receive buffer.
+/// The length of the header that precedes the data in the receive buffer.
 pub(super) const HEADER_LENGTH: u64 = 40;
 
-/// Bytes that the IP header's length counts besides the padded data: the UDP, base and datagram headers, and the ICRC.
+/// The bytes that the length field of the IP header counts in addition to the padded data. These are the UDP header,
+/// the base header, the datagram header and the ICRC.
 const OVERHEAD: u64 = 8 + 12 + 8 + 4;
 const IPV4_HEADER: u64 = 20;
 const IMMEDIATE: u64 = 4;
 const UDP: u8 = 17;
-/// The hop limit if the path specifies none.
+/// The hop limit in the header if the path specifies none.
 const HOP_LIMIT: u8 = 64;
 
 /// Returns the Q_Key of a datagram. If the high bit of the request's Q_Key is set, the datagram carries the QP's own
@@ -27,8 +28,8 @@ pub(super) fn is_multicast_datagram(request: &Request, number: u32) -> bool {
     request.destination.is_multicast() || number == MULTICAST_NUMBER
 }
 
-/// Delivers a datagram to the group's members in this process. The request is complete when the datagram is sent;
-/// delivery is not reported.
+/// Delivers a datagram to the members of the group in this process. The request completes when the datagram is sent.
+/// Nothing reports whether a member received it.
 ///
 /// Each member receives the datagram once. A sender that is a member receives it too, because no QP can request
 /// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
@@ -41,10 +42,10 @@ pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> R
     Reply::Done { original: 0 }
 }
 
-/// Builds the header in front of the data: an IPv6 header, or an IPv4 header in the last 20 of the 40 bytes.
+/// Builds the header that precedes the data. It is an IPv6 header, or an IPv4 header in the last 20 of the 40 bytes.
 pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     let immediate = if matches!(request.operation, Operation::SendImmediate { .. }) { IMMEDIATE } else { 0 };
-    // Datagrams have at most 4096 bytes.
+    // The sum fits, because a datagram has at most 4096 bytes.
     let payload = (OVERHEAD + immediate + request.length.next_multiple_of(4)) as u16;
     let hop_limit = if request.hop_limit == 0 { HOP_LIMIT } else { request.hop_limit };
     let mut header = [0; HEADER_LENGTH as usize];
@@ -76,8 +77,8 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     header
 }
 
-/// The Internet checksum (RFC 1071) of a header whose checksum field is zero. For a header that already contains its
-/// correct checksum, the result is zero.
+/// Computes the Internet checksum (RFC 1071) of a header. If the checksum field of the header is zero, the result is
+/// the value of this field. If the header already contains its correct checksum, the result is zero.
 pub(crate) fn check_sum(header: &[u8]) -> u16 {
     let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {

@@ -5,8 +5,8 @@
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering, TryLockError, fence};
 
-/// Requests a run of the work: now, or after the holder of the lock releases it. The closure `run` calls [`run`].
-/// Returns whether the work ran on this thread.
+/// Requests a run of the work. It runs now if the lock is free; otherwise the holder of the lock runs it after
+/// unlocking. The closure `run` calls [`run`]. Returns whether the work ran on this thread.
 #[inline]
 pub(super) fn request(flag: &AtomicBool, run: impl FnOnce() -> bool) -> bool {
     // A swap instead of a store, so that the thread that clears the flag sees the earlier writes of all threads that
@@ -16,7 +16,8 @@ pub(super) fn request(flag: &AtomicBool, run: impl FnOnce() -> bool) -> bool {
     run()
 }
 
-/// Releases the lock, and runs work that was requested in the meantime. The closure `run` calls [`run`].
+/// Releases the lock, and runs the work if another thread requested it while the lock was held. The closure `run` calls
+/// [`run`].
 #[inline]
 pub(super) fn unlock<T>(held: MutexGuard<'_, T>, run: impl FnOnce() -> bool) {
     drop(held);
@@ -45,12 +46,12 @@ pub(super) fn run<T>(flag: &AtomicBool, lock: &Mutex<T>, mut work: impl FnMut(&m
     has_run
 }
 
-/// Sets a bit that describes the work, before a call of [`request`].
+/// Sets a bit that describes the work. The caller then calls [`request`].
 pub(super) fn set(pending: &AtomicU8, kind: u8) {
     pending.fetch_or(kind, Ordering::SeqCst);
 }
 
-/// Returns and clears the bits set since the last call.
+/// Returns the bits that were set since the last call, and clears them.
 #[inline]
 pub(super) fn take(pending: &AtomicU8) -> u8 {
     if pending.load(Ordering::Relaxed) == 0 { 0 } else { pending.swap(0, Ordering::SeqCst) }

@@ -1,21 +1,21 @@
-//! The requester's side of a message: memory to copy from and to.
+//! The requester's side of a message: the memory from which and to which the responder copies.
 
 use crate::wire::bytes::{self, End, Fault, Segment};
 
-/// The requester's side of a message that a responder handles: the source or target of the data.
+/// The requester's side of a message that a responder handles. It is the source or the target of the data.
 pub(crate) trait Exchange {
-    /// Copies the message's data in order. `into` has the length of the data.
+    /// Copies the data of the message into `into`, which has the same length.
     ///
     /// # Errors
     ///
     /// The side whose memory failed.
     fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault>;
 
-    /// Copies the eight bytes of an atomic write.
+    /// Returns the eight bytes of an atomic write.
     ///
     /// # Errors
     ///
-    /// The requester's memory failed.
+    /// Fails if the requester's memory cannot be read.
     fn take_eight(&mut self) -> Result<[u8; 8], TransferFault>;
 
     /// Copies the data of a read to the requester.
@@ -33,12 +33,12 @@ pub(crate) enum TransferFault {
     Responder(Fault),
 }
 
-/// The data of a message, or the target of its response.
+/// The memory that contains the data of a message, or into which the data of its response is copied.
 #[derive(Debug)]
 pub(super) enum InProcess<'r> {
-    /// Inline data of the request.
+    /// The inline data of the request.
     Inline(&'r [u8]),
-    /// Checked memory.
+    /// Memory that has passed all checks.
     Memory(&'r [Segment]),
 }
 
@@ -62,14 +62,14 @@ impl Exchange for InProcess<'_> {
 
     fn give(&mut self, from: &[Segment]) -> Result<(), TransferFault> {
         match self {
-            // The requester refuses reads into inline data.
+            // This cannot occur, because the requester refuses a read into inline data.
             Self::Inline(_) => Ok(()),
             Self::Memory(segments) => bytes::transfer(from, segments).map_err(|fault| blame(End::To, fault)),
         }
     }
 }
 
-/// Converts the failed end of a copy to the side whose memory failed; `own` is the requester's end.
+/// Determines the side whose memory failed from the end of the copy that failed. `own` is the requester's end.
 fn blame(own: End, (end, fault): (End, Fault)) -> TransferFault {
     if end == own { TransferFault::Requester(fault) } else { TransferFault::Responder(fault) }
 }

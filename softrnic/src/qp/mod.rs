@@ -2,14 +2,15 @@
 //!
 //! Requester and responder each have a lock. The holder of a requester's lock may take a responder's lock, of its own
 //! QP or of a peer's, and then the locks of receive and completion queues; the reverse order is forbidden. Other
-//! threads also create work for a requester: a responder whose error flushes the send queue, or the timer. Such a
-//! thread sets a flag, and runs the work if `try_lock` succeeds; otherwise the holder of the lock runs the work after
-//! unlocking.
+//! threads also create work for a requester: a thread whose responder fails must flush the send queue, and the timer
+//! retries requests. Such a thread sets a flag, and runs the work if `try_lock` succeeds. Otherwise the holder of the
+//! lock runs the work after unlocking.
 //!
-//! A post of a request to a peer in the same process executes the request and queues its completion before it returns,
-//! unless no receive is posted or the peer is not ready. A message to another process is sent in parts, with several in
-//! flight. The responses arrive later in the inbox, whose lock is the innermost. Congestion and reordering do not
-//! occur. A message takes one PSN for each packet that it would have on a network.
+//! If the peer is in the same process, the verb that posts a request executes it and queues its completion before the
+//! verb returns. The exceptions are a peer without a posted receive and a peer that is not ready. A message to another
+//! process is sent in parts, several of which may be in flight. The responses arrive later in the inbox. The lock of
+//! the inbox is the innermost one. Congestion and reordering do not occur. A message takes one PSN for each packet that
+//! it would have on a network.
 //!
 //! If a peer answers a send with a message, the program sees the completion of its send before it receives the answer,
 //! also between processes. There are two exceptions: an earlier read is in flight on the same QP, or another thread
@@ -66,9 +67,9 @@ use crate::wire::operation::Service;
 use crate::wire::packet::{MAX_NUMBER, Packet, Part, Payload, Response};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// Bit of `pending`: the inbox has replies.
+/// Bit of `pending`: the inbox contains replies.
 const REPLIES: u8 = 1;
-/// Bit of `pending`: an alarm expired, or a carrier may have space.
+/// Bit of `pending`: an alarm has expired, or a carrier may have space again.
 const ALARM: u8 = 2;
 
 /// A QP.
@@ -85,27 +86,28 @@ pub(crate) struct QueuePair {
     /// requires both locks.
     state: AtomicU8,
     is_closed: AtomicBool,
-    /// Whether the requester must run.
+    /// Whether a thread has requested a run of the requester that has not begun yet.
     deferred: AtomicBool,
     /// The bits [`REPLIES`] and [`ALARM`].
     pending: AtomicU8,
     /// Whether the QP is in SQD with unfinished requests.
     is_draining: AtomicBool,
     parts: Parts,
-    /// The reference that the timer uses.
+    /// The reference to this QP that the timer uses.
     this: Weak<Self>,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
-    /// The inbox; its lock is the innermost one.
+    /// The inbox, whose lock is the innermost one.
     inbox: Mutex<Inbox>,
     stream: Stream,
 }
 
 impl QueuePair {
-    /// Creates a QP in RESET with a new number, and registers it.
+    /// Creates a QP in RESET with a new number, and adds it to the registry.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Errno> {
         let number = QpRegistry::of_process().number()?;
-        // A random first attempt, so that a QP with a reused number ignores responses to the previous one.
+        // The number of the first attempt is random, so that a QP with a reused number ignores responses to the
+        // previous QP with this number.
         let attempt = RandomState::new().hash_one(number) as u32;
         let pair = Arc::new_cyclic(|this| Self {
             number,
@@ -144,20 +146,21 @@ impl QueuePair {
         self.is_draining.load(Ordering::Acquire)
     }
 
-    /// Returns the current attributes with the next PSNs. Allowed while a batch is open.
+    /// Returns the current attributes, whose PSNs are the next ones. This function may be called while a batch is open.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = unpoisoned(self.responder.lock()).attributes;
         attributes.sq_psn = self.sq_psn.load(Ordering::Relaxed);
         attributes
     }
 
-    /// Moves the QP to `to` with these attributes, which the caller has checked against the state `from`. A move to the
-    /// error state flushes all queues; a move to RESET clears them. `EINVAL` if the state is no longer `from`.
+    /// Moves the QP to the state `to` with these attributes, which the caller has checked against the state `from`. A
+    /// move to the error state flushes all queues, and a move to RESET clears them. Returns `EINVAL` if the state is no
+    /// longer `from`.
     ///
-    /// The transition to RTR sets the receive PSN, and the transition from RTR to RTS the send PSN.
+    /// The transition to RTR sets the receive PSN. The transition from RTR to RTS sets the send PSN.
     ///
-    /// A move to the error state first completes what has already arrived: a peer may disconnect after its last
-    /// message, and the program then moves this QP to the error state.
+    /// A move to the error state first handles the messages and responses that have already arrived. This matters when
+    /// a peer disconnects after its last message and the program then moves this QP to the error state.
     pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
         if to == State::Error {
             self.settle();
@@ -210,7 +213,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Begins a batch. The QP is in RTS, SQD or an error state.
+    /// Begins a batch. The QP must be in RTS, SQD or an error state.
     pub(crate) fn batch(&self) -> Batch<'_> {
         prefetch(ptr::from_ref(self), offset_of!(Self, responder));
         let requester = unpoisoned(self.requester.lock());
@@ -218,7 +221,7 @@ impl QueuePair {
         Batch::new(self, requester)
     }
 
-    /// Flushes a receive that was posted in the error state.
+    /// Flushes a receive that the program has posted to a QP in the error state.
     pub(crate) fn receive_posted(&self) {
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() == State::Error {
@@ -226,10 +229,10 @@ impl QueuePair {
         }
     }
 
-    /// Prefetches the responder's fields.
+    /// Prefetches the responder's fields into the cache.
     #[inline]
     fn prefetch_responder(this: *const Self) {
-        /// Size of the reference counts before the QP, in bytes.
+        /// The size in bytes of the reference counts that precede the QP in memory.
         const COUNTS: usize = 16;
         /// How many bytes of the responder a message uses.
         const OWN: usize = 128;
@@ -237,7 +240,7 @@ impl QueuePair {
         prefetch(this.wrapping_byte_add(offset_of!(Self, responder)), OWN);
     }
 
-    /// Handles a peer's message in the responder.
+    /// Handles a message from a peer in this process.
     pub(crate) fn handle(&self, request: &Request, exchange: &mut dyn Exchange) -> Reply {
         let mut responder = unpoisoned(self.responder.lock());
         let (reply, has_failed) = responder.handle(self, request, exchange);
@@ -248,7 +251,7 @@ impl QueuePair {
         reply
     }
 
-    /// Handles a part of a message from another process in the responder. Responses are sent on `back`.
+    /// Handles a part of a message from another process. The responder sends its responses on the carrier `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
         if has_failed {
@@ -256,19 +259,19 @@ impl QueuePair {
         }
     }
 
-    /// Handles a response from another process. Returns `false` if another thread holds the requester, and will handle
-    /// the response later: see [`is_settled`](Self::is_settled).
+    /// Handles a response from another process. Returns `false` if another thread holds the requester's lock. That
+    /// thread then handles the response later, see [`is_settled`](Self::is_settled).
     pub(crate) fn response_arrived(&self, response: &Response, payload: &[Segment]) -> bool {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Handles all responses received so far, unless another thread holds the requester. Returns whether all responses
-    /// are handled.
+    /// Handles all responses received so far, unless another thread holds the requester's lock. Returns whether all
+    /// responses have been handled.
     pub(crate) fn is_settled(&self) -> bool {
         self.run_requester()
     }
 
-    /// Discards everything in flight on a lost carrier.
+    /// Abandons all messages and responses in flight on a carrier that is lost.
     pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
         unpoisoned(self.responder.lock()).lose(carrier);
         if unpoisoned(self.inbox.lock()).lose(carrier) {
@@ -276,13 +279,14 @@ impl QueuePair {
         }
     }
 
-    /// Releases an XRC shared receive queue that is being destroyed, and that messages no longer find.
+    /// Drops the references of this QP to an XRC shared receive queue that is being destroyed. The registry no longer
+    /// contains this queue.
     pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
         unpoisoned(self.responder.lock()).release(queue);
     }
 
-    /// Continues waiting work; called by the timer and by carriers with free space. The caller holds no responder's
-    /// lock.
+    /// Continues work that waits. The timer calls this function, and so do carriers that have space again. The caller
+    /// must hold the lock of no responder.
     pub(crate) fn expired(&self) {
         let has_failed = unpoisoned(self.responder.lock()).pump(self);
         if has_failed {
@@ -291,7 +295,7 @@ impl QueuePair {
         self.notify(ALARM);
     }
 
-    /// Sends a packet. A full carrier calls the QP when space is free.
+    /// Sends a packet. If the carrier is full, it calls the QP when it has space again.
     #[inline]
     fn put(&self, carrier: &Arc<dyn Carrier>, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         match carrier.put(packet, payload) {
@@ -309,12 +313,12 @@ impl QueuePair {
         self.run_requester()
     }
 
-    /// Closes the QP. Afterwards no thread uses the QP's memory, and no request completes. Earlier completions stay in
-    /// the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them. libfabric relies on
-    /// this: it polls the completions of QPs that it has destroyed. The caller has no open batch.
+    /// Closes the QP. After this call no thread uses the memory of the QP's requests, and no request completes. Earlier
+    /// completions stay in the completion queues, as with the kernel's soft-RoCE; drivers of some NICs remove them.
+    /// libfabric relies on this: it polls the completions of QPs that it has destroyed. The caller has no open batch.
     ///
-    /// Datagrams that no poll has fetched are dropped: no peer waits for them, and UCX unmaps the memory of a QP's
-    /// receives before it destroys the QP.
+    /// Datagrams that have arrived but were not yet delivered by a poll are dropped. No peer waits for them, and UCX
+    /// unmaps the memory of a QP's receives before it destroys the QP.
     pub(crate) fn close(&self) {
         if self.parts.service != Service::UnreliableDatagram {
             self.settle();
@@ -327,8 +331,8 @@ impl QueuePair {
             self.is_closed.store(true, Ordering::SeqCst);
         }
         QpRegistry::of_process().leave(self.number);
-        // Threads that began to use the QP before it was closed hold one of the locks; later threads see that the QP is
-        // closed.
+        // A thread that began to use the QP before it was closed holds one of these locks. Any later thread finds that
+        // the QP is closed.
         let mut requester = unpoisoned(self.requester.lock());
         requester.settle(self);
         requester.forget(self);
@@ -346,21 +350,21 @@ impl QueuePair {
         }
     }
 
-    /// Moves the QP to the error state. The caller holds the requester's or the responder's lock.
+    /// Moves the QP to the error state. The caller must hold the requester's or the responder's lock.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
         self.stream.end();
     }
 
     /// Moves the QP to the error state because of a message from the peer. On a stream, the refusal is sent after the
-    /// responses to earlier messages, and ends the stream.
+    /// responses to earlier messages, and then the stream ends.
     fn fail_by_refusal(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
     }
 
     /// Moves the QP to the error state after the completion queue lost one of its completions, and raises
-    /// `IBV_EVENT_QP_FATAL`. The caller holds the requester's or the responder's lock. A result of true means that the
-    /// state has changed, and that the caller must flush the QP.
+    /// `IBV_EVENT_QP_FATAL`. The caller holds the requester's or the responder's lock. Returns whether the state has
+    /// changed. If so, the caller must flush the QP.
     #[cold]
     fn break_down(&self) -> bool {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
@@ -371,10 +375,11 @@ impl QueuePair {
         has_changed
     }
 
-    /// Moves the QP to the send queue's error state, unless the QP is in the error state. The caller holds the
+    /// Moves the QP to the send queue's error state, unless it is already in the error state. The caller must hold the
     /// requester's lock.
     fn fail_sending(&self) {
-        // Meanwhile, only an error of the responder can change the state; such an error takes precedence.
+        // While this thread holds the lock, only an error of the responder can change the state. Such an error takes
+        // precedence.
         for from in [State::ReadyToSend, State::SendQueueDrain] {
             let to = State::SendQueueError as u8;
             let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);
@@ -387,7 +392,7 @@ impl QueuePair {
         deferred_run::request(&self.deferred, || self.run_deferred())
     }
 
-    /// Releases the requester's lock, and runs deferred work.
+    /// Releases the requester's lock, and then runs the work that other threads have requested.
     fn unlock(&self, requester: MutexGuard<'_, Requester>) {
         deferred_run::unlock(requester, || self.run_deferred());
     }
@@ -405,7 +410,7 @@ impl Wake for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // The QP is closed already, unless the creation of the C object failed.
+        // The QP has already left the registry, unless the creation of its C object failed.
         QpRegistry::of_process().leave(self.number);
     }
 }

@@ -1,4 +1,4 @@
-//! The connection of an iWARP QP, which has its own carrier.
+//! The connection of an iWARP QP. Each connection has its own carrier.
 
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use crate::wire::message::Refusal;
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Carrier;
 
-/// The carrier, from the connection until RESET or the destruction of the QP. The lock of the carrier is taken after
-/// the QP's locks.
+/// The carrier of the connection. It is set when the QP is connected, and cleared when the QP is moved to RESET or
+/// destroyed. A thread takes the lock of the carrier after the locks of the QP.
 #[derive(Debug, Default)]
 pub(super) struct Stream(Mutex<Option<Arc<dyn Carrier>>>);
 
@@ -51,7 +51,7 @@ impl QueuePair {
             access: self.attributes().access | access,
             max_rd_atomic: initiated,
             max_dest_rd_atomic: accepted,
-            // No local ACK timeout: TCP has its own time-outs.
+            // There is no local ACK timeout, because TCP has its own time-outs.
             timeout: 0,
             ..Attributes::new()
         };
@@ -60,7 +60,8 @@ impl QueuePair {
         self.change(State::ReadyToReceive, State::ReadyToSend, attributes)
     }
 
-    /// Handles the end of the stream: fails the oldest request if the peer has refused it, and flushes the others.
+    /// Handles the end of the stream. Fails the oldest request if the peer has refused it, and flushes the other
+    /// requests.
     pub(crate) fn stream_ended(&self, carrier: &Arc<dyn Carrier>, refusal: Option<Refusal>) {
         let mut requester = unpoisoned(self.requester.lock());
         let is_ours = self.stream.carrier().is_some_and(|own| ptr::addr_eq(Arc::as_ptr(&own), Arc::as_ptr(carrier)));
@@ -81,7 +82,7 @@ impl QueuePair {
         self.unlock(requester);
     }
 
-    /// Delivers all packets that have arrived from other processes and on the stream.
+    /// Delivers all packets that have arrived from other processes, and those that have arrived on the stream.
     pub(super) fn settle(&self) {
         QpRegistry::of_process().settle();
         if let Some(carrier) = self.stream.carrier() {

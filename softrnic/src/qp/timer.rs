@@ -14,25 +14,25 @@ use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
 use crate::sys::{signals, unpoisoned};
 
-/// The state of the thread.
+/// The alarms, and the state of the thread that runs them.
 #[derive(Debug)]
 struct Queue {
-    /// The alarms, the earliest first.
+    /// The alarms, of which the earliest comes first.
     alarms: BinaryHeap<Reverse<Alarm>>,
-    /// A sequence number that orders alarms of the same time, so the heap never compares QPs.
+    /// The next sequence number. Sequence numbers order alarms of the same time, so that the heap never compares QPs.
     next: u64,
     /// Whether the thread is running.
     is_begun: bool,
-    /// The number of alarms at which the alarms of dropped QPs are removed.
+    /// When there are this many alarms, those of dropped QPs are removed.
     prune_at: usize,
 }
 
-/// Minimum number of alarms before a removal.
+/// The minimum number of alarms at which the alarms of dropped QPs are removed.
 const MIN_PRUNE: usize = 64;
 
-/// The alarms, and the condition variable that reports an earlier one to the thread.
+/// The alarms, and the condition variable that wakes the thread when an earlier alarm is added.
 static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
-/// Whether polls must run the alarms, because the thread could not be started.
+/// Whether polls must run the alarms because the thread could not be started.
 static NEEDS_POLLING: AtomicBool = AtomicBool::new(false);
 
 const fn queue() -> (Mutex<Queue>, Condvar) {
@@ -50,7 +50,7 @@ impl Queue {
         is_earliest
     }
 
-    /// Removes the alarms of dropped QPs, when these may be half of all alarms.
+    /// Removes the alarms of dropped QPs, if these may be half of all alarms.
     fn prune(&mut self) {
         if self.alarms.len() >= self.prune_at {
             self.alarms.retain(|Reverse(alarm)| alarm.pair.strong_count() > 0);
@@ -92,7 +92,7 @@ impl Ord for Alarm {
     }
 }
 
-/// Calls `QueuePair::expired` at that time, unless the QP is dropped.
+/// Sets an alarm, which calls `QueuePair::expired` at the time `when` unless the QP has been dropped.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());
@@ -109,8 +109,8 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     }
 }
 
-/// The time of a QP's pending alarm. The alarm stays set even if the QP no longer waits, for example after a reset. A
-/// new alarm is set only if its time is earlier.
+/// The time of a pending alarm of a QP. The alarm stays set even if the QP no longer waits, for example after a reset.
+/// Another alarm is set only if its time is earlier.
 #[derive(Debug, Default)]
 pub(crate) struct NextCall(Option<Instant>);
 
@@ -119,8 +119,8 @@ impl NextCall {
         Self(None)
     }
 
-    /// Sets an alarm for `until`, unless an earlier alarm is pending. If that alarm calls the QP too early, the QP sets
-    /// an alarm again.
+    /// Sets an alarm for `until`, unless an earlier alarm is pending. If the earlier alarm calls the QP before `until`,
+    /// the QP sets another alarm.
     pub(crate) fn set(&mut self, pair: &QueuePair, until: Instant, now: Instant) {
         if self.0.is_none_or(|set| set <= now || set > until) {
             self.0 = Some(until);
@@ -129,14 +129,15 @@ impl NextCall {
     }
 }
 
-/// The number of alarms of a QP.
+/// Returns how many alarms of a QP are set.
 #[cfg(test)]
 pub(crate) fn pending(pair: &QueuePair) -> usize {
     let queue = unpoisoned(QUEUE.get().0.lock());
     queue.alarms.iter().filter(|Reverse(alarm)| ptr::eq(alarm.pair.as_ptr(), pair)).count()
 }
 
-/// Runs due alarms if the thread could not be started; called after a poll that finds no completion.
+/// Runs the alarms that are due, if the thread could not be started. This function is called after a poll that finds no
+/// completion.
 #[inline]
 pub(crate) fn run_due_if_no_thread() {
     if NEEDS_POLLING.load(atomic::Ordering::Relaxed) {
@@ -181,7 +182,7 @@ fn wait() {
     }
 }
 
-/// Runs the earliest alarm, without the lock.
+/// Runs the earliest alarm. The lock is released while the alarm runs.
 fn run_earliest(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     let alarm = queue.alarms.pop();
     drop(queue);
@@ -204,7 +205,7 @@ mod tests {
     use crate::qp::tests::End;
     use crate::wire::operation::Service;
 
-    /// A queue that the thread does not use.
+    /// Returns a queue that the thread does not use.
     fn own() -> Queue {
         queue().0.into_inner().unwrap()
     }
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(queue.alarms.len(), MIN_PRUNE - 1);
         queue.add(now, live.clone());
         assert_eq!(queue.alarms.len(), 1);
-        // Alarms of live QPs stay. The next removal happens at twice their number.
+        // The alarms of QPs that still exist stay. The next removal happens when there are twice as many alarms.
         for _ in 1..2 * MIN_PRUNE - 1 {
             queue.add(now, live.clone());
         }

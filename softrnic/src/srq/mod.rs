@@ -14,7 +14,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::limits::MAX_SRQ_WR;
 
-/// A posted receive. A later receive reuses its vector.
+/// A receive request that the program has posted. A later request reuses the vector of a completed one.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
     pub(crate) wr_id: u64,
@@ -28,7 +28,7 @@ pub(crate) trait ReceiveEvents: Debug + Send + Sync {
     fn limit_reached(&self);
 }
 
-/// A queue of receives, first in, first out.
+/// A queue of receive requests in the order in which they were posted.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     ring: Mutex<Ring>,
@@ -36,7 +36,7 @@ pub(crate) struct ReceiveQueue {
     sharing: Option<Sharing>,
 }
 
-/// The additional state of a shared queue.
+/// The state that only a shared receive queue has.
 #[derive(Debug)]
 struct Sharing {
     domain: Arc<Domain>,
@@ -54,16 +54,17 @@ impl ReceiveQueue {
         Self { ring: Mutex::new(Ring::new(max_wr)), max_sge, sharing: Some(Sharing { domain, events }) }
     }
 
-    /// Posts a receive, which `fill` fills in. The vector of the receive is empty before that.
+    /// Posts a receive, whose fields `fill` sets. When `fill` is called, the vector of the receive is empty.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if the queue is full, or the error of `fill`; no receive is posted.
+    /// `ENOMEM` if the queue is full, or the error that `fill` returns. In both cases no receive is posted.
     pub(crate) fn post(&self, fill: impl FnOnce(&mut ReceiveWork) -> Result<(), Errno>) -> Result<(), Errno> {
         self.lock().post(fill)
     }
 
-    /// Takes the oldest receive, and reports if a shared queue falls below its limit.
+    /// Takes the oldest receive. If this leaves a shared queue with fewer receives than its limit, the limit event is
+    /// raised.
     pub(crate) fn take(&self) -> Option<ReceiveWork> {
         let mut ring = self.lock();
         let work = ring.take()?;
@@ -89,7 +90,8 @@ impl ReceiveQueue {
         self.lock().recycle(work);
     }
 
-    /// Takes all receives, the oldest first, to flush or forget them. The call blocks posts and raises no limit event.
+    /// Removes all receives, the oldest first, and calls `each` for every one. No receive can be posted during this
+    /// call, and it raises no limit event.
     pub(crate) fn drain(&self, mut each: impl FnMut(&ReceiveWork)) {
         let mut ring = self.lock();
         while let Some(work) = ring.take() {
@@ -115,12 +117,12 @@ impl ReceiveQueue {
         self.lock().limit()
     }
 
-    /// Changes the size of a shared queue, its limit (zero disarms it), or both.
+    /// Changes the size of a shared queue, its limit, or both. A limit of zero disarms the event.
     ///
     /// # Errors
     ///
-    /// `EINVAL`, without a change: more receives are queued than the size, the size exceeds the device's maximum, the
-    /// limit exceeds the size, or the queue is not shared.
+    /// `EINVAL` if the queue contains more receives than the new size, if the size exceeds the device's maximum, if the
+    /// limit exceeds the size, or if the queue is not shared. The queue is then unchanged.
     pub(crate) fn change(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         if self.sharing.is_none() || max_wr.is_some_and(|max_wr| !(1..=MAX_SRQ_WR).contains(&max_wr)) {
             return Err(Errno::INVALID);

@@ -1,18 +1,18 @@
-//! The state of a receive queue, under its lock.
+//! The state of a receive queue that its lock protects.
 
 use std::collections::VecDeque;
 
 use crate::srq::ReceiveWork;
 use crate::sys::errno::Errno;
 
-/// Queued receives, and the memory of completed ones.
+/// The posted receives, and the vectors of completed ones for reuse.
 #[derive(Debug)]
 pub(super) struct Ring {
     waiting: VecDeque<ReceiveWork>,
     /// Completed receives with empty vectors.
     spare: Vec<ReceiveWork>,
     capacity: u32,
-    /// The limit for the event; zero disarms the event.
+    /// The limit below which the event is raised. Zero disarms the event.
     limit: u32,
 }
 
@@ -59,7 +59,7 @@ impl Ring {
         self.limit
     }
 
-    /// Whether fewer receives are queued than the limit. If so, disarms the limit.
+    /// Returns whether the queue contains fewer receives than the limit. If it does, the limit is disarmed.
     pub(super) fn is_below_limit(&mut self) -> bool {
         let is_below = self.waiting.len() < self.limit as usize;
         if is_below {

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::mem::Piece;
 
-/// Counts events.
+/// Counts the events that a receive queue reports.
 #[derive(Debug, Default, Clone)]
 struct EventCount(Arc<AtomicU32>);
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 
-/// Lifetime of a snapshot.
+/// How long a snapshot of the addresses is used.
 const FRESH: Duration = Duration::from_secs(1);
-/// Index of the loopback interface, which the kernel creates first.
+/// The index of the loopback interface, which is the first one that the kernel creates.
 const LOOPBACK_INDEX: u32 = 1;
 /// 127.0.0.1
 const LOOPBACK: Ipv6Addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
@@ -30,18 +30,19 @@ struct Reported {
     is_loopback: bool,
 }
 
-/// The time of a snapshot, and its addresses.
+/// The time at which a snapshot was taken, and its addresses.
 type Snapshot = (Instant, Vec<Address>);
 
-/// The last snapshot.
+/// The most recent snapshot of the addresses.
 static SNAPSHOT: PerProcess<Mutex<Option<Snapshot>>> = PerProcess::new(Mutex::new(None), Box::default);
 
-/// Discards the snapshot, so the next call of [`all`] reads the addresses again.
+/// Discards the snapshot, so that the next call of [`all`] reads the addresses again.
 pub(crate) fn forget() {
     *unpoisoned(SNAPSHOT.get().lock()) = None;
 }
 
-/// Returns all addresses, those of the loopback interface first. A snapshot older than a second is refreshed.
+/// Returns all addresses of this host. The addresses of the loopback interface come first. A snapshot older than a
+/// second is refreshed.
 ///
 /// The list always contains 127.0.0.1, so two QPs of one process can connect even without a network.
 pub(crate) fn all() -> Vec<Address> {
@@ -58,7 +59,8 @@ pub(crate) fn all() -> Vec<Address> {
     }
 }
 
-/// Sorts addresses: loopback, IPv4, IPv6, each by interface index. An address of two interfaces is listed once.
+/// Sorts the addresses: first those of the loopback interface, then IPv4, then IPv6, each group by interface index. An
+/// address that two interfaces share is listed once.
 fn in_order(mut reported: Vec<Reported>) -> Vec<Address> {
     if !reported.iter().any(|reported| reported.address.ip == LOOPBACK) {
         let address = Address { ip: LOOPBACK, interface_index: LOOPBACK_INDEX };
@@ -78,7 +80,7 @@ fn in_order(mut reported: Vec<Reported>) -> Vec<Address> {
     addresses
 }
 
-/// Reads the addresses of the interfaces that are up; `None` if the kernel reports an error.
+/// Reads the addresses of the interfaces that are up. Returns `None` if the kernel reports an error.
 fn read() -> Option<Vec<Reported>> {
     if cfg!(miri) {
         return None;
@@ -102,7 +104,7 @@ fn read() -> Option<Vec<Reported>> {
     Some(reported)
 }
 
-/// Parses an entry; `None` unless it holds an IP address of an interface that is up.
+/// Parses an entry of the list. Returns `None` unless the entry contains an IP address of an interface that is up.
 ///
 /// # Safety
 ///

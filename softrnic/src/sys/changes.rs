@@ -1,7 +1,8 @@
-//! Detects changes of this host's addresses, by a netlink socket that receives events of interfaces and addresses.
+//! Detects changes of this host's addresses through a netlink socket that receives the kernel's events about interfaces
+//! and addresses.
 //!
-//! Without netlink, programs receive no `IBV_EVENT_GID_CHANGE`. The GID table still changes within a second, the
-//! lifetime of a snapshot in `addresses`.
+//! If the kernel refuses the netlink socket, programs receive no `IBV_EVENT_GID_CHANGE`. The GID table still changes
+//! within a second, because a snapshot in `addresses` is used no longer than that.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -14,7 +15,7 @@ use rustix::net::RecvFlags;
 pub(crate) struct Changes(OwnedFd);
 
 impl Changes {
-    /// Opens the socket; `None` if the kernel denies it to this process.
+    /// Opens the socket. Returns `None` if the kernel refuses the socket.
     pub(crate) fn new() -> Option<Self> {
         const GROUPS: i32 = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         // Miri does not support netlink.
@@ -45,11 +46,11 @@ impl Changes {
 
     /// Returns whether there were changes. Afterwards the descriptor is not readable until the next change.
     pub(crate) fn take(&self) -> bool {
-        /// Limit of messages per call; the rest remain for the next call.
+        /// The maximum number of messages that a call reads. The next call reads the rest.
         const MAX_MESSAGES: usize = 10_000;
         let mut has_changed = false;
         for _ in 0..MAX_MESSAGES {
-            // The content does not matter, and the kernel discards the rest of the message.
+            // The content of a message does not matter, so one byte is read and the kernel discards the rest.
             has_changed |= match rustix::net::recv(&self.0, &mut [0_u8], RecvFlags::DONTWAIT) {
                 Ok(_) => true,
                 Err(Errno::INTR) => continue,

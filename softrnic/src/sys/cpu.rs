@@ -1,12 +1,15 @@
-//! Processor features: prefetching into the cache, and whether string instructions copy fast.
+//! Uses features of the processor: prefetches memory into the cache, and determines whether string instructions copy
+//! fast.
 //!
 //! For a few thousand bytes and more, C libraries copy with `rep movsb` if the processor reports a fast implementation.
-//! QEMU's emulator reports this, but copies byte by byte, eight times slower than vector copies of small pieces. AMD's
-//! processors drop to a fifteenth of their speed if the target's page offset is a few bytes above the source's.
+//! QEMU's emulator reports a fast implementation, but copies byte by byte, which takes eight times as long as vector
+//! copies of small pieces. AMD's processors drop to a fifteenth of their speed if the target's page offset is a few
+//! bytes above the source's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The assumed size of a cache line. If lines are larger, each is prefetched twice, at almost no cost.
+/// The assumed size of a cache line. If the lines are larger, each of them is prefetched twice, which costs almost
+/// nothing.
 const LINE: usize = 64;
 
 /// Prefetches the first `bytes` bytes of `*start` into the cache. The pointer may be invalid.
@@ -30,13 +33,15 @@ fn line(at: *const u8) {
 #[inline]
 fn line(_at: *const u8) {}
 
-/// Size of a copied piece: a multiple of the cache line, below the smallest size for which C libraries use string
-/// instructions.
+/// The size of the pieces in which memory is copied. It is a multiple of the cache line, and below the smallest size
+/// for which C libraries use string instructions.
 pub(crate) const PIECE: usize = 1920;
-/// From this size on, C libraries may bypass the caches, which saves more time than string instructions cost.
+/// For copies of at least this size, C libraries may bypass the caches, which saves more time than the string
+/// instructions cost.
 const CACHED: usize = 256 << 10;
 
-/// Returns the largest size that is copied in pieces of [`PIECE`]; zero if string instructions are as fast as reported.
+/// Returns the largest size of a copy that is made in pieces of [`PIECE`] bytes. The result is zero if string
+/// instructions are as fast as the processor reports.
 #[inline]
 pub(crate) fn in_pieces_up_to() -> usize {
     const UNKNOWN: usize = 1;
@@ -59,12 +64,14 @@ fn look() -> usize {
 /// A name in the form that `cpuid` returns.
 type Name = [u8; 12];
 
-/// The names of the processor's vendor and of the hypervisor, if any; `None` if unknown, as on other architectures.
+/// The name of the processor's vendor, and that of the hypervisor if there is one. `None` if the vendor is unknown, as
+/// on other architectures.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn names() -> Option<(Name, Option<Name>)> {
     use std::arch::x86_64::{__cpuid, CpuidResult};
 
-    // The leaf of features, its hypervisor bit, and the first leaf of the hypervisor.
+    // The `cpuid` leaf that reports features, the bit in it that reports a hypervisor, and the first leaf that the
+    // hypervisor defines.
     const FEATURES: u32 = 1;
     const HAS_HYPERVISOR: u32 = 1 << 31;
     const HYPERVISOR: u32 = 0x4000_0000;
@@ -91,7 +98,7 @@ fn names() -> Option<(Name, Option<Name>)> {
     None
 }
 
-/// The result of [`in_pieces_up_to`] for a vendor and a hypervisor.
+/// Computes the result of [`in_pieces_up_to`] from the names of the vendor and of the hypervisor.
 fn of(vendor: &Name, hypervisor: Option<&Name>) -> usize {
     match (vendor, hypervisor) {
         (_, Some(b"TCGTCGTCGTCG")) => usize::MAX,

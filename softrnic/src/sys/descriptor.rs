@@ -10,14 +10,14 @@ use rustix::io::Errno;
 
 use crate::sys::fork;
 
-/// Table size, above the largest number of listeners, sessions and groups.
+/// The size of the table, which exceeds the largest number of listeners, sessions and groups.
 const CAPACITY: usize = 1 << 14;
 
-/// All open descriptors, each plus one, so that zero means empty. The table has no lock, because another thread of the
-/// parent might have held such a lock at the fork.
+/// All open descriptors. Each entry is the descriptor plus one, and zero means that the entry is empty. The table has
+/// no lock, because another thread of the parent might have held such a lock at the fork.
 static OPEN: [AtomicI32; CAPACITY] = [const { AtomicI32::new(0) }; CAPACITY];
 
-/// A descriptor that a child closes.
+/// A descriptor that a child process closes after `fork`.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     descriptor: ManuallyDrop<OwnedFd>,
@@ -26,13 +26,14 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Opens a descriptor with `make`. No other thread forks before the descriptor is in the table.
+    /// Opens a descriptor with `make`. No other thread can fork until the descriptor is in the table.
     pub(crate) fn open(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         let _hold = gate::hold();
         Self::new(make()?)
     }
 
-    /// Adds an open descriptor. A child forked before this call keeps the descriptor open.
+    /// Adds a descriptor that is already open to the table. If another thread forks before this call, the child keeps
+    /// the descriptor open.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
         let value = descriptor.as_raw_fd() + 1;
         let start = value as usize;
@@ -55,7 +56,7 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // In a child, the descriptor is closed already, and its number may have been reused.
+        // In a child, the descriptor has already been closed, and another file may have its number.
         if self.generation != fork::generation() {
             return;
         }
@@ -66,7 +67,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// Closes all descriptors of the table in a child, which uses nothing of its parent.
+/// Closes all descriptors of the table. A child calls this function after `fork`, because it uses none of its parent's
+/// sessions and connections.
 pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);

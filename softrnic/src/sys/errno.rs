@@ -15,7 +15,7 @@ impl Errno {
     pub(crate) const IO: Self = Self(libc::EIO);
     pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
 
-    /// The errno of this thread's last failed system call.
+    /// Returns the errno of the last system call that failed on this thread.
     pub(crate) fn last() -> Self {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }

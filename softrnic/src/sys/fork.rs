@@ -1,9 +1,9 @@
 //! Handles `fork(2)`: a child process uses nothing of its parent's devices.
 //!
-//! Other threads of the parent may have held any lock or been in the middle of any change. The child therefore starts a
-//! new generation. Each generation has its own instance of every global ([`PerProcess`]) and refuses contexts of
-//! earlier generations (`verbs/guard.rs`). The parent's objects stay unchanged in the child's memory and are not
-//! accessed.
+//! At the fork, other threads of the parent may have held any lock, or may have been in the middle of any change. The
+//! child therefore starts a new generation. Each generation has its own instance of every global ([`PerProcess`]) and
+//! refuses contexts of earlier generations (`verbs/guard.rs`). The parent's objects stay unchanged in the child's
+//! memory and are not accessed.
 
 use std::fmt;
 use std::ptr;
@@ -15,7 +15,7 @@ use super::descriptor;
 /// The number of forks between the first process and this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Starts counting generations: each child process forked later is a new generation.
+/// Starts to count generations. Each child process that is forked after this call is a new generation.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -33,13 +33,14 @@ extern "C" fn in_child() {
     descriptor::close_all();
 }
 
-/// The generation of this process; zero if the process was not forked.
+/// Returns the generation of this process, which is zero unless the process was forked.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// A value with one instance per process. A child creates a new instance and ignores the parent's.
+/// A value of which each process has its own instance. A child creates a new instance and ignores the one of its
+/// parent.
 pub(crate) struct PerProcess<T: 'static> {
     first: T,
     later: AtomicPtr<Later<T>>,
@@ -52,7 +53,7 @@ struct Later<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// `first` is the instance of this process; `make` creates the same value in a child.
+    /// Creates the value. `first` is the instance of this process, and `make` creates the instance of a child.
     pub(crate) const fn new(first: T, make: fn() -> Box<T>) -> Self {
         Self { first, later: AtomicPtr::new(ptr::null_mut()), make }
     }

@@ -5,12 +5,12 @@ use std::sync::{Condvar, Mutex};
 use super::fork::PerProcess;
 use super::rundown::{Rundown, Waiting};
 
-/// One use, which ends when the guard is dropped.
+/// One use of the object, which ends when the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard(&'static Rundown);
 
 impl Guard {
-    /// Begins a use; `None` during and after the run-down.
+    /// Begins a use. Returns `None` during and after the run-down.
     #[inline]
     pub(crate) fn enter(rundown: &'static Rundown) -> Option<Self> {
         // The guard is created only after `enter` succeeds, because dropping a guard ends a use.
@@ -32,12 +32,13 @@ impl Drop for Guard {
     }
 }
 
-/// Refuses new uses and waits for the rest. Returns `false` if the object is already run down.
+/// Refuses new uses and waits until the current ones have ended. Returns `false` if the object has already been run
+/// down.
 pub(crate) fn run_down(rundown: &'static Rundown) -> bool {
     rundown.close(waiting)
 }
 
-/// The mutex and condition variable of all threads that wait for a run-down.
+/// The mutex and the condition variable that all threads use to wait for a run-down.
 fn waiting() -> &'static Waiting {
     static WAITING: PerProcess<Waiting> = PerProcess::new(new(), || Box::new(new()));
 

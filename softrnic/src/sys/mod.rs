@@ -21,7 +21,7 @@ pub(crate) fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Identifies this host by its name and, if present, its machine ID.
+/// Returns bytes that identify this host: its name and, if present, its machine ID.
 pub(crate) fn identity() -> Vec<u8> {
     if cfg!(miri) {
         return Vec::new();

@@ -1,12 +1,12 @@
 //! Run-down protection: an object has any number of users, until one thread refuses new users and waits for the rest.
 //! That thread then has exclusive access.
 //!
-//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`), which tries the thread
-//! interleavings.
+//! Atomics and locks come from `sync`, so that the tests in `tests/loom` can replace them by those of loom, which tries
+//! the possible interleavings of threads.
 
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};
 
-/// Bit that refuses new users. The other bits count the current users.
+/// The bit that is set while new users are refused. The other bits count the current users.
 const CLOSED: u64 = 1 << 63;
 
 /// Counts the users of an object.
@@ -26,7 +26,7 @@ impl Rundown {
         Self(AtomicU64::new(CLOSED))
     }
 
-    /// Adds a user unless the object is closed. The user sees all writes made before the object was opened.
+    /// Adds a user unless the object is closed. All writes made before the object was opened are visible to the user.
     #[inline]
     pub(crate) fn enter<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         let before = self.0.fetch_add(1, Ordering::Acquire);
@@ -50,7 +50,7 @@ impl Rundown {
         }
     }
 
-    /// Refuses new users and waits for the rest. Returns `false` if the object is already closed.
+    /// Refuses new users and waits until the current ones have left. Returns `false` if the object is already closed.
     pub(crate) fn close<'w>(&self, waiting: impl FnOnce() -> &'w Waiting) -> bool {
         if self.0.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return false;
@@ -69,14 +69,14 @@ impl Rundown {
         true
     }
 
-    /// Admits users again. Called by the thread that closed the object.
+    /// Admits users again. Only the thread that closed the object calls this function.
     pub(crate) fn open(&self) {
         self.0.fetch_and(!CLOSED, Ordering::Release);
     }
 }
 
-/// Wakes the closing thread; called by the last user. The lock orders this wake-up before the closing thread's check or
-/// after the start of its sleep.
+/// Wakes the closing thread. The last user calls this function. The lock ensures that the wake-up happens either before
+/// the closing thread checks the count or after it has begun to sleep.
 #[cold]
 fn wake(waiting: &Waiting) {
     drop(unpoisoned(waiting.lock.lock()));

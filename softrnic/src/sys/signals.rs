@@ -8,8 +8,9 @@ const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 const LAST: libc::c_int = 64;
 
-/// Whether interrupted calls restart (`SA_RESTART`); `poll(2)` itself never does. The kernel does not report which
-/// signal interrupted a call, so a program with handlers of both kinds gets no restart.
+/// Whether the program wants interrupted calls to restart (`SA_RESTART`). `poll(2)` itself never restarts. The kernel
+/// does not report which signal interrupted a call, so the result is false if some handlers restart calls and others do
+/// not.
 pub(crate) fn are_restarted() -> bool {
     (1..=LAST).filter(|signal| !SYNCHRONOUS.contains(signal)).all(|signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -24,8 +25,8 @@ pub(crate) fn are_restarted() -> bool {
     })
 }
 
-/// Starts a thread with all signals blocked, since signals belong to the program. A new thread inherits the mask of its
-/// creator.
+/// Starts a thread that blocks all signals, because the program's own threads must handle them. A new thread inherits
+/// the signal mask of the thread that creates it.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = block_signals()?;
     let started = start();

@@ -1,4 +1,5 @@
-//! The primitives of run-downs, rings, wake-ups and deferred runs, so that tests can replace them by loom's.
+//! The atomics and locks that run-downs, rings, wake-ups and deferred runs use. They are gathered here so that tests
+//! can replace them by those of loom.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -6,5 +7,5 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
 
 pub(crate) use crate::sys::unpoisoned;
 
-/// How often a run-down polls the user count before it sleeps.
+/// How many times a run-down reads the number of users before it sleeps.
 pub(crate) const SPINS: u32 = 200;

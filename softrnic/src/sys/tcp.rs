@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The segment size that any host accepts (RFC 9293, section 3.7.1).
+/// The segment size that every host accepts (RFC 9293, section 3.7.1).
 const DEFAULT: u16 = 536;
 
-/// The maximum segment size of a connection.
+/// Returns the maximum segment size of a connection.
 pub(crate) fn max_segment(socket: impl AsFd) -> u16 {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -23,7 +23,7 @@ pub(crate) fn max_segment(socket: impl AsFd) -> u16 {
     if code == 0 { u16::try_from(value).unwrap_or(u16::MAX).max(DEFAULT) } else { DEFAULT }
 }
 
-/// Makes a listener accept a connection only once the peer has sent data, or at the end of this time.
+/// Configures a listener so that it accepts a connection only after the peer has sent data or this time has passed.
 pub(crate) fn defer_accept(socket: impl AsFd, seconds: libc::c_int) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the value has this length.

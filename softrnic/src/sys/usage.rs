@@ -1,5 +1,5 @@
-//! Usage counts, which keep objects in use from being destroyed (`EBUSY`), and limits on the number of objects per
-//! process.
+//! Usage counts and limits. A usage count prevents the destruction of an object that is in use (`EBUSY`). A limit
+//! applies to the number of objects in a process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::errno::Errno;
 #[derive(Debug, Default)]
 pub(crate) struct Usage(Arc<AtomicUsize>);
 
-/// One dependent; dropping it ends the use.
+/// One dependent of an object. The use ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Use(Arc<AtomicUsize>);
 
@@ -39,7 +39,7 @@ pub(crate) struct Quota {
     limit: u32,
 }
 
-/// One counted object; dropping it releases the slot.
+/// One counted object. The count decreases when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Share(&'static Quota);
 
@@ -48,12 +48,12 @@ impl Quota {
         Self { used: AtomicU32::new(0), limit }
     }
 
-    /// Counts one more object; `ENOMEM` at the limit.
+    /// Counts one more object. Returns `ENOMEM` if the limit is reached.
     pub(crate) fn take(&'static self) -> Result<Share, Errno> {
         self.count().map(|()| Share(self))
     }
 
-    /// Counts one more object, which the caller must count down.
+    /// Counts one more object like [`take`](Self::take), but the caller must decrease the count.
     pub(crate) fn count(&self) -> Result<(), Errno> {
         let more = |used| (used < self.limit).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop).map_err(|_| Errno::NO_MEMORY)

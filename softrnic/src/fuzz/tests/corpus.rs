@@ -1,7 +1,7 @@
-//! The corpus in the folder `fuzz/corpus` of the repository: runs and writes it. stride includes this file.
+//! Runs and writes the corpus in the folder `fuzz/corpus` of the repository. stride includes this file.
 //!
-//! The names contain the expected result: `good-…` is accepted, `bad-…` is not. Other inputs may be accepted or not,
-//! but must not violate a guarantee.
+//! The name of an input determines its expected result: an input named `good-…` must be accepted, and one named `bad-…`
+//! must be rejected. Any other input may be accepted or rejected, but must not violate a guarantee.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A function of `fuzz`, which returns whether it accepted the input.
 pub(super) type Target = fn(&[u8]) -> bool;
 
-/// Runs all inputs of the targets. Each target has valid and invalid inputs.
+/// Runs all inputs of the targets. Each target must have valid and invalid inputs.
 pub(super) fn replay(targets: &[(&str, Target)]) {
     for (name, target) in targets {
         let [good, bad] = replay_one(&corpus().join(name), *target);
@@ -17,7 +17,7 @@ pub(super) fn replay(targets: &[(&str, Target)]) {
     }
 }
 
-/// Writes inputs by their paths in the corpus, which has a folder for each target.
+/// Writes each input to its path in the corpus. The corpus has a folder for each target.
 pub(super) fn write<P: AsRef<Path>>(targets: &[(&str, Target)], inputs: Vec<(P, Vec<u8>)>) {
     for (name, _) in targets {
         fs::create_dir_all(corpus().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Seeds of the corpus: valid inputs, and nearly valid ones.
+//! The seeds of the corpus: inputs that are valid, and inputs that are almost valid.
 
 use crate::cm::fuzz::seeds as cm;
 use crate::ipc::fuzz::seeds as ipc;

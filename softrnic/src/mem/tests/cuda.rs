@@ -12,7 +12,7 @@ fn memory() -> &'static Memory {
     Memory::of_process()
 }
 
-/// A region of GPU memory.
+/// GPU memory that is registered as a region.
 struct OnDevice {
     domain: Arc<Domain>,
     region: Arc<Region>,
@@ -51,7 +51,7 @@ impl Drop for OnDevice {
     }
 }
 
-/// Bytes that differ from their neighbours.
+/// Returns bytes of which each differs from its neighbours.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + 1) as u8).collect()
 }
@@ -216,7 +216,7 @@ fn freed_memory_is_an_error_of_its_side() {
         assert_eq!(bad.atomic(0, Atomic::FetchAdd(1)), Err(Fault::Unmapped));
     }
     assert_eq!(fake.get(replaced.start, 64), [0; 64]);
-    // A re-registration selects the new memory.
+    // After the region is registered again with this memory, requests access the new memory.
     let backing = Backing::Host(replaced.start as usize);
     let change = Change { translation: Some((backing, 64, replaced.start)), ..Change::default() };
     memory().reregister(&replaced.region, change).unwrap();

@@ -22,7 +22,7 @@ fn domain() -> Arc<Domain> {
     Arc::new(Domain::new())
 }
 
-/// A registered region with predictable bytes.
+/// A registered region whose bytes have known values.
 struct Known {
     domain: Arc<Domain>,
     region: Arc<Region>,

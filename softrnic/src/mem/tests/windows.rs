@@ -7,7 +7,7 @@ fn window(known: &Known, is_type_2: bool) -> Arc<Window> {
     memory().window(&known.domain, is_type_2).unwrap()
 }
 
-/// The key with another variant.
+/// Returns the key with another variant.
 fn variant(key: u32, by: u32) -> u32 {
     key & !0xff | key.wrapping_add(by) & 0xff
 }

@@ -1,4 +1,4 @@
-//! Messages from other processes, which arrive in parts.
+//! Handles messages from other processes, which arrive in parts.
 
 use std::slice;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::Part;
 use crate::wire::transport::Carrier;
 
-/// A partially received message.
+/// A message of which not all parts have arrived.
 #[derive(Debug)]
 pub(in crate::qp) struct Inbound {
     request: Request,
     back: Return,
-    /// The offset of the next part.
+    /// The offset at which the next part must start.
     offset: u64,
     /// The receive that the message consumes, if any.
     taken: Option<Taken>,
-    /// The XRC shared receive queue.
+    /// The XRC shared receive queue that the message addresses, if any.
     entry: Option<SharedEntry>,
 }
 
@@ -49,13 +49,14 @@ impl Exchange for Carried<'_> {
         Ok(value)
     }
 
-    /// Does nothing: the data of a read is sent later, in parts.
+    /// Does nothing, because the responder sends the data of a read later, in parts.
     fn give(&mut self, _from: &[Segment]) -> Result<(), TransferFault> {
         Ok(())
     }
 }
 
-/// Whether a part is consistent with its message, and the message with its service.
+/// Whether the offset and length of a part fit its message, and whether the service of the message supports its
+/// operation and length.
 #[inline]
 fn is_sound(part: &Part) -> bool {
     let Request { service, operation, length, .. } = part.request;
@@ -73,11 +74,11 @@ fn is_sound(part: &Part) -> bool {
 }
 
 impl Responder {
-    /// Handles a part. Returns whether the QP failed, so that the caller runs its requester.
+    /// Handles a part of a message. Returns whether the QP failed. If so, the caller must run the requester of the QP.
     ///
     /// The reply is sent when the message is complete or has failed. After a refusal, the remaining parts are dropped,
-    /// and the reply is repeated for the last part. If the sender already has the first reply, it recognizes the
-    /// repetition by its attempt number; if not, the repetition replaces the lost reply.
+    /// and the reply is sent again when the last part arrives. If the sender has received the first reply, it ignores
+    /// the second one because of its attempt number. If the first reply was lost, the second one replaces it.
     pub(in crate::qp) fn part(
         &mut self,
         pair: &QueuePair,
@@ -88,7 +89,8 @@ impl Responder {
         let needs_reply = part.is_last() && part.request.service.is_reliable();
         let is_stream = part.request.service == Service::Iwarp;
         self.early = (needs_reply && !is_stream).then(|| Return::of(part, carrier));
-        // On a stream, a write with immediate data arrives as writes, which this part concludes.
+        // On a stream, the data of a write with immediate data arrives as ordinary writes before this part, which
+        // concludes the operation.
         let is_placed = is_stream && matches!(part.request.operation, Operation::WriteImmediate { .. });
         let (reply, has_failed) = if part.offset == 0 || is_placed {
             self.first_part(pair, part, payload, carrier)
@@ -97,20 +99,20 @@ impl Responder {
         };
         let back = self.early.take();
         if needs_reply && !is_stream && back.is_none() {
-            // The reply was sent, and may have exceeded the limit of pending responses, which ends the QP.
+            // The reply was sent. It may have exceeded the limit of pending responses, and the QP has then failed.
             return has_failed || !pair.state().receives();
         }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };
-        // TCP acknowledges the message; only requests for data have a response.
+        // On a stream, TCP acknowledges the message, so only a request for data has a response.
         if is_stream && matches!(reply, Reply::Done { .. }) && !part.request.operation.is_read_or_atomic() {
             return has_failed;
         }
         let back = back.unwrap_or_else(|| Return::of(part, carrier));
         if is_stream && matches!(reply, Reply::NotReady { .. }) {
-            // The connection keeps the message for a later delivery, so this reply is sent at once, not after queued
-            // responses.
+            // The connection keeps the message and delivers it again later, so this reply is sent at once instead of
+            // after the queued responses.
             let _ = back.reply(pair, reply);
             return has_failed;
         }
@@ -146,7 +148,7 @@ impl Responder {
         if !self.is_accepted(pair, request) || !is_sound(part) {
             return (Some(Reply::Silence), false);
         }
-        // A sender that begins a message has finished or abandoned the previous one.
+        // If a sender begins a message, it has finished or abandoned the previous one.
         self.end_arriving();
         if !part.is_last() {
             if request.service == Service::UnreliableDatagram {
@@ -180,7 +182,8 @@ impl Responder {
         match self.arriving.take() {
             Some(mut arriving) => {
                 if arriving.request.length == UNKNOWN_LENGTH {
-                    // The last part determines the length of the message, and whether it invalidates a key.
+                    // Only the last part determines the length of the message and whether the message invalidates a
+                    // key.
                     arriving.request = part.request;
                 }
                 self.go_on(pair, arriving, part, payload)
@@ -189,7 +192,7 @@ impl Responder {
         }
     }
 
-    /// Makes the checks that need no data, and takes the receive.
+    /// Makes the checks of a message that do not depend on its data, and takes the receive that it consumes.
     fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Inbound>, Stop> {
         let request = part.request;
         let entry = self.entry(pair, &request)?;
@@ -222,14 +225,15 @@ impl Responder {
         Ok(Box::new(Inbound { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
     }
 
-    /// Checks that the QP and the memory allow a write. For each part, the memory of that part is checked again.
+    /// Checks that the QP and the memory allow a write. When a part of the write arrives, the memory of this part is
+    /// checked again.
     fn allow_write(&self, target: &Target<'_>, address: u64, rkey: u32, length: u64) -> Result<(), Stop> {
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
         self.allow(access)?;
         target.remote(rkey, address, length, access).map(drop)
     }
 
-    /// Copies a part to its target. Completes the message with the last part.
+    /// Copies a part to its target. If the part is the last one, completes the message.
     fn go_on(
         &mut self,
         pair: &QueuePair,
@@ -269,14 +273,15 @@ impl Responder {
         (Some(reply), has_failed)
     }
 
-    /// Abandons a partial message, and keeps its receive for the next message.
+    /// Abandons a message that has partly arrived, and keeps its receive for the next message.
     pub(in crate::qp) fn end_arriving(&mut self) {
         if let Some(arriving) = self.arriving.take() {
             self.taken.extend(arriving.taken);
         }
     }
 
-    /// Releases a shared receive queue that is being destroyed, and abandons messages on it.
+    /// Drops the references to a shared receive queue that is being destroyed, and abandons the messages that address
+    /// it.
     pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.entry.as_ref().is_some_and(|entry| entry.is(queue))) {
             self.arriving = None;
@@ -285,10 +290,11 @@ impl Responder {
         self.responses.release(queue);
     }
 
-    /// Abandons messages and responses on a lost carrier.
+    /// Abandons the messages and responses on a carrier that is lost.
     ///
     /// A receive taken from a shared queue stays with the QP, as with a NIC, which does not notice the end of its peer.
-    /// The next message uses this receive, or the program flushes, resets or destroys the QP.
+    /// The QP keeps this receive until the next message uses it, or until the program flushes, resets or destroys the
+    /// QP.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
             self.end_arriving();

@@ -21,7 +21,7 @@ impl Responder {
         rkey: u32,
     ) -> Result<(), Stop> {
         self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
-        // Without data, no memory is accessed.
+        // A message without data accesses no memory.
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             let segment = target.remote(rkey, address, request.length, access)?;
@@ -76,8 +76,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a flush. Earlier writes are already visible, because each message completes before the next one. A flush
-    /// for persistence is unsupported.
+    /// Handles a flush. Earlier writes are already visible, because the responder completes each message before it
+    /// begins the next one. A flush that requests persistence is unsupported.
     pub(in crate::qp) fn make_visible(
         &mut self,
         target: &Target<'_>,
@@ -103,7 +103,7 @@ impl Responder {
         match level {
             IBV_FLUSH_RANGE if length == 0 => {}
             IBV_FLUSH_RANGE => drop(target.remote(rkey, address, length, access)?),
-            // The whole region: address and length are ignored.
+            // This flag selects the whole region, so the address and the length are ignored.
             IBV_FLUSH_MR => drop(target.whole(rkey, access)?),
             _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
         }
@@ -111,20 +111,20 @@ impl Responder {
         Ok(())
     }
 
-    /// Checks that the QP's access flags allow an operation. If not, the request is invalid, because the receive queue
-    /// does not support the operation (InfiniBand specification, volume 1, section 9.7.4.1.5).
+    /// Checks that the QP's access flags allow an operation. If they do not, the request is invalid, because the
+    /// receive queue does not support the operation (InfiniBand specification, volume 1, section 9.7.4.1.5).
     pub(in crate::qp) fn allow(&self, access: Access) -> Result<(), Stop> {
         if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 
-    /// Checks that the responder has resources for a read or atomic.
+    /// Checks that the responder has resources for another read or atomic.
     fn allow_outstanding(&self, target: &Target<'_>) -> Result<(), Stop> {
         reliable(target)?;
         if self.attributes.max_dest_rd_atomic > 0 { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 }
 
-/// Checks that the service is reliable.
+/// Checks that the service of the message is reliable.
 fn reliable(target: &Target<'_>) -> Result<(), Stop> {
     if target.service.is_reliable() { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
 }

@@ -1,4 +1,4 @@
-//! Receives: consumption by messages, and completion.
+//! How messages consume receives, and how these receives complete.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::wire::bytes::{self, Fault, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 
-/// The queue from which receives are taken, and the queue of their completions.
+/// The queue from which receives are taken, and the completion queue to which their completions are added.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Receives<'t> {
     pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
@@ -47,7 +47,7 @@ impl Responder {
         self.conclude(target, request, work, result)
     }
 
-    /// Handles a write with immediate. The data is written only if there is a receive.
+    /// Handles a write with immediate data. The data is written only if a receive is posted.
     pub(in crate::qp) fn receive_write(
         &mut self,
         target: &Target<'_>,
@@ -55,7 +55,7 @@ impl Responder {
         write: impl FnOnce(&mut Self) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let work = self.take(target)?;
-        // A failed write leaves the receive unchanged.
+        // If the write fails, the receive does not complete and stays available.
         let result = write(self).map_err(ReceiveError::Other);
         self.conclude(target, request, work, result)
     }
@@ -79,7 +79,8 @@ impl Responder {
         });
     }
 
-    /// Takes the receive of an earlier incomplete message, or the next one of the queue.
+    /// Takes the receive of an earlier message that was abandoned. If there is none, takes the next receive of the
+    /// queue.
     pub(in crate::qp) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
         let queue = target.receives.queue;
         if !self.taken.is_empty()
@@ -90,7 +91,7 @@ impl Responder {
         queue.take().ok_or(Stop::NotReady)
     }
 
-    /// Completes a receive, or keeps the receive for the next message.
+    /// Completes a receive, or keeps it for the next message if the current message does not complete it.
     pub(in crate::qp) fn conclude(
         &mut self,
         target: &Target<'_>,
@@ -101,8 +102,9 @@ impl Responder {
         let receives = target.receives;
         let (completion, stop) = match result {
             Ok(()) => (arrived(target, request, work.wr_id), None),
-            // A reliable sender is notified. An unreliable message is dropped as the specification requires: the
-            // receive stays, or, in a shared queue, completes in error. The QP continues.
+            // If the service is reliable, the sender receives an error. If the service is unreliable, the message is
+            // dropped as the specification requires, and the QP continues. The receive then stays available, but a
+            // receive of a shared queue completes in error.
             Err(ReceiveError::TooLong) if !target.service.is_reliable() && !receives.is_shared => {
                 self.keep(target, work);
                 return Err(Stop::TooLong);
@@ -134,7 +136,7 @@ impl Responder {
 }
 
 impl Taken {
-    /// Returns the unused receive. If the queue is shared, the next message takes this receive.
+    /// Returns a receive that was not used. If the queue is shared, the next message takes this receive.
     pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);
@@ -157,7 +159,7 @@ pub(in crate::qp) fn check_fits(work: &ReceiveWork, length: u64) -> Result<(), R
     if capacity < length { Err(ReceiveError::TooLong) } else { Ok(()) }
 }
 
-/// Invalidates the key in a send with invalidate; does nothing for other messages.
+/// Invalidates the key that a send with invalidate contains. Does nothing for other messages.
 pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), ReceiveError> {
     match request.operation {
         Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| ReceiveError::Invalidation),
@@ -170,7 +172,7 @@ pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Resul
 pub(in crate::qp) enum ReceiveError {
     /// The receive is too small.
     TooLong,
-    /// The memory of the receive is not usable.
+    /// The memory of the receive cannot be used.
     Memory,
     /// The key cannot be invalidated.
     Invalidation,
@@ -179,7 +181,7 @@ pub(in crate::qp) enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// Returns the status of the receive, and how the message ends.
+    /// Returns the status with which the receive completes, and the result of the message.
     pub(in crate::qp) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
         match self {
             Self::TooLong if service.is_reliable() => {

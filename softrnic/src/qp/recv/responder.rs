@@ -1,4 +1,4 @@
-//! The responder: checks and executes a peer's messages.
+//! The responder, which checks and executes the messages of a peer.
 
 use crate::qp::exchange::{Exchange, TransferFault};
 use crate::qp::recv::inbound::Inbound;
@@ -20,31 +20,31 @@ pub(in crate::qp) struct Responder {
     pub(in crate::qp) attributes: Attributes,
     has_reported_established: bool,
     has_reported_last: bool,
-    /// Receives of abandoned messages, for the next messages that use the same queue. An XRC target uses several
-    /// queues, other QPs one.
+    /// The receives of abandoned messages. The next messages that use the same receive queue take them. An XRC target
+    /// uses several queues, and any other QP uses one.
     pub(in crate::qp) taken: Vec<Taken>,
-    /// A partially received message from another process.
+    /// A message from another process of which not all parts have arrived.
     pub(in crate::qp) arriving: Option<Box<Inbound>>,
-    /// Pending responses to other processes.
+    /// The responses to other processes that wait to be sent.
     pub(in crate::qp) responses: ResponsesOut,
-    /// The return address of the current message, until its reply is sent.
+    /// The return address of the message that is being handled, until the reply is sent.
     pub(in crate::qp) early: Option<Return>,
 }
 
-/// The reason why a message is not completed.
+/// The reason why a message does not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Stop {
-    /// No receive is posted.
+    /// The message consumes a receive, and none is posted.
     NotReady,
     /// The requester's memory failed.
     LocalFault,
     /// The message is not allowed. No receive was completed.
     Refused(Refusal),
-    /// A receive was completed in error. This fault ends the QP, even if its service is unreliable.
+    /// A receive has completed in error. The QP fails, even if its service is unreliable.
     Broken(Refusal),
-    /// The message exceeds its receive, on an unreliable service.
+    /// The message is longer than its receive, and the service is unreliable.
     TooLong,
-    /// The completion of the receive was lost. This fault ends the QP, and no response is sent.
+    /// The completion of the receive was lost. The QP fails, and no response is sent.
     Lost,
 }
 
@@ -71,8 +71,8 @@ impl Responder {
         }
     }
 
-    /// Resets the responder when the QP is reset or closed. Receives that were taken from a shared queue are returned
-    /// to the queue, although a NIC may lose them.
+    /// Resets the responder when the QP is reset or closed. Receives that the responder has taken from a shared queue
+    /// are returned to this queue, although a NIC may lose them.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.responses.drop_all(pair);
         self.end_arriving();
@@ -83,10 +83,11 @@ impl Responder {
         *self = Self::new();
     }
 
-    /// Completes the receives as flushed, in the error state. Receives of a shared queue stay, and an event is raised.
+    /// Completes the receives of a QP in the error state as flushed. If the queue is shared, its receives stay in it,
+    /// and an event is raised instead.
     ///
-    /// If a message was refused, earlier messages still get their responses. After any other error, no response is
-    /// sent, see [`end`](Self::end).
+    /// If the QP failed because it refused a message, the responses to earlier messages are still sent. After any other
+    /// error, no response is sent, see [`end`](Self::end).
     pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.end_arriving();
         self.flush_receives(pair);
@@ -96,14 +97,14 @@ impl Responder {
         }
     }
 
-    /// Ends a QP that is in the error state for a reason other than a peer's message: no further data is sent for
-    /// reads.
+    /// Abandons the reads that the responder has not finished, so that it sends no more data, and flushes the receives.
+    /// This function is called if the QP is in the error state for a reason other than a message of the peer.
     pub(in crate::qp) fn end(&mut self, pair: &QueuePair) {
         self.responses.cut();
         self.flush(pair);
     }
 
-    /// Handles a message. The flag is set if the QP failed, so that the caller runs its requester.
+    /// Handles a message. The returned flag is set if the QP failed. The caller must then run the requester of the QP.
     pub(in crate::qp) fn handle(
         &mut self,
         pair: &QueuePair,
@@ -122,7 +123,7 @@ impl Responder {
         !pair.is_closed() && pair.state().receives() && self.is_for_us(pair, request)
     }
 
-    /// Finishes a message with its reply.
+    /// Finishes a message and returns its reply.
     pub(in crate::qp) fn finish(
         &mut self,
         pair: &QueuePair,
@@ -155,11 +156,11 @@ impl Responder {
         };
         request.source_number == *destination_number
             && is_peer(request.source, request.destination)
-            // On a service that may lose packets, a new message resynchronizes the PSN.
+            // If the service may lose packets, any PSN is accepted, and the message sets the PSN that is expected next.
             && (request.psn == *rq_psn || !request.service.is_reliable())
     }
 
-    /// Returns the reply of a reliable service.
+    /// Returns the reply to a message of a reliable service.
     fn acknowledge(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
         let (refusal, event) = match result {
             Ok(original) => {
@@ -176,7 +177,7 @@ impl Responder {
         };
         log::debug!("QP {:#x} refused {:?}: {refusal:?}", pair.number, request.operation);
         pair.fail_by_refusal();
-        // Errors without a completion raise an event.
+        // An error that causes no completion raises an event.
         if let Some(event) = event {
             pair.parts.events.happened(event);
         }
@@ -184,7 +185,8 @@ impl Responder {
         (Reply::Refused(refusal), true)
     }
 
-    /// Finishes a message of an unreliable service. Errors are not reported; the message counts as lost.
+    /// Finishes a message of an unreliable service. Errors are not reported to the sender, for which the message is
+    /// lost.
     fn drop_silently(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
         if result != Err(Stop::LocalFault) {
             self.expect_after(request);
@@ -207,7 +209,7 @@ impl Responder {
         (Reply::Silence, has_failed)
     }
 
-    /// Ends the QP after an overrun of its completion queue.
+    /// Moves the QP to the error state after an overrun of its completion queue.
     #[cold]
     fn break_down(&mut self, pair: &QueuePair) -> (Reply, bool) {
         pair.break_down();
@@ -219,7 +221,7 @@ impl Responder {
         self.attributes.rq_psn = psn_after(request.psn, request.packets);
     }
 
-    /// Executes a message. Returns the previous value of an atomic.
+    /// Executes a message. If the message is an atomic, returns the previous value of the memory.
     fn perform(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> Result<u64, Stop> {
         // An XRC target has neither memory nor receives; the shared receive queue of the message has both.
         let entry;

@@ -1,4 +1,4 @@
-//! Responses to other processes that wait for space: replies and the data of reads.
+//! Responses to other processes that wait until their carrier has space. They are replies and the data of reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::wire::message::{Refusal, Reply};
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Limit of pending responses per carrier. A correct peer never needs more: one for each message in flight, and one for
-/// each abandoned message.
+/// The maximum number of pending responses per carrier. A correct peer never causes more: it causes one for each
+/// message in flight, and one for each message that it has abandoned.
 pub(in crate::qp) const MAX_PENDING: usize = 2 * MAX_QP_WR as usize;
 
-/// From this number of pending responses on, further [`Reply::Silence`] is dropped.
+/// If this number of responses is pending, further replies of the kind [`Reply::Silence`] are dropped.
 const SILENCE_LIMIT: usize = 64;
 
-/// The return address of a response: the carrier and the message.
+/// The return address of a response: the carrier on which it is sent, and the message to which it responds.
 #[derive(Clone, Debug)]
 pub(in crate::qp) struct Return {
     carrier: Arc<dyn Carrier>,
@@ -42,7 +42,7 @@ impl Return {
         Arc::ptr_eq(&self.carrier, carrier)
     }
 
-    /// Whether a part belongs to the same message.
+    /// Whether a part belongs to the message of this return address.
     #[inline]
     pub(in crate::qp) fn is_of(&self, part: &Part) -> bool {
         (self.number, self.psn, self.attempt) == (part.request.source_number, part.request.psn, part.attempt)
@@ -61,14 +61,14 @@ impl Return {
     }
 }
 
-/// A read whose data is not completely sent.
+/// A read for which not all data has been sent.
 #[derive(Debug)]
 pub(in crate::qp) struct Reading {
     pub(in crate::qp) address: u64,
     pub(in crate::qp) rkey: u32,
     pub(in crate::qp) length: u64,
     pub(in crate::qp) offset: u64,
-    /// The XRC shared receive queue.
+    /// The XRC shared receive queue that the read addresses, if any.
     pub(in crate::qp) entry: Option<SharedEntry>,
 }
 
@@ -78,11 +78,11 @@ enum Pending {
     Read(Box<Reading>),
 }
 
-/// The pending responses. Each carrier has its own queue, so that a process that is not the peer cannot delay responses
-/// to the peer.
+/// The pending responses. They are queued separately for each carrier, so that a process that is not the peer cannot
+/// delay the responses to the peer.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct ResponsesOut {
-    /// A queue for each full carrier, the oldest response first. Empty queues are removed.
+    /// One queue for each carrier that is full. Each queue starts with its oldest response. Empty queues are removed.
     queues: Vec<VecDeque<(Return, Pending)>>,
     reads: usize,
 }
@@ -93,7 +93,7 @@ impl ResponsesOut {
         self.reads
     }
 
-    /// The index of a carrier's queue, if any.
+    /// Returns the index of the queue of a carrier, if there is one.
     #[inline]
     fn queue(&self, carrier: &Arc<dyn Carrier>) -> Option<usize> {
         self.queues.iter().position(|queue| queue.front().is_some_and(|(back, _)| back.is_by(carrier)))
@@ -111,7 +111,7 @@ impl ResponsesOut {
         })
     }
 
-    /// Drops the responses on a lost carrier.
+    /// Drops the responses that wait for a carrier that is lost.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if let Some(place) = self.queue(carrier) {
             let queue = self.queues.swap_remove(place);
@@ -124,7 +124,7 @@ impl ResponsesOut {
         self.cut_where(|_| true);
     }
 
-    /// Abandons the reads on an XRC shared receive queue that is being destroyed.
+    /// Abandons the reads that address an XRC shared receive queue that is being destroyed.
     pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         self.cut_where(|reading| reading.entry.as_ref().is_some_and(|entry| entry.is(queue)));
     }
@@ -138,7 +138,8 @@ impl ResponsesOut {
         }
     }
 
-    /// Sends the replies that fit, and drops all other responses, when the QP is reset or closed.
+    /// Sends the replies for which the carriers have space, and drops all other responses. This function is called when
+    /// the QP is reset or closed.
     pub(in crate::qp) fn drop_all(&mut self, pair: &QueuePair) {
         self.cut();
         for (back, pending) in self.queues.drain(..).flatten() {
@@ -156,8 +157,8 @@ impl Responder {
     pub(in crate::qp) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let queue = if self.responses.queues.is_empty() { None } else { self.responses.queue(&back.carrier) };
         match queue.and_then(|place| self.responses.queues.get(place)) {
-            // A `Silence` reply is usually for a process that is not the peer. If the peer loses one, its request times
-            // out.
+            // A `Silence` reply usually goes to a process that is not the peer. If the reply was for the peer, the
+            // peer's request times out without it.
             Some(queue) if reply == Reply::Silence && queue.len() >= SILENCE_LIMIT => {
                 log::debug!("QP {:#x}: dropped a response to a process that receives none", pair.number);
                 return false;
@@ -168,7 +169,7 @@ impl Responder {
                 Ok(()) | Err(Stuck::Lost | Stuck::Fault) => return false,
             },
         }
-        // The response is sent when the carrier calls, because other QPs may have waited longer.
+        // The response is sent when the carrier calls this QP, because other QPs may have waited longer.
         let carrier = Arc::clone(&back.carrier);
         if self.responses.push(back, Pending::Reply(reply)) <= MAX_PENDING {
             return false;
@@ -194,7 +195,7 @@ impl Responder {
         has_failed
     }
 
-    /// Sends the pending responses that fit. Returns whether the QP failed.
+    /// Sends the pending responses for which the carriers have space. Returns whether the QP failed.
     pub(in crate::qp) fn pump(&mut self, pair: &QueuePair) -> bool {
         let mut has_failed = false;
         let mut place = 0;
@@ -214,7 +215,7 @@ impl Responder {
         has_failed
     }
 
-    /// Sends a response or a part of it. Returns whether the QP failed, and the unsent rest.
+    /// Sends a response or a part of it. Returns whether the QP failed, and the part of the response that was not sent.
     fn try_respond(&mut self, pair: &QueuePair, back: &Return, mut pending: Pending) -> (bool, Option<Pending>) {
         let mut has_failed = false;
         if let Pending::Read(reading) = &mut pending {
@@ -235,7 +236,7 @@ impl Responder {
         (has_failed, is_stuck.then_some(pending))
     }
 
-    /// Sends the data of a read. The memory is looked up again for each part. Returns whether the read is finished or
+    /// Sends the data of a read. The memory is checked again for each part. Returns whether the read is finished or
     /// abandoned.
     fn give(&mut self, pair: &QueuePair, back: &Return, reading: &mut Reading) -> Result<bool, Stop> {
         while reading.offset < reading.length {
@@ -257,7 +258,7 @@ impl Responder {
         Ok(true)
     }
 
-    /// Ends the QP because of a response that cannot be sent.
+    /// Moves the QP to the error state because a response cannot be sent.
     fn break_off(&mut self, pair: &QueuePair, event: PairEvent) {
         pair.fail();
         pair.parts.events.happened(event);

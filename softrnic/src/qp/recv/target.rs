@@ -1,4 +1,4 @@
-//! The memory and receives that a message accesses.
+//! The memory and the receives that a message can access.
 
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Memory};
@@ -17,13 +17,14 @@ pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<Share
         .ok_or(Stop::Refused(Refusal::InvalidRequest))
 }
 
-/// The target of a message: the QP's domain and receives, or those of an XRC shared receive queue.
+/// The protection domain and the receives that a message uses. They are those of the QP, or those of an XRC shared
+/// receive queue.
 #[derive(Debug)]
 pub(in crate::qp) struct Target<'t> {
     pub(in crate::qp) pair: &'t QueuePair,
     pub(in crate::qp) number: u32,
     pub(in crate::qp) service: Service,
-    /// The protection domain of its memory.
+    /// The protection domain to which the memory must belong.
     domain: &'t Domain,
     pub(in crate::qp) receives: Receives<'t>,
 }
@@ -32,7 +33,7 @@ impl<'t> Target<'t> {
     pub(in crate::qp) fn of_pair(pair: &'t QueuePair) -> Self {
         let parts = &pair.parts;
         let (queue, completions) = (&parts.receives, parts.receive_queue.as_ref());
-        // The memory of a receive belongs to the domain of its queue.
+        // The memory of a receive must belong to the domain of its queue.
         let domain = if parts.is_shared { queue.domain() } else { None }.unwrap_or(&parts.domain);
         let receives = Receives { queue, completions, domain, is_shared: parts.is_shared };
         Self { pair, number: pair.number, service: parts.service, domain: &parts.domain, receives }
@@ -44,12 +45,12 @@ impl<'t> Target<'t> {
         Ok(Self { pair, number: pair.number, service: pair.parts.service, domain, receives })
     }
 
-    /// Checks memory of a remote key.
+    /// Checks memory that a remote key refers to.
     pub(in crate::qp) fn remote(&self, rkey: u32, address: u64, length: u64, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().remote(self.domain, self.number, rkey, address, length, access).map_err(refusal)
     }
 
-    /// Checks all memory of a remote key.
+    /// Checks all memory that a remote key refers to.
     pub(in crate::qp) fn whole(&self, rkey: u32, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().whole(self.domain, self.number, rkey, access).map_err(refusal)
     }
@@ -66,7 +67,7 @@ impl<'t> Target<'t> {
     }
 }
 
-/// Converts a memory fault to the refusal of a message.
+/// Returns the refusal with which the responder answers a message that caused a memory fault.
 pub(in crate::qp) fn refusal(fault: Fault) -> Stop {
     Stop::Refused(match fault {
         Fault::Alignment => Refusal::InvalidRequest,

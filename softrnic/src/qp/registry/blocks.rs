@@ -1,4 +1,4 @@
-//! Blocks of QP numbers that belong to this process alone, claimed one by one.
+//! Blocks of QP numbers that belong to this process alone. The process claims another block when it needs more numbers.
 
 use std::sync::Mutex;
 
@@ -6,17 +6,17 @@ use crate::sys::unpoisoned;
 use crate::wire::packet::{BLOCK, MAX_NUMBER, MULTICAST_NUMBER};
 use crate::wire::transport::Transport;
 
-/// Minimum number of blocks in use before numbers are reused.
+/// The minimum number of blocks that the process claims before it reuses numbers.
 const MIN_BLOCKS: usize = 4;
 
-/// The blocks of the process, and the next QP number.
+/// The blocks that the process has claimed, and the next QP number.
 #[derive(Debug)]
 pub(super) struct Blocks(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     owned: Vec<u32>,
-    /// The next number: the index of its block, and its offset.
+    /// The next number, as the index of its block and the offset in this block.
     block: usize,
     place: u32,
 }
@@ -31,7 +31,8 @@ impl Blocks {
         unpoisoned(self.0.lock()).owned.contains(&(number / BLOCK))
     }
 
-    /// Returns the next free number; `in_use` is the number of used ones. `None` if no block can be claimed.
+    /// Returns the next free number. `in_use` is how many numbers are in use. Returns `None` if all numbers are in use
+    /// and no further block can be claimed.
     pub(super) fn number(
         &self,
         transport: &dyn Transport,
@@ -44,7 +45,7 @@ impl Blocks {
 
 impl Inner {
     fn number(&mut self, transport: &dyn Transport, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
-        // Tries each number of the owned blocks, and then those of one new block.
+        // This loop tries each number of the claimed blocks, and then those of one new block.
         for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
             if self.block >= self.owned.len() {
                 self.grow(transport, in_use);
@@ -62,10 +63,10 @@ impl Inner {
         None
     }
 
-    /// After the last block: claims another one, or starts over.
+    /// Claims another block after the last one, or starts over at the first block.
     fn grow(&mut self, transport: &dyn Transport, in_use: usize) {
         let has_enough = self.owned.len() >= MIN_BLOCKS && in_use < self.owned.len() * BLOCK as usize / 2;
-        // A QP number has 24 bits, so larger blocks are unusable.
+        // A QP number has 24 bits, so blocks of larger numbers cannot be used.
         let claimed = if has_enough { None } else { transport.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),
@@ -84,7 +85,7 @@ mod tests {
     use crate::wire::address::Gid;
     use crate::wire::transport::Carrier;
 
-    /// A transport with a fixed number of blocks, from block 7 on.
+    /// A transport with a fixed number of blocks, of which block 7 is the first.
     #[derive(Debug)]
     struct LimitedTransport {
         claimed_count: AtomicU32,

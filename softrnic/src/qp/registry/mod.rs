@@ -24,11 +24,11 @@ use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Sockets, Transport};
 
-/// An XRC shared receive queue, which messages address by its number.
+/// An XRC shared receive queue. Messages address it by its number.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedEntry {
     pub(crate) queue: Arc<ReceiveQueue>,
-    /// The completion queue of its receives.
+    /// The completion queue to which the completions of its receives are added.
     pub(crate) completions: Arc<CompletionQueue>,
     pub(crate) xrc_domain: Arc<Domain>,
 }
@@ -40,7 +40,7 @@ impl SharedEntry {
     }
 }
 
-/// The transport to other processes. A child after `fork` has its own.
+/// The transport to other processes. The child of a `fork` has its own transport.
 static TRANSPORT: OnceLock<&'static dyn Transport> = OnceLock::new();
 
 static REGISTRY: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
@@ -51,14 +51,15 @@ pub(crate) struct QpRegistry {
     pairs: Numbered<Weak<QueuePair>>,
     shared: Numbered<SharedEntry>,
     groups: RwLock<BTreeMap<Gid, BTreeMap<u32, Weak<QueuePair>>>>,
-    /// Locked while a group changes, so that other processes are notified in order.
+    /// This lock is held while a group changes, so that other processes are notified of the changes in order.
     changing: Mutex<()>,
     blocks: Blocks,
     #[cfg(any(test, fuzzing))]
     test_routes: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
     #[cfg(test)]
     test_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
-    /// Addresses that this host has or had. A former address may stay listed, because RoCE devices reach no other host.
+    /// The addresses that this host has or had. A former address may stay in the set, because RoCE devices reach no
+    /// other host.
     here: RwLock<BTreeSet<Gid>>,
 }
 
@@ -82,7 +83,7 @@ impl QpRegistry {
         }
     }
 
-    /// Sets the transport to QPs outside of this process; later calls are ignored.
+    /// Sets the transport to the QPs of other processes. Only the first call has an effect.
     pub(crate) fn set_transport(transport: &'static dyn Transport) {
         let _ = TRANSPORT.set(transport);
     }
@@ -101,7 +102,7 @@ impl QpRegistry {
         if self.blocks.has(number) { None } else { transport.carrier(destination, number) }
     }
 
-    /// Sets the carrier of a QP number, for tests.
+    /// Sets the carrier to a QP number. Only tests use this function.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn set_test_route(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
         let mut test_routes = unpoisoned(self.test_routes.write());
@@ -111,7 +112,7 @@ impl QpRegistry {
         };
     }
 
-    /// Returns the carriers to the other processes with members of a group.
+    /// Returns the carriers to the other processes that have members of a group.
     pub(crate) fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
         #[cfg(test)]
         if let Some(ways) = unpoisoned(self.test_groups.read()).get(&group) {
@@ -120,33 +121,33 @@ impl QpRegistry {
         self.transport().map(|transport| transport.group(group)).unwrap_or_default()
     }
 
-    /// Sets the carriers of a group, for tests.
+    /// Sets the carriers of a group. Only tests use this function.
     #[cfg(test)]
     pub(crate) fn set_test_group(&self, group: Gid, ways: Vec<Arc<dyn Carrier>>) {
         unpoisoned(self.test_groups.write()).insert(group, ways);
     }
 
-    /// Delivers packets from other processes, and runs overdue alarms if there is no timer thread. Returns whether
-    /// there were packets.
+    /// Delivers the packets that have arrived from other processes. If the timer thread could not be started, also runs
+    /// the alarms that are due. Returns whether packets were delivered.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         timer::run_due_if_no_thread();
         self.transport().is_some_and(|transport| transport.progress())
     }
 
-    /// Records that a program will wait for an event instead of polling.
+    /// Notifies the transport that the program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
         if let Some(transport) = self.transport() {
             transport.armed();
         }
     }
 
-    /// The sockets of the transport, if it has any.
+    /// Returns the sockets of the transport, if it has any.
     pub(crate) fn sockets(&self) -> Option<&'static dyn Sockets> {
         self.transport()?.sockets()
     }
 
-    /// Delivers all packets that other processes have sent so far. The caller holds no lock of a QP.
+    /// Delivers all packets that other processes have sent so far. The caller must hold no lock of a QP.
     pub(crate) fn settle(&self) {
         if let Some(transport) = self.transport() {
             transport.settle();
@@ -179,7 +180,7 @@ impl QpRegistry {
         self.pairs.find(number, Weak::upgrade)
     }
 
-    /// Whether a GID is an address of this host.
+    /// Returns whether a GID is an address of this host.
     pub(crate) fn is_here(&self, gid: Gid) -> bool {
         if unpoisoned(self.here.read()).contains(&gid) {
             return true;
@@ -198,17 +199,17 @@ impl QpRegistry {
         Ok(number)
     }
 
-    /// Removes an XRC shared receive queue, and waits until the caller has the only reference to it. The caller holds
-    /// no lock.
+    /// Removes an XRC shared receive queue, and waits until the caller has the only reference to it. The caller must
+    /// hold no lock.
     pub(crate) fn leave_shared(&self, number: u32, queue: &Arc<ReceiveQueue>) {
         self.shared.leave(number);
-        // Partial messages refer to the queue, and may never be completed.
+        // Messages that have partly arrived refer to the queue, and may never complete.
         for pair in self.pairs.all(Weak::upgrade) {
             if pair.parts().service == Service::XrcReceive {
                 pair.release(queue);
             }
         }
-        // QPs that are being closed are no longer listed, and release the queue themselves.
+        // A QP that is being closed is no longer in the registry, and drops its references to the queue itself.
         while Arc::strong_count(queue) > 1 {
             thread::yield_now();
         }
@@ -218,7 +219,7 @@ impl QpRegistry {
         self.shared.find(number, |entry| Some(entry.clone()))
     }
 
-    /// `ibv_attach_mcast`. Attaching twice is no error.
+    /// Attaches a QP to a group, as `ibv_attach_mcast` requires. Attaching a QP twice is not an error.
     pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let is_first = self.add_member(group, pair)?;
@@ -228,7 +229,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Adds a member. Returns whether the member is the first of its group.
+    /// Adds a member to a group. Returns whether the member is the first one in this process.
     fn add_member(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GRP as usize {
@@ -243,7 +244,7 @@ impl QpRegistry {
         Ok(is_first)
     }
 
-    /// `ibv_detach_mcast`; `EINVAL` if the QP is not attached.
+    /// Detaches a QP from a group, as `ibv_detach_mcast` requires. Returns `EINVAL` if the QP is not attached.
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let was_last = self.remove_member(group, number)?;
@@ -253,7 +254,7 @@ impl QpRegistry {
         Ok(())
     }
 
-    /// Removes a member. Returns whether the member was the last of its group.
+    /// Removes a member from a group. Returns whether the member was the last one in this process.
     fn remove_member(&self, group: Gid, number: u32) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         let members = groups.get_mut(&group).ok_or(Errno::INVALID)?;
@@ -270,13 +271,13 @@ impl QpRegistry {
         groups.get(&group).into_iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether a QP is attached to a group, and therefore cannot be destroyed.
+    /// Whether a QP is attached to any group. If it is, it cannot be destroyed.
     pub(crate) fn is_attached(&self, number: u32) -> bool {
         unpoisoned(self.groups.read()).values().any(|members| members.contains_key(&number))
     }
 }
 
-/// Delivers packets to the QPs of this process.
+/// Delivers packets from other processes to the QPs of this process.
 #[derive(Debug)]
 pub(crate) struct ToQueuePairs;
 
@@ -304,7 +305,8 @@ impl Deliver for ToQueuePairs {
                 attempt: part.attempt,
                 kind: ResponseKind::Reply(Reply::Silence),
             };
-            // A full carrier already has such replies in flight, and one of them is enough, so this reply may be lost.
+            // If the carrier is full, such replies are already in flight on it. One of them is enough, so this reply
+            // may be dropped.
             if let Err(stuck) = back.put(&Packet::Response(response), Payload::Bytes(&[])) {
                 log::debug!("QP {:#x} does not exist, and the reply to its peer is lost: {stuck:?}", part.number);
             }

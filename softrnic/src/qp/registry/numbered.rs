@@ -1,4 +1,4 @@
-//! Objects with 24-bit numbers.
+//! A table of objects that are identified by numbers of 24 bits.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -10,11 +10,12 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// Objects by 24-bit number, above 1 and below the multicast number.
+/// The objects by their numbers of 24 bits. The numbers are greater than 1 and less than the number of multicast
+/// datagrams.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     entries: RwLock<BTreeMap<u32, T>>,
-    /// The last assigned number; zero before the first.
+    /// The number that was assigned last, or zero if none was assigned.
     last: AtomicU32,
 }
 
@@ -24,14 +25,14 @@ impl<T> Numbered<T> {
     }
 
     /// Returns the next free number after the last one, so a number is reused only after all others. The first number
-    /// is random, so a number from another process or an earlier run is probably not in use here.
+    /// is random, so a number that comes from another process or an earlier run is probably not in use in this process.
     pub(super) fn number(&self, most: u32) -> Result<u32, Errno> {
         let entries = unpoisoned(self.entries.read());
         if entries.len() >= most as usize {
             return Err(Errno::NO_MEMORY);
         }
         if self.last.load(Ordering::Relaxed) == 0 {
-            // A random number that is not close to either end of the range.
+            // This number is random, and not close to either end of the range.
             let random = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
             let _ = self.last.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -53,7 +54,7 @@ impl<T> Numbered<T> {
         unpoisoned(self.entries.read()).contains_key(&number)
     }
 
-    /// Calls `get` for all objects, and returns its results.
+    /// Calls `get` for each object, and returns the results.
     pub(super) fn all<U>(&self, get: impl FnMut(&T) -> Option<U>) -> Vec<U> {
         unpoisoned(self.entries.read()).values().filter_map(get).collect()
     }
@@ -64,7 +65,7 @@ impl<T> Numbered<T> {
 
     pub(super) fn leave(&self, number: u32) {
         let entry = unpoisoned(self.entries.write()).remove(&number);
-        // The entry is dropped after the lock is released.
+        // The entry must be dropped only after the lock is released.
         drop(entry);
     }
 

@@ -1,4 +1,5 @@
-//! One attempt of a request: local checks, the message to the peer, and the interpretation of the reply.
+//! One attempt to execute a request. It makes the local checks, sends the message to the peer, and interprets the
+//! reply.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,13 +22,13 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{packet_count, psn_after};
 use crate::wire::transport::Carrier;
 
-/// The length of an atomic.
+/// The number of bytes on which an atomic operates.
 const ATOMIC_LENGTH: u64 = 8;
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Outcome {
-    /// The request has completed; contains the number of received bytes, for reads and atomics.
+    /// The request has completed. For reads and atomics, this variant contains the number of received bytes.
     Done {
         length: u32,
     },
@@ -36,15 +37,15 @@ pub(in crate::qp) enum Outcome {
         timer: u8,
     },
     Silence,
-    /// The request was completely sent to another process.
+    /// All parts of the request were sent to another process.
     Sent,
-    /// Backpressure blocks the request or a part of it.
+    /// The request or a part of it could not be sent because the carrier is full.
     Stuck,
-    /// The request must wait for the responses to earlier requests.
+    /// The request must wait until the responses to earlier requests have arrived.
     Later,
 }
 
-/// The peer of the last message.
+/// The peer of the last message, which is remembered for the next one.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct Peer {
     number: u32,
@@ -53,7 +54,7 @@ pub(in crate::qp) struct Peer {
     carrier: Option<(Gid, Weak<dyn Carrier>)>,
 }
 
-/// The location of a peer.
+/// Where a peer is: in this process, in another one, or nowhere.
 enum Found {
     Local(Arc<QueuePair>),
     Remote(Arc<dyn Carrier>),
@@ -61,7 +62,7 @@ enum Found {
 }
 
 impl Peer {
-    /// Finds a QP by number. Reuses the last result if it is still valid.
+    /// Finds a QP by its number. Reuses the result of the last search if it is still valid.
     #[inline]
     fn find(&mut self, pair: &QueuePair, destination: Gid, number: u32) -> Found {
         if self.number == number {
@@ -80,7 +81,7 @@ impl Peer {
         self.look_up(pair, destination, number)
     }
 
-    /// Prefetches the last peer, if that peer is in this process.
+    /// Prefetches the peer of the last message into the cache, if it is in this process.
     #[inline]
     pub(in crate::qp) fn prefetch(&self) {
         if self.number != 0 && self.carrier.is_none() {
@@ -109,7 +110,7 @@ impl Peer {
     }
 }
 
-/// Executes a request or a retry.
+/// Executes a request, for the first time or as a retry.
 pub(in crate::qp) fn attempt(
     pair: &QueuePair,
     work: &SendWork,
@@ -124,7 +125,7 @@ pub(in crate::qp) fn attempt(
     match work.operation {
         Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
         Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
-        // The limit allows no read or atomic, so this request can never begin.
+        // The QP's limit allows no reads or atomics, so this request can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
@@ -190,7 +191,7 @@ pub(in crate::qp) fn attempt(
                 if outcome != Outcome::Silence {
                     return outcome;
                 }
-                // Forgets the carrier, because another process may own the number later.
+                // The carrier is forgotten, because another process may own the QP number later.
                 *peer = Peer::default();
                 Reply::Silence
             }
@@ -200,21 +201,21 @@ pub(in crate::qp) fn attempt(
 
     let outcome = match reply {
         Reply::LocalFault => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
-        // An unreliable requester gets no reply.
+        // On an unreliable service, the requester gets no reply.
         _ if !service.is_reliable() => Outcome::Done { length: 0 },
         Reply::Done { original } => finish_response(work, original, &segments),
         Reply::NotReady { timer } => Outcome::NotReady { timer },
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
-    // If a part of the request was already sent to another process, the PSNs of the request are already counted.
+    // If a part of the request was sent to another process, the PSNs of the whole request have already been counted.
     if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
         pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }
     outcome
 }
 
-/// The status of a refused request.
+/// Returns the completion status of a request that the peer has refused.
 pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     match refusal {
         Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
@@ -223,7 +224,7 @@ pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     }
 }
 
-/// The destination of a request: the path, the QP number, and the Q_Key of a datagram.
+/// Returns the destination of a request: the path, the QP number and, for a datagram, the Q_Key.
 fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Option<(Path, u32, u32)> {
     let is_datagram = pair.parts.service == Service::UnreliableDatagram;
     match &work.destination {
@@ -233,7 +234,7 @@ fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Op
     }
 }
 
-/// Executes a request that concerns only keys. The specification defines one status for all failures of such requests.
+/// Executes a request that only changes keys. The specification defines one status for all failures of such a request.
 fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
     let memory = Memory::of_process();
     let domain = &pair.parts.domain;
@@ -245,14 +246,14 @@ fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
     if is_done { Outcome::Done { length: 0 } } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
 }
 
-/// The length of a message, if the operation allows this length.
+/// Returns the length of a message, if the operation allows this length.
 fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_status> {
     let length = work.length();
     let is_valid = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
         Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
-        // The length of a flush counts the peer's bytes, which are not transferred.
+        // The length of a flush is a number of bytes in the peer's memory, which are not transferred.
         Operation::Flush { .. } => return Ok(0),
         _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
         _ => length <= u64::from(limits::MAX_MSG_SIZE),
@@ -260,10 +261,10 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
     if is_valid { Ok(length) } else { Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR) }
 }
 
-/// Checks the memory of a request, and keeps it in use.
+/// Checks the local memory of a request, and returns segments that keep it in use.
 pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
     let is_written = work.operation.is_read_or_atomic();
-    // A piece of length zero refers to no memory.
+    // A piece whose length is zero refers to no memory.
     work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
         Memory::of_process()
             .local(&pair.parts.domain, lkey, address, u64::from(length), is_written)
@@ -271,7 +272,8 @@ pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &
     })
 }
 
-/// Stores the previous value of an atomic. Returns the number of received bytes.
+/// If the request is an atomic, stores the previous value in the memory of the request. Returns the number of received
+/// bytes.
 pub(in crate::qp) fn finish_response(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
     let length = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {

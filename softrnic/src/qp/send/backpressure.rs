@@ -1,4 +1,4 @@
-//! Backpressure for messages that may be lost: datagrams and messages of UC.
+//! Backpressure for messages that may be lost: datagrams, and messages on unreliable connections (UC).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -9,21 +9,22 @@ use crate::qp::timer::NextCall;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// If a process receives nothing for this time, one second, messages to the process are dropped. The time is counted
-/// for each process, also in a multicast group. Later messages to the process are dropped at once, until it receives
-/// again. The time is long because on a busy machine a process may not run for a tenth of a second.
+/// If a process receives nothing for this time, messages to the process are dropped. The time is counted separately for
+/// each process, even if the processes are members of the same multicast group. Later messages to the process are
+/// dropped at once, until it receives again. The time is one second, because on a busy machine a process may not run
+/// for a tenth of a second.
 const LOSS: Duration = Duration::from_secs(1);
 
-/// The waiting time of the oldest request, and the carriers that have timed out.
+/// How long the oldest request has waited, and the carriers that have timed out.
 #[derive(Debug)]
 pub(in crate::qp) struct Backpressure {
     /// [`LOSS`], except in tests.
     pub(in crate::qp) timeout: Duration,
-    /// The start of the wait, and the receive count of the peer's process at that time.
+    /// When the wait began, and how many packets the peer's process had received by then.
     since: Option<(Instant, u64)>,
-    /// The alarm of the next check.
+    /// The alarm at which the wait is checked again.
     alarm: NextCall,
-    /// Carriers that have timed out, and have had no space since then.
+    /// The carriers that have timed out and have had no space since then.
     timed_out: Vec<Weak<dyn Carrier>>,
 }
 
@@ -32,12 +33,12 @@ impl Backpressure {
         Self { timeout: LOSS, since: None, alarm: NextCall::new(), timed_out: Vec::new() }
     }
 
-    /// Ends the wait, because a request or a part of one was sent.
+    /// Ends the wait, because a request or a part of a request was sent.
     pub(in crate::qp) fn begin(&mut self) {
         self.since = None;
     }
 
-    /// Clears all state but a pending alarm.
+    /// Clears the whole state except a pending alarm.
     pub(in crate::qp) fn clear(&mut self) {
         self.since = None;
         self.timed_out.clear();
@@ -69,11 +70,11 @@ impl Backpressure {
         self.timed_out.iter().position(|timed_out| is_same(timed_out, carrier))
     }
 
-    /// Whether the oldest request, which is blocked, keeps waiting. If so, an alarm is set for another check. `taken`
-    /// is the receive count of the peer's process.
+    /// Returns whether the oldest request, which is blocked, must wait longer. If so, an alarm is set at which the wait
+    /// is checked again. `taken` is how many packets the peer's process has received.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
-        // A process that receives packets of other QPs is alive, and this QP must wait for its turn.
+        // If the process receives packets of other QPs, it is running, and this QP must wait for its turn.
         let since = match self.since {
             Some((since, before)) if before == taken => since,
             _ => now,
@@ -83,12 +84,12 @@ impl Backpressure {
         if until <= now {
             return false;
         }
-        // If an earlier alarm is pending, this check is repeated then.
+        // If an earlier alarm is pending, the wait is checked at that time already.
         self.alarm.set(pair, until, now);
         true
     }
 
-    /// Drops messages to this carrier from now on, until the carrier has space.
+    /// Makes later messages to this carrier be dropped until the carrier has space again.
     pub(in crate::qp) fn give_up(&mut self, carrier: &Arc<dyn Carrier>) {
         if !self.is_given_up(carrier) {
             self.timed_out.retain(|timed_out| timed_out.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Posts requests. A batch is built under the lock of the send queue, and its requests then begin together.
+//! Batches of requests. A batch is built while the send queue is locked, and all its requests then begin together.
 
 use std::sync::MutexGuard;
 
@@ -7,12 +7,12 @@ use crate::qp::send::requester::Requester;
 use crate::qp::send::work::SendWork;
 use crate::sys::errno::Errno;
 
-/// A batch of requests under construction, which locks the send queue. [`complete`](Self::complete) executes the pushed
-/// requests. Dropping the batch discards the requests.
+/// A batch of requests to which the program can still add. The batch locks the send queue. [`complete`](Self::complete)
+/// executes the requests. If the batch is dropped instead, its requests are discarded.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     pair: &'p QueuePair,
-    /// `None` after the batch has ended.
+    /// The locked requester, or `None` after the batch has ended.
     requester: Option<MutexGuard<'p, Requester>>,
     pushed: u32,
 }
@@ -22,8 +22,8 @@ impl<'p> Batch<'p> {
         Self { pair, requester: Some(requester), pushed: 0 }
     }
 
-    /// Adds a cleared request, which the caller fills in; `ENOMEM` if the queue is full. Earlier requests stay in the
-    /// batch.
+    /// Adds a request with cleared fields, which the caller must set. Returns `ENOMEM` if the queue is full. The
+    /// earlier requests then stay in the batch.
     pub(crate) fn push(&mut self) -> Result<&mut SendWork, Errno> {
         let Some(requester) = &mut self.requester else {
             return Err(Errno::INVALID);
@@ -43,7 +43,7 @@ impl<'p> Batch<'p> {
         }
     }
 
-    /// Executes the requests.
+    /// Executes the requests of the batch.
     pub(crate) fn complete(mut self) {
         if let Some(requester) = &mut self.requester {
             requester.commit(std::mem::take(&mut self.pushed));

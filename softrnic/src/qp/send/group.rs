@@ -1,4 +1,4 @@
-//! Multicast datagrams to members in other processes, with backpressure per process.
+//! Multicast datagrams to members in other processes. Each process has its own backpressure.
 
 use std::sync::Arc;
 
@@ -11,23 +11,24 @@ use crate::wire::message::Request;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// The carriers that blocked the oldest request, if it is a multicast datagram. Empty otherwise.
+/// The carriers that are too full for the oldest request, if this request is a multicast datagram. Otherwise the list
+/// is empty.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct Unsent(Vec<Arc<dyn Carrier>>);
 
-/// The progress of a datagram.
+/// How far a datagram has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum GroupSend {
     /// The datagram was sent to all processes, or dropped for some of them.
     All,
-    /// A carrier is still full.
+    /// At least one carrier is still full.
     Some,
-    /// The datagram's memory cannot be read.
+    /// The memory of the datagram cannot be read.
     Fault,
 }
 
 impl Unsent {
-    /// Whether the oldest request was sent to some members, including those of this process.
+    /// Whether the oldest request was already sent to some members, which may be in this process.
     pub(in crate::qp) fn has_begun(&self) -> bool {
         !self.0.is_empty()
     }
@@ -36,8 +37,8 @@ impl Unsent {
         self.0.clear();
     }
 
-    /// Sends a datagram to the other processes of its group, or to the remaining ones. If a carrier is full for too
-    /// long, only its process misses the datagram.
+    /// Sends a datagram to the other processes that have members of its group, or to those that have not received it
+    /// yet. If a carrier is full for too long, only the process of this carrier misses the datagram.
     pub(in crate::qp) fn send(
         &mut self,
         backpressure: &mut Backpressure,
@@ -50,7 +51,7 @@ impl Unsent {
             self.0 = QpRegistry::of_process().group(request.destination);
             backpressure.begin();
         }
-        // Datagrams have at most 4096 bytes.
+        // The conversion is lossless, because a datagram has at most 4096 bytes.
         let length = request.length as u32;
         let part = Part { number: MULTICAST_NUMBER, request: *request, offset: 0, length, attempt: 0 };
         let payload = if work.is_inline { Payload::Bytes(&work.inline) } else { Payload::Memory(segments) };

@@ -1,4 +1,5 @@
-//! Requests in flight to another process: the oldest requests of the send queue, sent but not acknowledged.
+//! Requests in flight to another process. They are the oldest requests of the send queue, which were sent but not
+//! acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,58 +19,59 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::psn_after;
 use crate::wire::transport::Carrier;
 
-/// Minimum time-out for a peer whose process exists, even if the process is stopped: four seconds, or the QP's own
-/// time-outs if longer. If the process has ended, requests are retried, and fail after the QP's own time-outs.
+/// The minimum time-out for a peer whose process exists, even if the process is stopped. If the QP's own time-outs
+/// together are longer, they apply instead. If the process has ended, requests are retried and fail after the QP's own
+/// time-outs.
 const MIN_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
 
-/// A request that was sent, or partially sent.
+/// A request of which at least one part was sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Sent {
     pub(in crate::qp) psn: u32,
     is_read: bool,
 }
 
-/// A time-out check: its time, and the counters at its start.
+/// A time-out check: when it happens, and the values of the counters when it was scheduled.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     until: Instant,
     activity: u32,
-    /// The number of packets that the peer's process had received, over all QPs.
+    /// The number of packets that the peer's process had received for all its QPs.
     taken: u64,
 }
 
-/// The requests in flight. While the peer is in this process, the list is empty and costs nothing.
+/// The requests in flight. If the peer is in this process, the list is always empty and costs nothing.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct InFlight {
     sent: VecDeque<Sent>,
-    /// How many bytes of the youngest request were sent, if it is partially sent.
+    /// How many bytes of the youngest request were sent, if only a part of it was sent.
     pub(in crate::qp) partial: Option<u64>,
-    /// The number of requests sent at least once, including those that must be repeated.
+    /// The number of requests that were sent at least once. Requests that must be sent again are included.
     begun: usize,
     reads: usize,
     attempt: u32,
     carrier: Option<Weak<dyn Carrier>>,
-    /// Counts packets sent and received.
+    /// A counter that changes whenever this QP has sent or received packets.
     activity: u32,
     /// The next time-out check.
     watch: Option<Watch>,
-    /// The activity counter of the inbox when it was last read.
+    /// The value of the inbox's activity counter when it was last read.
     inbox_activity: u32,
     pub(in crate::qp) backpressure: Backpressure,
     pub(in crate::qp) unsent: Unsent,
-    /// An empty buffer, for reuse.
+    /// A buffer that is empty between uses, and is kept so that its memory can be reused.
     pub(in crate::qp) replies: VecDeque<Arrival>,
     alarm: NextCall,
-    /// Whether the next part is blocked. The part is retried when the carrier calls, because other QPs may have waited
-    /// longer.
+    /// Whether the next part could not be sent because the carrier was full. The part is sent when the carrier calls
+    /// this QP, because other QPs may have waited longer.
     pub(in crate::qp) is_blocked: bool,
     /// [`MIN_TIMEOUT`], except in tests.
     pub(in crate::qp) min_timeout: Duration,
 }
 
 impl InFlight {
-    /// Creates an empty list. The number of the first attempt is `attempt`; later numbers are larger.
+    /// Creates an empty list. `attempt` is the number of the first attempt, and later attempts have larger numbers.
     pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             sent: VecDeque::new(),
@@ -94,7 +96,7 @@ impl InFlight {
         self.sent.is_empty()
     }
 
-    /// The index in the send queue of the next request to send or continue.
+    /// The index in the send queue of the request that is to be sent or continued next.
     #[inline]
     pub(in crate::qp) fn next(&self) -> usize {
         if self.partial.is_some() { self.sent.len() - 1 } else { self.sent.len() }
@@ -121,7 +123,7 @@ impl InFlight {
         self.sent.front().is_some_and(|sent| sent.is_read)
     }
 
-    /// Sends the packets that the carrier has gathered.
+    /// Makes the carrier send the packets that it has gathered.
     pub(in crate::qp) fn flush(&self) {
         if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
             carrier.flush();
@@ -132,13 +134,13 @@ impl InFlight {
         self.sent.iter().any(|sent| sent.psn == psn)
     }
 
-    /// Whether a request must wait for earlier ones.
+    /// Whether a request must wait for earlier requests.
     pub(in crate::qp) fn holds_back(&self, work: &SendWork, attributes: &Attributes) -> bool {
         let is_full = work.operation.is_read_or_atomic() && self.reads >= usize::from(attributes.max_rd_atomic);
         is_full || work.is_fenced && self.reads > 0
     }
 
-    /// Begins the request at [`next`](Self::next).
+    /// Begins the request at the index [`next`](Self::next).
     pub(in crate::qp) fn begin(
         &mut self,
         pair: &QueuePair,
@@ -169,13 +171,13 @@ impl InFlight {
         pair.sq_psn.store(psn_after(request.psn, request.packets), Ordering::Relaxed);
     }
 
-    /// Records a sent part.
+    /// Records that a part was sent.
     pub(in crate::qp) fn went(&mut self) {
         self.activity = self.activity.wrapping_add(1);
         self.backpressure.begin();
     }
 
-    /// Removes the oldest request, which is completed or failed.
+    /// Removes the oldest request, which has completed or failed.
     pub(in crate::qp) fn finish_oldest(&mut self) {
         self.begun -= 1;
         if let Some(sent) = self.sent.pop_front() {
@@ -187,8 +189,8 @@ impl InFlight {
         }
     }
 
-    /// Moves all requests back to the state before sending, so that they can be sent again or abandoned. Late responses
-    /// are ignored.
+    /// Returns all requests to the state in which they were before they were sent, so that they can be sent again or
+    /// abandoned. Responses that still arrive are then ignored.
     pub(in crate::qp) fn go_back(&mut self, pair: &QueuePair) {
         if let Some(oldest) = self.sent.front() {
             pair.sq_psn.store(oldest.psn, Ordering::Relaxed);
@@ -207,13 +209,13 @@ impl InFlight {
     pub(in crate::qp) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
-        // A pending alarm has no effect without a watch. The next request sets its own watch.
+        // If there is no watch, a pending alarm has no effect. The next request sets a watch of its own.
         self.watch = None;
         self.backpressure.clear();
         self.unsent.clear();
     }
 
-    /// Schedules a time-out check for a peer that does not respond.
+    /// Schedules a check of whether the peer responds in time.
     pub(in crate::qp) fn watch(&mut self, pair: &QueuePair, attributes: &Attributes) {
         if self.watch.is_some() || self.sent.is_empty() || !pair.parts.service.is_reliable() {
             return;
@@ -229,7 +231,7 @@ impl InFlight {
         }
     }
 
-    /// Records the activity counter of the inbox.
+    /// Counts one activity if the activity counter of the inbox has changed since the last call.
     pub(in crate::qp) fn update_activity(&mut self, inbox_activity: u32) {
         if self.inbox_activity != inbox_activity {
             self.inbox_activity = inbox_activity;
@@ -237,8 +239,9 @@ impl InFlight {
         }
     }
 
-    /// Whether the peer has timed out: for the whole time-out, no packet was sent or received. While this QP is
-    /// blocked, packets that the peer's process received from other QPs also prevent the time-out.
+    /// Whether the peer has timed out, which means that this QP has sent and received no packet during the whole
+    /// time-out. While this QP is blocked by a full carrier, packets that the peer's process receives from other QPs
+    /// also prevent the time-out.
     pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;
@@ -257,7 +260,7 @@ impl InFlight {
         false
     }
 
-    /// The number of packets that the peer's process has received, over all QPs.
+    /// The number of packets that the peer's process has received for all its QPs.
     fn taken(&self) -> u64 {
         self.carrier.as_ref().and_then(Weak::upgrade).map_or(0, |carrier| carrier.taken())
     }

@@ -1,7 +1,8 @@
-//! The inbox passes responses of another process from the receiving thread to the requester.
+//! The inbox, which passes the responses of another process from the thread that receives them to the requester.
 //!
-//! The inbox has its own lock, the innermost one, because a thread may receive while another holds the requester's
-//! lock. The data of a read is copied to its memory immediately; replies wait for the requester.
+//! The inbox has its own lock, because a thread may receive a response while another thread holds the requester's lock.
+//! This lock is the innermost one. The data of a read is copied immediately to the memory of the read. Replies wait for
+//! the requester.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,23 +15,23 @@ use crate::wire::message::Reply;
 use crate::wire::packet::{Response, ResponseKind};
 use crate::wire::transport::Carrier;
 
-/// Limit of waiting replies.
+/// The maximum number of replies that wait for the requester.
 const MAX_REPLIES: usize = 2 * MAX_QP_WR as usize;
 
-/// Received replies, and expected reads.
+/// The replies that have arrived, and the reads whose data is expected.
 #[derive(Debug)]
 pub(in crate::qp) struct Inbox {
-    /// The current attempt. Responses to other attempts are late.
+    /// The number of the current attempt. Responses to other attempts are late and ignored.
     attempt: u32,
-    /// The responder's QP number.
+    /// The QP number of the responder.
     peer: u32,
     carrier: Option<Weak<dyn Carrier>>,
     is_lost: bool,
     reads: VecDeque<Reading>,
-    /// Buffers for later reads.
+    /// Vectors that later reads reuse.
     spare: Vec<Vec<Piece>>,
     replies: VecDeque<Arrival>,
-    /// Counts received responses.
+    /// Counts the responses that have arrived.
     activity: u32,
 }
 
@@ -40,9 +41,9 @@ struct Reading {
     psn: u32,
     pieces: Vec<Piece>,
     length: u64,
-    /// The offset of the next data.
+    /// The offset at which the next data must start.
     next: u64,
-    /// Whether an access to the read's memory failed.
+    /// Whether an access to the memory of the read has failed.
     is_faulty: bool,
 }
 
@@ -50,7 +51,7 @@ struct Reading {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Arrival {
     pub(in crate::qp) psn: u32,
-    /// `None` if a read was acknowledged without all of its data.
+    /// The reply, or `None` if a read was acknowledged although not all of its data has arrived.
     pub(in crate::qp) reply: Option<Reply>,
 }
 
@@ -68,7 +69,7 @@ impl Inbox {
         }
     }
 
-    /// Sets the carrier and the peer of later requests.
+    /// Sets the carrier and the peer from which the responses to later requests must come.
     pub(in crate::qp) fn adopt(&mut self, peer: u32, carrier: &Arc<dyn Carrier>) {
         self.peer = peer;
         self.carrier = Some(Arc::downgrade(carrier));
@@ -84,14 +85,15 @@ impl Inbox {
         }
     }
 
-    /// Expects the data of a read that is about to be sent.
+    /// Prepares for the data of a read that is about to be sent.
     pub(in crate::qp) fn expect(&mut self, psn: u32, pieces: &[Piece], length: u64) {
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend_from_slice(pieces);
         self.reads.push_back(Reading { psn, pieces: own, length, next: 0, is_faulty: false });
     }
 
-    /// Swaps the empty `replies` with the received ones. Returns whether the carrier is lost, and the activity counter.
+    /// Exchanges the empty queue `replies` for the one with the replies that have arrived. Returns whether the carrier
+    /// is lost, and the activity counter.
     pub(in crate::qp) fn take(&mut self, replies: &mut VecDeque<Arrival>) -> (bool, u32) {
         std::mem::swap(&mut self.replies, replies);
         (self.is_lost, self.activity)
@@ -125,7 +127,7 @@ impl Inbox {
         }
     }
 
-    /// Copies a part of a read's data to its memory. `false` if the part belongs to no read.
+    /// Copies a part of the data of a read to the memory of the read. Returns `false` if the part belongs to no read.
     fn place(&mut self, domain: &Domain, psn: u32, offset: u64, length: u32, payload: &[Segment]) -> bool {
         let Some(reading) = self.reads.iter_mut().find(|reading| reading.psn == psn) else {
             return false;
@@ -142,7 +144,7 @@ impl Inbox {
         true
     }
 
-    /// Finishes an acknowledged read, and returns the reply for the requester.
+    /// Finishes a read that the peer has acknowledged, and returns the reply for the requester.
     fn conclude(&mut self, psn: u32, reply: Reply) -> Option<Reply> {
         let Some(place) = self.reads.iter().position(|reading| reading.psn == psn) else {
             return Some(reply);
@@ -162,7 +164,7 @@ impl Inbox {
         self.spare.push(pieces);
     }
 
-    /// Handles the loss of a carrier. Returns whether the carrier is this QP's.
+    /// Handles the loss of a carrier. Returns whether this QP uses the carrier.
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) -> bool {
         let is_ours = self.carrier.as_ref().is_some_and(|own| is_same(own, carrier));
         self.is_lost |= is_ours;

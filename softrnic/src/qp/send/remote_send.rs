@@ -1,4 +1,4 @@
-//! Requests to peers in other processes, sent in parts.
+//! Sends requests to peers in other processes in parts.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::wire::message::Request;
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
-/// Sends a request or the rest of it. `segments` is the memory of the request.
+/// Sends a request, or the part of it that was not sent yet. `segments` is the memory of the request.
 #[inline]
 pub(in crate::qp) fn send(
     pair: &QueuePair,
@@ -52,7 +52,7 @@ pub(in crate::qp) fn send(
                 return Outcome::Stuck;
             }
             Err(Stuck::Full) => {
-                // The message is lost without an error.
+                // The message is dropped, and its request completes without an error.
                 flight.backpressure.give_up(carrier);
                 return Outcome::Done { length: 0 };
             }
@@ -68,7 +68,7 @@ pub(in crate::qp) fn send(
     }
 }
 
-/// Returns the payload of a part. In a message of several parts, the memory is looked up again for each.
+/// Returns the payload of a part. If a message has several parts, the memory is checked again for each of them.
 #[inline]
 fn slice<'p>(
     pair: &QueuePair,

@@ -1,5 +1,5 @@
-//! The requester executes the send queue in order. A request to a peer in this process completes before the next one
-//! begins. Requests to another process are pipelined.
+//! The requester, which executes the requests of the send queue in order. A request to a peer in this process completes
+//! before the next one begins. Several requests to another process can be in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,10 +24,11 @@ use crate::wire::operation::Operation;
 #[derive(Debug)]
 pub(in crate::qp) struct Requester {
     pub(in crate::qp) ring: Ring,
-    /// The number of used slots. RESET replaces the counter, since earlier completions may still decrement the old one.
+    /// The number of used slots. A move to RESET replaces the counter, because earlier completions may still decrement
+    /// the old one.
     used_slots: Arc<AtomicU32>,
     wait: Wait,
-    /// The number of requests without a completion since the last completion.
+    /// The number of requests that have finished without a completion since the last completion.
     unreported: u32,
     silences_left: u8,
     not_ready_left: u8,
@@ -35,7 +36,7 @@ pub(in crate::qp) struct Requester {
     pub(in crate::qp) attributes: Attributes,
     peer: Peer,
     pub(in crate::qp) flight: InFlight,
-    /// The alarm at the end of `wait`.
+    /// The alarm that is set for the end of `wait`.
     alarm: NextCall,
 }
 
@@ -57,7 +58,7 @@ impl Requester {
         }
     }
 
-    /// Adds a request. `pushed` is the number of added requests that are not counted as used yet.
+    /// Adds a request. `pushed` is the number of requests that were added before and are not yet counted as used slots.
     pub(in crate::qp) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
         let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
         if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
@@ -67,12 +68,12 @@ impl Requester {
         self.ring.truncate(count as usize);
     }
 
-    /// Counts pushed requests as used.
+    /// Counts the slots of the requests that were added as used.
     pub(in crate::qp) fn commit(&mut self, pushed: u32) {
         self.used_slots.fetch_add(pushed, Ordering::Relaxed);
     }
 
-    /// Prefetches the last peer, which is likely the next one.
+    /// Prefetches the peer of the last message into the cache, because the next message probably goes to the same peer.
     #[inline]
     pub(in crate::qp) fn prefetch_peer(&self) {
         self.peer.prefetch();
@@ -113,26 +114,27 @@ impl Requester {
             let next = self.flight.next();
             match pair.state() {
                 State::ReadyToSend => {}
-                // Requests that have begun are finished; no further request begins.
+                // In this state, requests that have begun are finished, and no further request begins.
                 State::SendQueueDrain if next < self.begun() => {}
                 State::SendQueueDrain => break,
                 State::SendQueueError | State::Error => {
                     self.flush(pair);
                     break;
                 }
-                // No requests are queued, unless the program posts and modifies the QP concurrently.
+                // In these states, the queue is empty, unless the program posts requests and modifies the QP at the
+                // same time.
                 State::Reset | State::Init | State::ReadyToReceive => break,
             }
             if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
                 break;
             }
-            // A response does not mean that the carrier has space; the carrier calls when it has.
+            // A response does not mean that the carrier has space. When it has, it calls this QP.
             if self.flight.is_blocked {
                 break;
             }
             match self.execute(pair, next) {
                 Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
-                // The failure is reported after the requests in flight.
+                // The failure is reported only after the requests in flight have completed.
                 Outcome::Failed(_) if next > 0 => break,
                 Outcome::Failed(status) => self.fail(pair, status),
                 Outcome::NotReady { timer } => {
@@ -159,13 +161,13 @@ impl Requester {
         self.report_drain(pair);
     }
 
-    /// The number of unfinished requests that have begun.
+    /// The number of requests that have begun and are not finished.
     fn begun(&self) -> usize {
         self.flight.begun().max(usize::from(self.wait != Wait::No))
     }
 
-    /// Reports a drained send queue. The event is raised only if requested (`en_sqd_async_notify`), as the manual page
-    /// states; the kernel's soft-RoCE always raises this event.
+    /// Reports that the send queue has drained. The event is raised only if the program has requested it
+    /// (`en_sqd_async_notify`), as the manual page states. The kernel's soft-RoCE always raises this event.
     fn report_drain(&mut self, pair: &QueuePair) {
         let is_draining = pair.state() == State::SendQueueDrain;
         let has_begun = self.begun() > 0;
@@ -176,7 +178,8 @@ impl Requester {
         }
     }
 
-    /// Whether the oldest request should be sent now. Counts the retry, if this is one after a time-out.
+    /// Returns whether the oldest request should be sent now. If sending it is a retry after a time-out, this function
+    /// counts the retry.
     fn is_due(&mut self, pair: &QueuePair) -> bool {
         match self.wait {
             Wait::No => {
@@ -202,7 +205,7 @@ impl Requester {
         }
     }
 
-    /// Returns whether `until` has passed; if not, sets an alarm.
+    /// Returns whether the time `until` has passed. If it has not, sets an alarm.
     fn is_past(&mut self, pair: &QueuePair, until: Instant) -> bool {
         let now = Instant::now();
         let is_past = now >= until;
@@ -212,14 +215,14 @@ impl Requester {
         is_past
     }
 
-    /// Resets the retries for the oldest request.
+    /// Resets the number of retries that are left for the oldest request.
     pub(in crate::qp) fn reset_retries(&mut self) {
         self.silences_left = self.attributes.retry_count;
         self.not_ready_left = self.attributes.rnr_retry;
     }
 
     pub(in crate::qp) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
-        // The peer has responded, so its time-outs are counted anew.
+        // The peer has responded, so the time-outs are counted from zero again.
         self.silences_left = self.attributes.retry_count;
         if self.attributes.rnr_retry != retry::UNLIMITED {
             if self.not_ready_left == 0 {
@@ -246,7 +249,7 @@ impl Requester {
         };
     }
 
-    /// Moves requests in flight back, so that they are sent again.
+    /// Marks the requests in flight as not sent, so that they are sent again.
     fn go_back(&mut self, pair: &QueuePair) {
         if !self.flight.is_empty() {
             self.flight.go_back(pair);
@@ -268,7 +271,7 @@ impl Requester {
         }
     }
 
-    /// Finishes the oldest request, with a completion if it is signaled or failed.
+    /// Finishes the oldest request. A completion is added if the request is signaled or has failed.
     pub(in crate::qp) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
         let Some(work) = self.ring.front() else {
             return;
@@ -304,7 +307,7 @@ impl Requester {
         self.ring.pop();
     }
 
-    /// Executes the next request: the oldest one not in flight.
+    /// Executes the next request, which is the oldest one that is not in flight.
     fn execute(&mut self, pair: &QueuePair, next: usize) -> Outcome {
         let Self { ring, peer, attributes, flight, .. } = self;
         let Some(work) = ring.get(next) else {

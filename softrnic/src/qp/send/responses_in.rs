@@ -1,4 +1,4 @@
-//! Responses of a peer in another process, handled by the requester.
+//! How the requester handles the responses of a peer in another process.
 
 use rdma_mummy_sys::ibv_wc_status;
 
@@ -11,14 +11,14 @@ use crate::wire::bytes::Segments;
 use crate::wire::message::Reply;
 
 impl Requester {
-    /// Handles received responses before requests in flight are flushed or cleared.
+    /// Handles the responses that have arrived, before the requests in flight are flushed or cleared.
     pub(in crate::qp) fn settle(&mut self, pair: &QueuePair) {
         if !self.flight.is_empty() {
             self.handle_responses(pair);
         }
     }
 
-    /// Handles the responses received for requests in flight. `false` if no request can be sent now.
+    /// Handles the responses that have arrived for requests in flight. Returns `false` if no request can be sent now.
     pub(in crate::qp) fn handle_responses(&mut self, pair: &QueuePair) -> bool {
         let kinds = deferred_run::take(&pair.pending);
         if kinds == 0 {
@@ -58,7 +58,7 @@ impl Requester {
             return true;
         };
         if arrival.psn != oldest.psn {
-            // The peer's QP no longer accepts messages, and sends no response to the oldest request.
+            // The peer's QP no longer accepts messages, and will send no response to the oldest request.
             if arrival.reply == Some(Reply::Silence) && self.flight.has(arrival.psn) {
                 self.await_response(pair);
                 return false;
@@ -85,7 +85,7 @@ impl Requester {
         let Some(work) = self.ring.front() else {
             return true;
         };
-        // The data of a read is already copied.
+        // The data of a read was copied when it arrived.
         let mut segments = Segments::new();
         let needs_memory = work.operation.is_atomic();
         let outcome = if needs_memory && !local_memory(pair, work, &mut segments) {

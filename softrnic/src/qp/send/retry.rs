@@ -1,22 +1,24 @@
-//! Retry times of a requester.
+//! The times after which a requester retries.
 
 use std::time::{Duration, Instant};
 
-/// Times of the codes of `min_rnr_timer`, in units of ten microseconds (InfiniBand specification, volume 1, table 45).
+/// The time for each code of `min_rnr_timer`, in units of ten microseconds (InfiniBand specification, volume 1, table
+/// 45).
 const NOT_READY_TIMES: [u32; 32] = [
     65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072,
     4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
 ];
 
-/// The value of `rnr_retry` for unlimited retries.
+/// The value of `rnr_retry` that selects unlimited retries.
 pub(crate) const UNLIMITED: u8 = 7;
 
-/// The time of a code of `min_rnr_timer`; only its low five bits count.
+/// Returns the time for a code of `min_rnr_timer`. Only the low five bits of the code count.
 pub(crate) fn not_ready_time(code: u8) -> Duration {
     Duration::from_micros(u64::from(NOT_READY_TIMES[usize::from(code & 31)]) * 10)
 }
 
-/// The local ACK timeout, 4.096 us * 2^timeout; only the low five bits count. `None` if zero: no limit.
+/// Returns the local ACK timeout, which is 4.096 us * 2^timeout. Only the low five bits of `timeout` count. If they are
+/// zero, there is no limit, and the result is `None`.
 pub(crate) fn silence_time(timeout: u8) -> Option<Duration> {
     match timeout & 31 {
         0 => None,
@@ -27,15 +29,15 @@ pub(crate) fn silence_time(timeout: u8) -> Option<Duration> {
 /// The event for which the oldest request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// No event: the request has not begun.
+    /// The request waits for nothing and can be sent.
     No,
-    /// A carrier to its multicast group is full.
+    /// The request is a multicast datagram, and a carrier to its group is full.
     Space,
-    /// The peer has no receive posted; the request is retried at this time.
+    /// The peer has no receive posted. The request is retried at this time.
     NotReady(Instant),
-    /// The peer does not respond; the request is retried at this time.
+    /// The peer does not respond. The request is retried at this time.
     Silence(Instant),
-    /// The peer does not respond, and the time-out is unlimited.
+    /// The peer does not respond, and there is no time-out.
     SilenceForEver,
 }
 

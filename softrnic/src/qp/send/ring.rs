@@ -1,8 +1,8 @@
-//! The requests of the send queue. Slots are reused, together with the memory of their vectors.
+//! The requests of the send queue. A slot and the memory of its vectors are reused for later requests.
 
 use crate::qp::send::work::SendWork;
 
-/// A queue of requests, which grows to its largest length.
+/// A queue of requests, whose memory grows with the largest number of requests that it has contained.
 #[derive(Debug, Default)]
 pub(in crate::qp) struct Ring {
     places: Vec<SendWork>,
@@ -20,7 +20,7 @@ impl Ring {
         self.length
     }
 
-    /// Adds a cleared request.
+    /// Adds a request with cleared fields.
     pub(in crate::qp) fn push(&mut self) -> &mut SendWork {
         if self.length == self.places.len() {
             self.grow();
@@ -41,7 +41,7 @@ impl Ring {
         (self.length > 0).then(|| &self.places[self.head])
     }
 
-    /// The request `index` places after the oldest.
+    /// Returns the request that is `index` places after the oldest one.
     #[inline]
     pub(in crate::qp) fn get(&self, index: usize) -> Option<&SendWork> {
         (index < self.length).then(|| &self.places[self.place(index)])
@@ -49,10 +49,10 @@ impl Ring {
 
     pub(in crate::qp) fn pop(&mut self) {
         if self.length > 0 {
-            // The request's references are dropped now, not when the slot is reused.
+            // The references that the request contains are dropped now, not when the slot is reused.
             self.places[self.head].bind = None;
             self.length -= 1;
-            // An empty queue starts over at its first slot, which is in the cache.
+            // If the queue is empty, it starts over at its first slot, which is probably in the cache.
             self.head = if self.length == 0 { 0 } else { self.place(1) };
         }
     }
@@ -131,7 +131,7 @@ mod tests {
         work.is_signaled = true;
         work.inline.reserve(100);
         ring.pop();
-        // The queue is empty, so the same slot is used again.
+        // The queue is empty, so the next request uses the same slot.
         let work = ring.push();
         assert!(!work.is_signaled);
         assert!(work.inline.capacity() >= 100);

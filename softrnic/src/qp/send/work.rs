@@ -1,4 +1,4 @@
-//! Requests in the send queue, as posted by a program.
+//! Requests in the send queue, as the program has posted them.
 
 use crate::mem::{Bind, Piece};
 use crate::wire::address::Path;
@@ -12,9 +12,9 @@ pub(crate) struct Destination {
     pub(crate) key: u32,
 }
 
-/// A request in the send queue. The vectors of completed requests are reused.
+/// A request in the send queue. Later requests reuse the vectors of completed ones.
 ///
-/// A request takes two cache lines, and a third one for datagrams.
+/// A request occupies two cache lines, and a datagram occupies a third one.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SendWork {
@@ -22,13 +22,13 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
-    /// The fence flag: the request waits for earlier reads and atomics. The flag has no effect within a process, where
-    /// each request ends before the next begins.
+    /// The fence flag, which makes the request wait for earlier reads and atomics. If the peer is in the same process,
+    /// the flag has no effect, because each request then completes before the next one begins.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
-    /// The SRQ number of XRC.
+    /// The number of the XRC shared receive queue that the request addresses.
     pub(crate) srq_number: u32,
-    /// The memory to send or to read into; empty if the data is inline.
+    /// The memory that is sent or into which data is read. It is empty if the data is inline.
     pub(crate) pieces: Vec<Piece>,
     /// The inline data.
     pub(crate) inline: Vec<u8>,
@@ -56,9 +56,9 @@ impl Default for SendWork {
 }
 
 impl SendWork {
-    /// Clears all fields, but keeps the memory of the vectors.
+    /// Clears all fields, but does not free the memory of the vectors.
     pub(crate) fn clear(&mut self) {
-        // Clears field by field, because this function runs for each request.
+        // The fields are cleared one by one, because this function runs for each request.
         let Self {
             wr_id,
             operation,
