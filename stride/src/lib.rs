@@ -1,14 +1,14 @@
 //! The modules of `stride-perf`, the RDMA benchmark that is built on sideway.
 //!
 //! ```text
-//! cli       the command line, made into a plan
-//! plan      what is measured, and where: the same for both sides
-//! control   the control channel over TCP: versions, the plan, queue pair addresses, results
-//! endpoint  a side: device, memory, queue pairs; of sideway, or a fake for tests
-//! run       the loops
-//! stats     what comes out of them
-//! report    tables, JSON, CSV, plots, comparisons
-//! program   what the program does with all of these
+//! cli       parses the command line and makes it into a plan
+//! plan      what is measured, and on which devices; the same on both sides
+//! control   the control channel over TCP, which carries versions, the plan, queue pair addresses and results
+//! endpoint  one side of a test, with its device, memory and queue pairs; uses sideway, or is a fake for tests
+//! run       the loops that measure
+//! stats     the figures that the loops produce
+//! report    formats figures as tables, JSON, CSV and plots, and compares them
+//! program   runs the commands, with the modules above
 //! ```
 //!
 //! # From an option to its files

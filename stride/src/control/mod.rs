@@ -3,13 +3,13 @@
 //!
 //! ```text
 //! client                                server
-//! hello                                 hello             program and version
-//! request                                                 the plan
-//!                                       note …, offer     the server's side is open
-//! path, ends                            ends              the server's after the client's, because both can be long
+//! hello                                 hello             both: program and version
+//! request                                                 the client requests the plan
+//!                                       note …, offer     the server has opened its side
+//! path, ends                            ends              the server sends last, because both can be long
 //! connected                             connected
-//! size                                  ready             for each size: receives are posted
-//! go                                                      both start
+//! size                                  ready             for each size: the server has posted receives
+//! go                                                      both sides start the step
 //! progress …, done                      progress …, interval …, figures
 //!                                       counted           if counters are requested
 //!                                       checked           if messages are validated

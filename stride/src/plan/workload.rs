@@ -40,9 +40,9 @@ pub struct Workload {
     /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each
     /// slot of the buffer. There are up to 64 slots per queue pair, but only one for receives and for messages above 2
     /// KiB. For fetch-and-add, which requires --iters, the sum is checked. For compare-and-swap, the final value of
-    /// each slot and the value that the last swap returned are checked; each swap expects the value that the previous
-    /// swap stored, so one lost or wrong swap breaks the chain. If requests of a thread are still in flight a second
-    /// after Ctrl-C, that thread's data is not checked.
+    /// each slot and the value that the last swap returned are checked. Each swap expects the value that the previous
+    /// swap stored, so one lost or wrong swap makes all later ones fail. If requests of a thread are still in flight a
+    /// second after Ctrl-C, that thread's data is not checked.
     #[arg(long = "validate")]
     pub is_validated: bool,
     /// Limit each side's senders to this rate, in Gb/s.

@@ -7,8 +7,8 @@ use crate::stats::{Bandwidth, Figures, Latency};
 /// Reads all tests in a text, with their rows. The text may contain bandwidth and latency tests of any perftest
 /// version, with one or several sizes, limited by the number of messages or by time.
 ///
-/// For bandwidth tests, only the average is read, because perftest's peak cannot be compared with an interval.
-/// perftest's maximum latency is the third or second longest, and its standard deviation is too small below a
+/// For bandwidth tests, only the average is read, because perftest's peak cannot be compared with an interval. The
+/// maximum latency that perftest prints is the third or second longest, and its standard deviation is too small below a
 /// microsecond. Both values are used as printed. Missing values are NaN.
 pub fn read(text: &str, name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();

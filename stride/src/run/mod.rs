@@ -1,20 +1,21 @@
 //! The measuring loops and the parts that they share: prepared requests, memory slots, polling.
 //!
 //! ```text
-//! request    an operation as a type, so that a loop has no choice to make
-//! list_queue lists of requests that are built once
-//! qp_driver  a queue pair and its memory slots: posts requests and counts completions
-//! poll       polls completion queues of either kind
-//! wait       sleeps until a completion event
-//! bandwidth  keeps many messages in flight
+//! request    the operations as types, so that a loop need not select the operation at run time
+//! list_queue lists of requests that are built once and posted many times
+//! qp_driver  drives a queue pair and its memory slots: posts requests and counts completions
+//! poll       polls completion queues with the basic or the extended interface
+//! wait       lets a thread sleep until a completion event
+//! signal     the state that the measuring threads share with the thread that waits for them
+//! bandwidth  the bandwidth loop, which keeps many messages in flight
 //! receive    the receiver of sends and of writes with immediate data
-//! pattern    contents of messages, if they are validated
-//! cas_check  values of compare-and-swaps, if they are validated
-//! latency    one message in flight, or two sides in turn
-//! gap        pauses between messages
-//! interval   progress reports while a step runs
-//! tsc        timestamps in ticks
-//! cause      failed completions and their usual cause
+//! pattern    the contents of messages that are validated
+//! cas_check  the values of compare-and-swaps that are validated
+//! latency    the latency loops, which have one message in flight at a time
+//! gap        the pauses between messages
+//! interval   computes the figures of intervals while a step runs
+//! tsc        time stamps in ticks of a clock
+//! cause      describes failed completions with their usual cause
 //! ```
 
 mod bandwidth;

@@ -321,8 +321,8 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
 fn messages_after_the_warm_up_count() {
     let window = counted(RunLength::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
     assert_eq!(window.arrived, Some(100));
-    // If the thread was not scheduled for a while, several messages may have arrived when it saw the end of the
-    // warm-up, and they may be too many for a window.
+    // If the thread was not scheduled for a while, several messages may have arrived when it detected the end of the
+    // warm-up. If too many have arrived, there is no window.
     let length = window.ended - window.started;
     assert!(window.messages == 60 && length >= Duration::from_millis(5) || length.is_zero(), "{window:?}");
     assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");

@@ -29,9 +29,9 @@ pub(in crate::cli) struct Messages {
     pub(in crate::cli) iters: Option<u64>,
     /// Measure each size for this time: 10, 500ms, 2m, forever.
     ///
-    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with status 0. The test
-    /// also ends in this way if the program that reads the rows closes the pipe (as in | head), provided that files are
-    /// to be written or limits to be checked. With -b, each row counts the messages that the client sends; the last row
+    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with status 0. If
+    /// files are to be written or limits to be checked, the test also ends in this way when the program that reads the
+    /// rows closes the pipe (as in | head). With -b, each row counts the messages that the client sends; the last row
     /// counts both directions.
     #[arg(short = 'D', long, value_name = "TIME", value_parser = values::length)]
     pub(in crate::cli) duration: Option<Length>,
@@ -54,17 +54,17 @@ pub(in crate::cli) struct Messages {
     /// Latency to report: oneway, rtt or ack [default: see the man page].
     ///
     /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: the time from
-    /// post to completion; at completion the peer's NIC has accepted the message, but the peer's program may not see it
-    /// yet. [default: oneway for write and send, ack for read, atomic, and plain writes with --use-cuda]
+    /// post to completion. At completion, the peer's NIC has accepted the message, but the peer's program may not see
+    /// it yet. [default: oneway for write and send, ack for read, atomic, and plain writes with --use-cuda]
     #[arg(long, value_name = "WHICH", value_enum, hide_short_help = true)]
     pub(in crate::cli) latency: Option<Semantics>,
     /// Use perftest's defaults where they differ.
     ///
-    /// Sets these values: no warm-up, or with --duration a warm-up of a quarter of it (perftest also drops the same
-    /// time at the end); --iters 1000 except for write bw; --recv-post-list 1; --inline 236 for send lat over RC and
-    /// UC, 188 over UD; --cq-mod 100 for all sizes of a sweep. Options given on the command line take precedence. Other
-    /// defaults are the same as perftest's in any case: queue depths, inline bytes of write lat, relaxed ordering,
-    /// buffer layout. If a device supports fewer inline bytes, give --inline too.
+    /// There is no warm-up, or with --duration a warm-up of a quarter of that time (perftest also drops the same time
+    /// at the end). The other values are --iters 1000 except for write bw, --recv-post-list 1, --cq-mod 100 for all
+    /// sizes of a sweep, and for send lat --inline 236 over RC and UC and --inline 188 over UD. Options given on the
+    /// command line take precedence. Other defaults are the same as perftest's in any case: queue depths, inline bytes
+    /// of write lat, relaxed ordering, buffer layout. If a device supports fewer inline bytes, give --inline too.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) like_perftest: bool,
 }

@@ -11,9 +11,9 @@ use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 pub(in crate::cli) struct Local {
     /// RDMA device [default: the first with an active port].
     ///
-    /// If several devices are given, such as mlx5_0,mlx5_1, a bandwidth test uses all of them at once. --qp-count and
-    /// --threads are totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf
-    /// devices` lists the devices.
+    /// If several devices are given, such as mlx5_0,mlx5_1, a bandwidth test uses all of them at once. The values of
+    /// --qp-count and --threads are totals, which are divided equally among the ports; perftest's -q with -O counts per
+    /// port. `stride-perf devices` lists the devices.
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
     /// Port of the device, from 1 [default: the first active one].
@@ -69,8 +69,8 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) gpu_registration: Option<GpuRegistration>,
     /// Do not bind threads and memory to the device's NUMA node.
     ///
-    /// By default, threads are bound to the processors of the device's NUMA node, and their memory is allocated there,
-    /// unless --cpu is given or the process is already bound (taskset, numactl, a container).
+    /// By default, threads are bound to the processors of the device's NUMA node, and their memory is allocated there.
+    /// Threads are not bound if --cpu is given or if the process is already bound (taskset, numactl, a container).
     #[arg(long, conflicts_with = "cpu", hide_short_help = true)]
     pub(in crate::cli) no_numa: bool,
 }

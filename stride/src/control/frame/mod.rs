@@ -17,10 +17,10 @@ use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The protocol version.
 ///
-/// In version 2, receivers of an unreliable transport began to report arrivals. In version 3, failures got a class, the
-/// description of queue pairs got the inline limit and the kind of receiver, the sides began to exchange counters, and
-/// a server that sends alone began to report intervals. In version 4, two members of the plan were renamed: they are
-/// now `uses_rdma_cm` and `sleeps_on_events`.
+/// In version 2, receivers of an unreliable transport began to report arrivals. In version 3, failures got a class, and
+/// the description of queue pairs got the inline limit and the kind of receiver. The sides began to exchange counters,
+/// and a server that sends alone began to report intervals. In version 4, two members of the plan were renamed: they
+/// are now `uses_rdma_cm` and `sleeps_on_events`.
 pub const PROTOCOL: u16 = 4;
 
 /// The magic bytes. The first byte is not a text character. The last byte reveals a gateway that converts line ends,

@@ -62,9 +62,9 @@ impl Gid {
         }
     }
 
-    /// Ranks a pair of GIDs. In descending order of importance, a pair ranks higher if its GIDs are not link-local, are
-    /// in the same network, have the type RoCE v2, are not loopback addresses, and are addresses that the TCP
-    /// connection uses.
+    /// Ranks a pair of GIDs. The criteria are listed here with the most important one first. A pair ranks higher if its
+    /// GIDs are not link-local, are in the same network, have the type RoCE v2, are not loopback addresses, and are
+    /// used by the TCP connection.
     pub(super) fn rank(&self, other: &Self, near: Near) -> Rank {
         let is_near =
             |gid: &Self, near: Option<IpAddr>| u8::from(near.is_some_and(|near| near.to_canonical() == gid.address()));

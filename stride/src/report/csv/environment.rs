@@ -1,9 +1,10 @@
 //! Writes the environment as CSV columns. Each member of the environment's JSON has a column, which is named by the
 //! path of the member with dots. The order is that of the schema (`schema/stride-perf.schema.json`).
 //!
-//! All tests have the same columns. If a member is null or absent, its field is empty. If a member is an object in some
-//! tests and a word in others, each form has its own columns, and those of the other form are empty: `client.memory`
-//! contains `host`, or `client.memory.cuda` contains the GPU. A list is written as JSON.
+//! All tests have the same columns. If a member is null or absent, its field is empty. A member may be an object in
+//! some tests and a word in others. Each of these forms then has columns of its own, and the columns of the other form
+//! are empty. For example, either `client.memory` contains `host`, or `client.memory.cuda` contains the GPU. A list is
+//! written as JSON.
 
 use std::fmt;
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 /// At first, the clock is read after every round of the loop. Then the number of rounds between two reads adapts, so
-/// that the time between the reads stays within the two limits below. A fixed number of rounds would not work well: a
-/// round is short if it finds nothing and long if it does work, and reading the clock may require a system call.
+/// that the time between the reads stays within the two limits below. A fixed number of rounds would not work well,
+/// because a round is short if it finds nothing and long otherwise. Reading the clock in every round would not work
+/// well either, because it may require a system call.
 const ROUNDS: u32 = 1;
 const MAX_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);
