@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// A row: its name, and its scripts; each script has the program that it requires.
+/// A row: its name, and its scripts. Each script has a name, the program that it requires, and its text.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const ROWS: &[Row] = &[
@@ -157,7 +157,7 @@ fn prepare(folder: &Path) -> Done {
     Ok(())
 }
 
-/// Runs a script; returns elapsed seconds and CPU seconds.
+/// Runs a script, and returns the elapsed time and the CPU time in seconds.
 fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap_or(Path::new("."));
     let path = format!("{}:{}", programs.display(), std::env::var("PATH")?);
@@ -181,7 +181,7 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
     Ok((seconds, processor_seconds()? - before))
 }
 
-/// CPU seconds of the child processes that have exited.
+/// Returns the CPU time of the child processes that have exited, in seconds.
 fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
@@ -217,7 +217,7 @@ fn measure(folder: &Path, (name, ways): &Row, rounds: usize) -> Done {
     Ok(())
 }
 
-/// Compares the data; a comparison of all 100 GiB takes longer than the copy.
+/// Compares only the parts that contain data, because comparing all 100 GiB takes longer than the copy.
 const SPARSE: &str = "cd $D; for n in $(seq 0 15); do \
     cmp <(dd if=sparse bs=64M count=1 skip=$((n*97)) status=none) <(dd if=$S/big bs=64M count=1 skip=$n status=none) || exit 1; \
     done; [ $(stat -c %s sparse) = $((100<<30)) ] && [ $(du -k sparse | cut -f1) -lt $((1100<<10)) ]";

@@ -15,7 +15,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The command line or the request of the far side is invalid.
+    /// The command line, or the request to the far side, is invalid.
     Usage,
     /// The two sides have different keys.
     WrongKey,
@@ -29,7 +29,7 @@ pub enum Kind {
     Partial,
     /// A source disappeared or changed while it was read.
     Vanished,
-    /// The peer sent something malformed, or data was altered in transit.
+    /// The peer sent malformed input, or data was altered in transit.
     Protocol,
     /// The connection broke.
     Broken,
@@ -109,7 +109,8 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts the failure of a connection to a time-out or a loss.
+/// Converts the error of a connection to an error that states whether the peer timed out, was lost or broke the
+/// connection.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         let kind = match error.kind() {

@@ -5,10 +5,10 @@ use twox_hash::XxHash3_128;
 /// Maximum payload of a block, in bytes: a multiple of the page size that fits into a buffer of 512 KiB together with
 /// the trailer.
 pub const BLOCK: usize = (512 << 10) - 4096;
-/// Number of bytes after the payload: the header with the hash, the authentication tag, and a byte that states the form
-/// of the message.
+/// Number of bytes that follow the payload: the header with the hash, the authentication tag, and a byte that states
+/// the form of the message.
 pub const TRAILER: usize = HEADER + 16 + 1;
-/// Number of bytes of header and hash.
+/// Length of the header, which includes the hash, in bytes.
 pub(super) const HEADER: usize = 32;
 
 /// The kind of a block's payload.
@@ -16,16 +16,16 @@ pub(super) const HEADER: usize = 32;
 pub enum BlockKind {
     /// Bytes of a file or of the stream.
     Data,
-    /// A pack: small files, one after another.
+    /// A pack, which contains small files, one after another.
     Pack,
 }
 
-/// The header of a block: position and hash of its payload.
+/// The header of a block: the position of its payload in a file, and the hash of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Kind of the payload.
     pub kind: BlockKind,
-    /// Number of the file, or of the pack's first file.
+    /// Number of the file. For a pack, the number of its first file.
     pub file: u32,
     /// Offset of the payload in the file, in bytes.
     pub offset: u64,

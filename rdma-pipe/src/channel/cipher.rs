@@ -5,13 +5,13 @@ use aes_gcm::aead::generic_array::GenericArray;
 use aes_gcm::{Aes256Gcm, KeyInit};
 use graviola::aead::AesGcm;
 
-/// Bytes of a tag.
+/// Length of an authentication tag, in bytes.
 pub(super) const TAG: usize = 16;
 
-/// An expanded key, and its implementation.
+/// An expanded key, in the form that the selected implementation needs.
 pub(super) enum Cipher {
-    /// Encrypts several blocks at once, and hashes them while the next ones are encrypted: three times as fast as
-    /// `Portable`.
+    /// Encrypts several AES blocks at once, and authenticates them while it encrypts the next ones. This is three times
+    /// as fast as `Portable`.
     Stitched(Box<AesGcm>),
     Portable(Box<Aes256Gcm>),
 }
@@ -25,13 +25,13 @@ impl Cipher {
         Cipher::Portable(Box::new(Aes256Gcm::new(key.into())))
     }
 
-    /// Seals bytes in place; returns the tag.
+    /// Encrypts bytes in place, and returns their authentication tag.
     pub(super) fn seal(&self, nonce: &[u8; 12], extra: &[u8], bytes: &mut [u8]) -> [u8; TAG] {
         let mut tag = [0; TAG];
         match self {
             Cipher::Stitched(cipher) => cipher.encrypt(nonce, extra, bytes, &mut tag),
             Cipher::Portable(cipher) => {
-                // Sealing fails only for more than 64 GiB. The peer rejects a message with this tag.
+                // Encryption fails only for more than 64 GiB. The tag then stays zero, so the peer rejects the message.
                 if let Ok(sealed) = cipher.encrypt_in_place_detached(nonce.into(), extra, bytes) {
                     tag = sealed.into();
                 }
@@ -40,7 +40,7 @@ impl Cipher {
         tag
     }
 
-    /// Opens bytes in place; returns whether they have this tag.
+    /// Decrypts bytes in place, and returns whether this is their authentication tag.
     pub(super) fn open(&self, nonce: &[u8; 12], extra: &[u8], bytes: &mut [u8], tag: &[u8; TAG]) -> bool {
         match self {
             Cipher::Stitched(cipher) => cipher.decrypt(nonce, extra, bytes, tag).is_ok(),
@@ -51,7 +51,7 @@ impl Cipher {
     }
 }
 
-/// Whether the processor has all instructions that graviola requires: without one of them it panics.
+/// Whether the processor has all instructions that graviola requires. graviola panics if one of them is missing.
 fn is_stitched() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("aes")

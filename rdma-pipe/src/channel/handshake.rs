@@ -7,7 +7,7 @@ use spake2::{Ed25519Group, Identity, Password, Spake2};
 use super::{Opener, Sealer};
 use crate::error::{Error, Result};
 
-/// Begins each hello; the last byte is the version of the protocol.
+/// The first bytes of each hello. The last of them is the version of the protocol.
 const MAGIC: [u8; 7] = *b"rdpipe\x01";
 
 /// The role of a side in the handshake.
@@ -27,7 +27,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Starts a handshake. Also returns the hello for the peer.
+    /// Starts a handshake. Also returns the hello to send to the peer.
     pub fn start(role: Role, key: &[u8]) -> (Handshake, Vec<u8>) {
         let (client, server) = (Identity::new(b"rdma-pipe client"), Identity::new(b"rdma-pipe server"));
         let password = Password::new(key);
@@ -44,7 +44,7 @@ impl Handshake {
     ///
     /// # Errors
     ///
-    /// The peer is a different program, or has a different version.
+    /// The peer is a different program, or uses a different version of the protocol.
     pub fn finish(self, hello: &[u8]) -> Result<(Sealer, Opener)> {
         let (magic, element) = hello.split_at_checked(MAGIC.len()).ok_or_else(not_ours)?;
         if magic[..6] != MAGIC[..6] {

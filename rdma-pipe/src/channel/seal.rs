@@ -16,14 +16,14 @@ const SEALED: u8 = 2;
 pub enum Message<B> {
     /// The bytes of a control frame.
     Control(Vec<u8>),
-    /// A block; its payload is the first `usize` bytes of the buffer.
+    /// A block. The first `usize` bytes of the buffer are its payload.
     Block(Block, B, usize),
 }
 
-/// Seals messages of one direction.
+/// Seals the messages of one direction.
 pub struct Sealer(Direction);
 
-/// Opens messages of one direction.
+/// Opens the messages of one direction.
 pub struct Opener {
     direction: Direction,
     /// Whether to reject blocks whose payload is not encrypted.
@@ -47,7 +47,7 @@ impl Direction {
         nonce
     }
 
-    /// Seals bytes in place; returns the tag.
+    /// Encrypts bytes in place, and returns their authentication tag.
     fn seal(&mut self, form: u8, bytes: &mut [u8]) -> [u8; TAG] {
         let nonce = self.nonce();
         self.cipher.seal(&nonce, &[form], bytes)
@@ -64,7 +64,7 @@ impl Sealer {
         Sealer(Direction::new(key))
     }
 
-    /// Creates the message of a control frame.
+    /// Creates the sealed message for a control frame.
     pub fn control(&mut self, frame: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(frame.len() + TAG + 1);
         message.extend_from_slice(frame);
@@ -74,8 +74,8 @@ impl Sealer {
         message
     }
 
-    /// Completes the message of a block. The buffer contains the payload, followed by [`TRAILER`] free bytes. Encrypts
-    /// the payload if requested.
+    /// Completes the message of a block, and encrypts the payload if `payload` is set. The buffer must contain the
+    /// payload, followed by [`TRAILER`] free bytes.
     pub fn block(&mut self, block: &Block, message: &mut [u8], payload: bool) {
         let Some(end) = message.len().checked_sub(TRAILER) else { return };
         let (form, from) = if payload { (SEALED, 0) } else { (CLEAR, end) };
@@ -96,7 +96,7 @@ impl Opener {
         self.sealed_only = true;
     }
 
-    /// Opens a message in place. Does not compare a block's payload with its hash.
+    /// Opens a message in place. If the message is a block, this function does not compare the payload with its hash.
     ///
     /// # Errors
     ///

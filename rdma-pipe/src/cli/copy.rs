@@ -17,7 +17,7 @@ use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::tree::{Filter, Keep, Origin, base_name};
 
-/// Time limit for connecting and reconnecting to the far side, which is listening already.
+/// Time limit for connecting and reconnecting to the far side, which already listens.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
 /// Maximum number of failures that are printed.
@@ -248,7 +248,7 @@ impl Copy<'_> {
         let contents = self.is_contents(sources);
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
         // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, and
-        // this side accepts any.
+        // this side accepts any name.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
@@ -274,7 +274,7 @@ impl Copy<'_> {
         Ok((outcome, format!("{} to {}", from.name(), names.join(" to "))))
     }
 
-    /// Starts the far sides that write. If several are requested, those that do not start are reported as lost.
+    /// Starts the far sides that write. If several are requested, each of them that does not start is reported as lost.
     fn start_sinks(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Vec<Far>, Vec<Peer>, Vec<Error>)> {
         let contents = self.is_contents(sources);
         let start = |destination: &Operand| {
@@ -302,7 +302,7 @@ impl Copy<'_> {
         if chain.is_empty() { Err(lost.remove(0)) } else { Ok((fars, chain, lost)) }
     }
 
-    /// Adds the failures that the sending far side reports.
+    /// Adds the failures that the far side, which sends, reports at its end.
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // The far side also reports this side's failures, which are recorded here already.

@@ -133,7 +133,7 @@ impl PipeCommand {
     }
 }
 
-/// Connects to a segment; also returns how to connect again.
+/// Connects to a segment. Also returns a function that connects again after the connection broke.
 fn open<'p>(
     peer: &'p Peer,
     purpose: Purpose,

@@ -14,7 +14,7 @@ use crate::proto::Purpose;
 use crate::show::print_error;
 use crate::stream::{self, Output};
 
-/// How long `rdsend` retries while no receiver is listening.
+/// How long `rdsend` tries to connect while no receiver listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Send stdin or FILE to rdrecv on another host
@@ -131,7 +131,7 @@ impl ReceiveCommand {
     }
 }
 
-/// Duplicates a descriptor, in order to bypass the standard library's buffers.
+/// Duplicates the descriptor of a standard stream, so that the program bypasses the buffers of the standard library.
 fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
     let fd = stream.as_fd().try_clone_to_owned();
     fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))

@@ -1,5 +1,5 @@
-//! The next host of a chain: this host forwards everything that it receives to the next host, and merges the answers of
-//! both.
+//! The next host of a chain. This host forwards everything that it receives to the next host, and merges the answers of
+//! both hosts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options, Patience, Received, Receiver, Sender, connect};
 use crate::proto::{Failure, Frame, Have, Id, Peer, Purpose, Totals};
 
-/// Time limit for connecting to the next host, which is listening already.
+/// Time limit for connecting to the next host, which already listens.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The next host.
@@ -21,7 +21,7 @@ pub(super) struct Next {
     receiver: Mutex<Receiver>,
     /// This host's answers. An answer is removed when the next host has answered for the same file.
     own: Mutex<HashMap<Id, Have>>,
-    /// Whether this host is ending the connection: an error is then not the next host's fault.
+    /// Whether this host ends the connection. An error of the connection is then not a failure of the next host.
     is_ending: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Next {
 ///
 /// # Errors
 ///
-/// The host is lost; this function has informed the source.
+/// The next host is lost. This function has already informed the source.
 pub(super) fn open(upstream: &Sender, again: bool, mut chain: Vec<Peer>, options: &Options) -> Result<Option<Next>> {
     if chain.is_empty() {
         return Ok(None);

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Largest burst after a pause.
+/// The largest burst after a pause, as the time that it takes at the limited rate.
 const BURST: Duration = Duration::from_millis(50);
 
 /// Delays threads so that their total rate stays below the limit.

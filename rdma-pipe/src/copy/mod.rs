@@ -23,11 +23,11 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
 use crate::tree::{Origin, base_name, names};
 
-/// Rejects sources with entries that would become the same entry of the destination.
+/// Rejects sources if two of their entries would become the same entry of the destination.
 ///
 /// # Errors
 ///
-/// Two sources have the same name, or their contents do.
+/// Two sources have the same name, or contain entries with the same name.
 pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) -> Result<()> {
     if paths.len() < 2 {
         return Ok(());

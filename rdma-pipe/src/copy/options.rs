@@ -1,4 +1,4 @@
-//! Options on which both sides of a copy must agree.
+//! The options of a copy. Both sides must use the same ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,20 +16,20 @@ pub struct CopyOptions {
     pub checksum: bool,
     /// Remove entries that the source does not have from copied directories.
     pub delete: bool,
-    /// Write nothing.
+    /// Only report what would be copied, and write nothing.
     pub dry_run: bool,
     /// Metadata to keep in addition to the time.
     pub keep: Keep,
-    /// Filter of the entries to copy.
+    /// The filter that selects the entries to copy.
     pub filter: Filter,
     /// Copy only these paths below the source.
     pub files_from: Option<Vec<Vec<u8>>>,
     /// Maximum bytes per second; 0 means no limit.
     pub limit: u64,
-    /// One syncfs(2) at the end.
+    /// Call syncfs(2) once at the end.
     pub fsync: bool,
-    /// If set, the connection continues a copy that began at this time (seconds and nanoseconds), by the clock of the
-    /// destination's host.
+    /// If set, the connection continues a copy that began at this time (seconds and nanoseconds), as measured by the
+    /// clock of the destination's host.
     #[serde(skip)]
     pub begun: Option<(i64, i64)>,
 }
@@ -51,7 +51,7 @@ impl CopyOptions {
         }
     }
 
-    /// Whether the sender asks for each file how much of it the receiver already has.
+    /// Whether the sender asks the receiver, for each file, how much of it the receiver already has.
     pub fn asks(&self) -> bool {
         self.sync || self.dry_run || self.begun.is_some()
     }

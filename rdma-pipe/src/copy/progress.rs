@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// Counters that threads of a copy share.
+/// Counters that the threads of a copy share.
 #[derive(Debug, Default)]
 pub struct Progress {
     listed_bytes: AtomicU64,
     listed_files: AtomicU64,
-    /// Bytes that are done, including those that need not be sent.
+    /// The number of bytes that are done, including bytes that need not be sent.
     bytes: AtomicU64,
     files: AtomicU64,
     is_listed: AtomicBool,
@@ -19,16 +19,17 @@ pub struct Progress {
 /// A snapshot of the progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Bytes and files that were found so far.
+    /// The number of bytes and of files that were found so far.
     pub listed: (u64, u64),
-    /// Bytes and files that are done.
+    /// The number of bytes and of files that are done.
     pub done: (u64, u64),
     /// Whether everything was found.
     pub is_listed: bool,
 }
 
 impl Progress {
-    /// Creates counters at zero; with a list of names if the display shows them.
+    /// Creates the counters, which are zero. If `names` is set, the names of the completed files are recorded for the
+    /// display.
     pub fn new(names: bool) -> Progress {
         Progress { names: names.then(Mutex::default), ..Progress::default() }
     }
@@ -62,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// Sets the counters to those of another process.
+    /// Sets the counters to the values that another process has reported.
     pub fn set(&self, listed: (u64, u64), done: (u64, u64), is_listed: bool) {
         self.listed_bytes.store(listed.0, Relaxed);
         self.listed_files.store(listed.1, Relaxed);

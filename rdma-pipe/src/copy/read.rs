@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, Job};
 use crate::tree::{Place, facts};
 
-/// Runs a job; `files` contains the locations of its files.
+/// Runs a job. `files` contains the locations of the job's files.
 pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> Result<()> {
     match job {
         Job::Pack(ids) => pack(shared, ids, files),
@@ -93,8 +93,8 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     shared.close(id, result)
 }
 
-/// Sends the blocks of a file, without its holes. The outer error is the connection's, the inner error the file's.
-/// Returns false if the file is shorter than listed.
+/// Sends the blocks of a file, without its holes. The outer error is an error of the connection, the inner one an error
+/// of the file. Returns false if the file is shorter than listed.
 fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
     let mut at = from;
     while at < size {

@@ -17,9 +17,9 @@ use crate::tree::{Listing, Origin, Place, Walk, base_name};
 
 /// Number of threads that read and send.
 const READERS: usize = 2;
-/// Maximum number of consecutive connections that break without having completed a file or extended a journal.
+/// The copy fails after this many consecutive connections that complete no file and extend no journal.
 const IDLE: u32 = 5;
-/// Maximum number of files that are listed ahead of sending.
+/// Maximum number of files that are listed before they are sent.
 const AHEAD: usize = 20_000;
 
 /// State that the threads share.
@@ -38,13 +38,14 @@ struct State {
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
     all_listed: bool,
-    /// Whether a list of numbered files is being sent: the files themselves must be sent after it.
+    /// Whether a list of files that already have numbers is being sent. The files themselves must be sent after it.
     is_listing: bool,
     busy: usize,
     failures: Vec<Error>,
     /// The reason why the copy stopped.
     broken: Option<Error>,
-    /// The progress that remains after a broken connection: bytes that the sink had already, and complete files.
+    /// The progress that a broken connection does not undo: the bytes that the sink already had, and the complete
+    /// files.
     kept: u64,
     /// The host of the chain that is lost.
     lost: Option<String>,
@@ -124,7 +125,8 @@ pub fn send(
     }
 }
 
-/// The reason why a session ended early, and the host that failed; `None` for the host to which this side is connected.
+/// The reason why a session ended early, and the host that failed. `None` stands for the host to which this side is
+/// connected.
 struct Stopped {
     host: Option<String>,
     error: Error,
@@ -177,8 +179,8 @@ fn session(
         let (is_broken, is_lost, totals) = (state.broken.clone(), state.lost.is_some(), state.source.totals());
         drop(state);
         match is_broken {
-            // Aborts only if the copy cannot continue: after a broken connection or a lost host, another connection
-            // follows. The receiving thread ends when the peer ends the connection.
+            // Aborts only if the copy cannot continue; after a broken connection or a lost host, the copy continues
+            // over another connection. The receiving thread ends when the peer ends the connection.
             Some(error) if !error.is_disconnect() && !is_lost => sender.abort(&error),
             Some(_) => sender.shut_down(),
             None => shared.break_if(sender.frame(&Frame::End(totals))),
@@ -264,7 +266,7 @@ fn walk_folder(
     walk.list(path, below, next, take, |error| shared.fail(error))
 }
 
-/// Lists the paths of `--files-from`, with the directories that lead to them.
+/// Lists the paths of `--files-from`, together with the directories that contain them.
 fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
     let [base] = paths else {
         return Err(Error::new(
@@ -331,7 +333,7 @@ impl Shared<'_> {
         state
     }
 
-    /// Numbers and sends entries.
+    /// Assigns numbers to entries, and sends their list.
     fn list(&self, dir: Id, listing: Listing) -> Result<Id> {
         let mut state = self.wait(|state| state.source.waiting() < AHEAD);
         if let Some(error) = &state.broken {
@@ -363,13 +365,13 @@ impl Shared<'_> {
 
     fn break_if(&self, result: Result<()>) {
         if let Err(error) = result {
-            // Keeps an earlier reason: the peer's own report, which is more precise, is recorded first.
+            // An earlier reason is kept, because the peer's own report, which is more precise, is recorded first.
             self.lock().broken.get_or_insert(error);
             self.changed.notify_all();
         }
     }
 
-    /// Closes a file: informs the sink that the file was sent completely or has failed.
+    /// Closes a file, which informs the sink that the file was sent completely or has failed.
     pub(super) fn close(&self, id: Id, result: std::result::Result<(), Error>) -> Result<()> {
         let told = result.as_ref().copied().map_err(Failure::from);
         if let Err(error) = result {

@@ -13,8 +13,8 @@ use crate::tree::{Directory, base_name};
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
-    /// Creates entries in this directory. A single entry gets the given name, if any. If the flag is set, the directory
-    /// itself becomes the copy of the only source.
+    /// Creates entries in this directory. If a name is given, the single entry gets this name. If the flag is set, the
+    /// directory itself becomes the copy of the only source.
     Inside(Arc<Directory>, Option<Vec<u8>>, bool),
     /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),
@@ -22,8 +22,8 @@ pub enum Target {
 
 impl Target {
     /// Opens the destination that the operator named. If it is a directory, the sources are copied into it; any other
-    /// path is the name for the copy of a single source. With `contents`, the contents of the sources are copied, and a
-    /// missing directory is created.
+    /// path is the name for the copy of a single source. If `contents` is set, the contents of the sources are copied,
+    /// and the directory is created if it is missing.
     ///
     /// # Errors
     ///

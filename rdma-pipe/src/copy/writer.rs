@@ -19,7 +19,7 @@ use crate::tree::{Directory, Partial, set_facts, settle, temporary_name};
 /// A task for a writing thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Opens the partial file of an entry, unless it was opened for its answer.
+    /// Opens the partial file of an entry, unless this file was already opened to determine the answer.
     Open(Id, Arc<Directory>, Box<Entry>, u64, Option<Partial>),
     /// Writes a block.
     Block(Block, Payload),
@@ -29,14 +29,15 @@ pub(super) enum Task {
     Pack(Block, Payload, Vec<Packed>),
 }
 
-/// A file of a pack: number, length, directory (`None` if it failed) and entry.
+/// A file of a pack: its number, its length, its directory (`None` if the directory has failed) and its entry.
 pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
 
 /// State that the threads share.
 #[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
-    /// The next host of a chain. A thread forwards each block to it after writing the block here.
+    /// The next host of a chain. After a thread has written a block on this host, it forwards the block to the next
+    /// host.
     pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
@@ -245,7 +246,7 @@ pub(super) fn have(
             return (Have::All, None);
         }
     }
-    // Small files are written without a partial file of their own.
+    // Small files are written at once, without a partial file that a later run could continue.
     if options.dry_run || size <= SMALL {
         return (Have::Until(0), None);
     }

@@ -15,7 +15,7 @@ const END: Duration = Duration::from_secs(5);
 /// Maximum length of a line that the far side sends.
 const LINE: u64 = 16 << 20;
 
-/// How programs are started on other hosts.
+/// The remote shell that starts programs on other hosts.
 #[derive(Clone, Debug)]
 pub struct Shell {
     /// The remote shell, with its options.
@@ -35,7 +35,8 @@ pub struct Far {
 }
 
 impl Shell {
-    /// Selects the remote shell: the one named by `-e`, or ssh. `far` is the far side's command.
+    /// Selects the remote shell: `program`, which the option `-e` names, or ssh. `far` is the command that starts the
+    /// far side.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ pub struct Request {
     pub key: Vec<u8>,
     /// The task.
     pub role: Role,
-    /// Options of connections.
+    /// The options of the connections.
     pub link: LinkRequest,
 }
 
@@ -78,7 +78,8 @@ pub enum Reply {
         /// The addresses at which the far side may be reachable, as far as it can determine them.
         addresses: Vec<String>,
     },
-    /// Progress: bytes and files that were listed, bytes and files that are done, and whether the list is complete.
+    /// The progress: the number of bytes and of files that were listed, the number of bytes and of files that are done,
+    /// and whether the list is complete.
     Progress((u64, u64), (u64, u64), bool),
     /// The far side has completed its task.
     Finished {
@@ -94,7 +95,8 @@ pub enum Reply {
 }
 
 impl LinkRequest {
-    /// Converts the options of this side for the far side, which listens at `port` (0 for any).
+    /// Converts the options of this side to options for the far side, which listens at `port` (0 selects any free
+    /// port).
     pub fn new(options: &Options, port: u16) -> LinkRequest {
         LinkRequest {
             tcp: options.transport == Transport::Tcp,

@@ -21,9 +21,9 @@ use crate::tree::{Directory, Origin};
 const CONNECT: Duration = Duration::from_secs(60);
 /// Time limit for connecting to a peer that is listening already.
 const PATIENCE: Patience = Patience::Listening(Duration::from_secs(10));
-/// Interval between two progress lines.
+/// Interval between two replies that report the progress.
 const PROGRESS: Duration = Duration::from_millis(200);
-/// Longest request.
+/// Maximum length of a request, in bytes.
 const REQUEST: u64 = 256 << 20;
 
 /// Writes replies to the standard output, one line each.
@@ -130,7 +130,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
     Ok(0)
 }
 
-/// Listens, and informs the starter. Each call of the returned function accepts one connection.
+/// Listens, and informs the starter of the port. Each call of the returned function accepts one connection.
 fn listen<'l>(
     key: &'l [u8],
     options: &'l Options,
@@ -168,7 +168,7 @@ fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) ->
     outcome
 }
 
-/// Returns the local address of the ssh connection.
+/// Returns the local address of the ssh connection, if the process was started by ssh.
 fn addresses() -> Vec<String> {
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     connection.split_whitespace().nth(2).map(str::to_owned).into_iter().collect()

@@ -13,11 +13,11 @@ use crate::channel::{Handshake, Message, Opener, Role, Sealer};
 use crate::error::{Error, Kind, Result, reason};
 use crate::proto::{Frame, Purpose};
 
-/// Time limit for a peer's side of the handshake.
+/// Time limit for the peer's messages of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Pause after a wrong key, before the next key is checked. Limits guessing to three keys per second.
+/// The pause after a wrong key before the next key is checked. It limits guessing to three keys per second.
 const PENALTY: Duration = Duration::from_millis(333);
-/// Pause between two checks for a peer that another thread has accepted.
+/// The interval at which a thread checks for a peer that another thread has accepted for it.
 const PARKED: Duration = Duration::from_millis(10);
 /// Maximum number of concurrent handshakes.
 const MOST: usize = 64;
@@ -30,7 +30,7 @@ pub struct Listener {
     acceptor: Acceptor,
     /// Handshakes in progress, in the order of arrival.
     entering: Mutex<Vec<Entering>>,
-    /// Peers that connected while [`Listener::accept_for`] waited for peers of the other purpose.
+    /// Peers that [`Listener::accept_for`] accepted while it waited for peers of the other purpose.
     parked: Mutex<Vec<(Link, Purpose)>>,
     options: Options,
 }
@@ -64,8 +64,8 @@ impl Listener {
         self.acceptor.local_addr().port()
     }
 
-    /// Waits for a peer with the key, until the deadline if one is given. Rejects and logs peers with a different key,
-    /// and other programs. Handshakes of several peers run concurrently.
+    /// Waits for a peer that has the key, until the deadline if one is given. Peers with a different key, and other
+    /// programs, are rejected and logged. The handshakes of several peers run concurrently.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ struct Entering {
 }
 
 impl Entering {
-    /// Processes a handshake message; after the last message, returns the two ends of the connection. The peer must
-    /// prove first that it has the key, so each guess requires a handshake with this side.
+    /// Processes a message of the handshake. After the last message, returns the two ends of the connection. The peer
+    /// must be the first to prove that it has the key, so each guess requires a handshake with this side.
     fn step(&mut self, key: &[u8]) -> Result<Option<((Sealer, Opener), Purpose)>> {
         let message = match self.connection.try_recv() {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),

@@ -16,15 +16,15 @@ use crate::proto::{Frame, Purpose};
 
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time limit for the peer's side of the handshake.
+/// Time limit for the peer's messages of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit for an attempt at one address.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// How long to retry.
+/// For how long, and in which cases, to retry a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// The peer may not be listening yet.
+    /// The peer may not listen yet, so a refused connection is retried.
     Coming(Duration),
     /// The peer listens until its process exits, so a refused connection is final.
     Listening(Duration),
@@ -54,7 +54,7 @@ pub fn connect(
         let (error, is_final) = match attempt(&handle, addresses) {
             Ok(connection) => match authenticate(connection, key, purpose, options) {
                 Ok(link) => return Ok(link),
-                // A peer that disconnects may be a process that is exiting while its successor starts.
+                // If a peer disconnects, it may be a process that is exiting while its successor starts.
                 Err(error) => (error.clone(), !matches!(error.kind(), Kind::Broken | Kind::Unreachable)),
             },
             Err(Attempt { error, is_refused }) => (unreachable(addresses, &error, options), listens && is_refused),

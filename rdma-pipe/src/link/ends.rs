@@ -12,15 +12,15 @@ use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
 
-/// The pool keeps memory for at least this number of blocks: 4 MiB.
+/// The pool keeps memory for at least this number of blocks, which is 4 MiB.
 const RESERVED: usize = 8;
 
 /// An authenticated connection.
 #[derive(Debug)]
 pub struct Link {
-    /// Sending end, usable from any thread.
+    /// The sending end, which any thread can use.
     pub sender: Sender,
-    /// Receiving end, for one thread.
+    /// The receiving end, which only one thread can use.
     pub receiver: Receiver,
 }
 
@@ -66,7 +66,7 @@ impl std::ops::Deref for Payload {
 struct Shared {
     connection: Connection,
     state: Mutex<State>,
-    /// Time of the last received message.
+    /// The time at which the last message was received.
     heard: Mutex<Instant>,
     over: Mutex<bool>,
     ended: Condvar,
@@ -217,13 +217,13 @@ impl Sender {
         self.after_frame(list, block, payload.buffer, payload.length)
     }
 
-    /// Ends sending, without a reason.
+    /// Ends this side's direction of the connection, without sending a reason.
     pub fn shut_down(&self) {
         // Ignores the error: the connection may be broken already.
         _ = self.shared.connection.shutdown();
     }
 
-    /// Whether payload is encrypted.
+    /// Whether this side encrypts the payload of blocks.
     pub fn encrypts(&self) -> bool {
         self.shared.encrypts
     }

@@ -1,4 +1,4 @@
-//! Options of connections.
+//! The options of the connections.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use trespass::{Handle, Transport};
 
 use crate::error::{Error, Kind, Result};
 
-/// Registered memory, if `RLIMIT_MEMLOCK` does not limit it.
+/// The amount of registered memory, if `RLIMIT_MEMLOCK` does not limit it to less.
 const MEMORY: usize = 64 << 20;
-/// Minimum registered memory to use the device: receive buffers and a few blocks.
+/// The minimum amount of registered memory for using the device. It suffices for the receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
-/// High-water mark of the send queue, in bytes. The queue holds enough blocks for the peer's READs to follow one
+/// The high-water mark of the send queue, in bytes. It admits enough blocks that the peer's READs can follow one
 /// another without a gap.
 const WAITING: usize = 3 << 20;
 
 /// Maximum length of a message: a block, or a list of entries.
 const MESSAGE: u32 = 4 << 20;
 
-/// Options of connections.
+/// The options of the connections.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The transports that may be used.
     pub transport: Transport,
     /// Name of the RDMA device; `None` selects the device with a route to the peer.
     pub device: Option<String>,
-    /// Whether payload is encrypted: always, never, or (`None`) only over TCP.
+    /// Whether the payload of blocks is encrypted: always, never, or, if `None`, only over TCP.
     pub encrypt: Option<bool>,
-    /// The connection ends if the peer is silent for this long.
+    /// The time after which the connection ends if the peer is silent.
     pub timeout: Duration,
     /// A fault to inject, for tests.
     pub fault: Option<Fault>,

@@ -84,7 +84,7 @@ pub fn run_segment(
 /// A function that waits for the next connection after a connection broke, until a deadline.
 type Again<'e> = Box<dyn FnMut(Instant) -> Result<Link> + Send + 'e>;
 
-/// One end of a segment: the connection, and how to restore it.
+/// One end of a segment: the connection, and the function that restores it.
 struct End<'e> {
     link: Link,
     again: Again<'e>,
@@ -138,7 +138,7 @@ fn run(segment: &Segment, input: End<'_>, output: End<'_>) -> Result<u8> {
     }
 }
 
-/// Receives the input into `output`. If the segment has no input, creates an empty file.
+/// Receives the input into `output`. If the segment has no input, the output file stays empty.
 fn receive_or_drain(segment: &Segment, input: End<'_>, output: Output) -> Result<()> {
     if segment.has_input {
         return input.receive(output);
@@ -193,7 +193,7 @@ fn run_command(text: &str, input: Option<End<'_>>, output: End<'_>) -> Result<u8
     }
 }
 
-/// A reader that closes its end is not a failure.
+/// Converts a result to an exit status. It is not a failure if the reader has closed its end.
 fn lenient(result: Result<()>) -> Result<u8> {
     match result {
         Err(error) if error.kind() == Kind::Signal(PIPE) => Ok(0),
@@ -201,7 +201,8 @@ fn lenient(result: Result<()>) -> Result<u8> {
     }
 }
 
-/// Converts a status to the exit status of a shell. A writer whose reader closed the pipe counts as successful.
+/// Converts the status of a process to an exit status as a shell would. A process that ended because its reader closed
+/// the pipe counts as successful.
 fn exit_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         // A shell returns 128 + N if signal N ended its command.
@@ -213,7 +214,7 @@ fn exit_status(status: ExitStatus) -> u8 {
     }
 }
 
-/// Duplicates a standard stream, for the starter's ends of the pipeline.
+/// Duplicates a standard stream. The starter uses the duplicates as the ends of the pipeline.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ pub struct Segment {
     pub next: Next,
 }
 
-/// The action of a segment on its stream.
+/// What a segment does with its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Runs a command of the shell.

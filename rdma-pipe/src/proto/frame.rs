@@ -13,19 +13,19 @@ pub const ROOT: Id = 0;
 /// A control frame. Each variant's comment names the side that sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// Both: keepalive.
+    /// From both sides: keepalive.
     Ping,
-    /// Both sides, as the last frame: the transfer has failed.
+    /// From both sides, as the last frame: the transfer has failed.
     Abort(Failure),
-    /// Client, as the first frame: the purpose of the connection.
+    /// From the client, as the first frame: the purpose of the connection.
     Open(Purpose),
-    /// Server, as the first frame.
+    /// From the server, as the first frame: the connection is accepted.
     Opened,
-    /// Source of a stream: all blocks were sent.
+    /// From the source of a stream: all blocks were sent.
     StreamEnd(Totals),
-    /// Sink of a stream: all blocks are written.
+    /// From the sink of a stream: all blocks have been written.
     StreamDone(Totals),
-    /// Source: entries of a directory.
+    /// From the source: entries of a directory.
     List {
         /// The directory.
         dir: Id,
@@ -34,35 +34,36 @@ pub enum Frame {
         /// Whether the list is complete and without errors. Only then may the sink delete other entries.
         whole: bool,
     },
-    /// Source: the numbers and lengths of the files in the pack that follows.
+    /// From the source: the numbers and lengths of the files in the pack that follows.
     Pack(Vec<(Id, u32)>),
-    /// Source: all blocks of a file were sent, or the file could not be read.
+    /// From the source: all blocks of a file were sent, or the file could not be read.
     Close(Id, std::result::Result<(), Failure>),
-    /// Source: everything was sent.
+    /// From the source: everything was sent.
     End(Totals),
-    /// Sink: how much the sink already has of each file for which the source asked, in order.
+    /// From the sink: how much the sink already has of each file for which the source has asked, in order.
     Have(Vec<(Id, Have)>),
-    /// Sink: an entry has failed, or a file for which the source asked is complete.
+    /// From the sink: an entry has failed, or a file for which the source has asked is complete.
     Result(Id, std::result::Result<(), Failure>),
-    /// Sink: the transfer is complete; contains the totals.
+    /// From the sink: the transfer is complete. The frame contains the totals.
     Report(Totals),
-    /// Source of a copy, as the first frame: the copy begins.
+    /// From the source of a copy, as the first frame: the copy begins.
     Begin {
-        /// Whether the connection continues a copy: complete files are then not sent again.
+        /// Whether the connection continues an earlier copy. Files that are complete are then not sent again.
         again: bool,
         /// The later hosts of the chain. The sink connects to the first of them, and passes it the list of the others.
         chain: Vec<Peer>,
     },
-    /// Sink: a host of the chain is lost, so this connection ends.
+    /// From the sink: a host of the chain is lost, so this connection ends.
     Lost(String, Failure),
-    /// Source of a stream, as the first frame.
+    /// From the source of a stream, as the first frame: the stream begins or continues.
     StreamBegin {
         /// The random number of the stream.
         id: u128,
         /// Whether an earlier connection has begun the stream.
         again: bool,
     },
-    /// Sink of a stream: the bytes before this offset have arrived. Answers `StreamBegin`, and follows later blocks.
+    /// From the sink of a stream: the bytes before this offset have arrived. The sink sends this frame as the answer to
+    /// `StreamBegin`, and later to acknowledge blocks.
     StreamReceived(u64),
 }
 
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn length_fields_at_their_limits_are_refused_without_allocation() {
-        // Frames with a list, a pack, answers or a report that announce 2^64 - 1 elements.
+        // Tests frames with a list, a pack, answers or a report that announce 2^64 - 1 elements.
         for number in [6, 7, 10, 12, 13, 14, 1, 8] {
             let mut bytes = vec![number];
             bytes.extend([0xff; 9]);

@@ -1,4 +1,5 @@
-//! The protocol of transfers: frames, and the state machines of both sides. No I/O, clock or threads.
+//! The protocol of transfers: its frames, and the state machines of both sides. This module uses no I/O, clock or
+//! threads.
 
 mod frame;
 #[cfg(test)]

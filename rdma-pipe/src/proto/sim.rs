@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-/// The content of a block: file, offset and length represent the bytes.
+/// The content of a block, in which the file, the offset and the length stand for the bytes.
 #[derive(Clone, Debug)]
 enum Sent {
     List(Id, Vec<Entry>, bool),

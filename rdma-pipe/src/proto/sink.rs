@@ -5,7 +5,7 @@ use super::source::is_asked;
 use crate::channel::BLOCK;
 use crate::error::{Error, Result};
 
-/// Maximum number of entries of a transfer; each needs 24 bytes.
+/// Maximum number of entries of a transfer. Each entry needs 24 bytes of memory.
 const MOST: usize = 1 << 30;
 
 /// The listed entries, and how much of them has arrived.
@@ -20,15 +20,15 @@ pub struct Sink {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
-    /// A directory that may still get entries.
+    /// A directory whose list is not complete, so that it may still get entries.
     Directory,
-    /// A directory with all of its entries, or another entry that is complete.
+    /// A directory of which all entries are listed, or another entry that is complete.
     Done,
     /// A regular file that is complete, and may get hard links.
     File,
     /// A file for which the sink has not answered yet.
     Asked(u64),
-    /// A file whose blocks from `at` on may arrive.
+    /// A file that is being received. Its blocks may arrive, beginning at the offset `at`.
     Open { at: u64, size: u64 },
 }
 
@@ -38,7 +38,7 @@ impl Sink {
         Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
     }
 
-    /// Adds the listed entries of a directory. Returns the number of the first entry.
+    /// Adds entries that the source has listed for a directory. Returns the number of the first entry.
     ///
     /// # Errors
     ///
@@ -76,7 +76,8 @@ impl Sink {
             self.totals.entries += 1;
             self.nodes.push(node);
         }
-        // The destination's own list never counts as complete: other entries there belong to the user, and are kept.
+        // The list of the destination itself never counts as complete, because its other entries belong to the user and
+        // must be kept.
         if whole && dir != ROOT {
             self.nodes[dir as usize] = Node::Done;
         }
@@ -142,7 +143,7 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// Ends a file. If `whole`, all blocks have arrived; otherwise no further blocks will arrive.
+    /// Ends a file. `whole` states whether all of its blocks have arrived. If not, no further blocks will arrive.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The sender's totals differ, or files are incomplete.
+    /// The totals of the sender differ from those of this side, or files are incomplete.
     pub fn end(&self, sent: &Totals) -> Result<()> {
         let ours = self.totals;
         if self.open != 0 || (ours.entries, ours.files, ours.bytes) != (sent.entries, sent.files, sent.bytes) {

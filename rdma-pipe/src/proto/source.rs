@@ -11,12 +11,12 @@ pub const SMALL: u64 = 64 << 10;
 /// Maximum number of files in a pack.
 const PACKED: usize = 512;
 
-/// A job: files to read and send.
+/// A job, which consists of one or more files to read and send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Small files, with their lengths, as a pack.
+    /// Several small files, which are sent as a pack; each with its length.
     Pack(Vec<(Id, u32)>),
-    /// A file, from an offset on.
+    /// A single file, which is sent from an offset to its end.
     File {
         /// The file's number.
         id: Id,
@@ -40,7 +40,8 @@ pub struct Source {
     totals: Totals,
 }
 
-/// Whether the source waits for the sink's answer before it sends a file. Both sides compute the same result.
+/// Whether the source waits for the sink's answer before it sends a file of this size. Both sides compute the same
+/// result.
 pub(super) fn is_asked(asks: bool, size: u64) -> bool {
     asks || size > SMALL
 }
@@ -76,7 +77,7 @@ impl Source {
         self.next
     }
 
-    /// Records that all entries were listed: a pack that is not full becomes ready.
+    /// Records that all entries were listed. A pack that is not full then becomes ready.
     pub fn listed(&mut self) {
         self.close_pack();
     }

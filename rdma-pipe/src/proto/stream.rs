@@ -1,21 +1,21 @@
 //! Both sides of a byte stream that continues over another connection after its connection breaks.
 //!
-//! The source keeps each block until the sink has acknowledged it. On each connection the source first identifies the
-//! stream, and the sink answers with the number of bytes that it has; the source continues there.
+//! The source keeps each block until the sink has acknowledged it. On each connection, the source first identifies the
+//! stream. The sink answers with the number of bytes that it has, and the source continues after these bytes.
 
 use std::collections::VecDeque;
 
 use super::frame::{Frame, Totals};
 use crate::error::{Error, Result};
 
-/// Maximum number of bytes, and of blocks, that the source keeps.
+/// The maximum number of bytes that the source keeps, and the maximum number of blocks.
 const WINDOW: usize = 16 << 20;
 const BLOCKS: usize = 1024;
-/// The sink acknowledges after this number of bytes, or of blocks.
+/// The number of bytes, and the number of blocks, after which the sink sends an acknowledgement.
 const UNACKNOWLEDGED: u64 = 2 << 20;
 const UNACKNOWLEDGED_BLOCKS: u64 = 128;
 
-/// The source of a stream. `K` is the data that it keeps of each block, in order to send the block again.
+/// The source of a stream. `K` is the data that it keeps for each block so that it can send the block again.
 #[derive(Debug)]
 pub struct StreamSource<K> {
     id: u128,
@@ -27,11 +27,11 @@ pub struct StreamSource<K> {
     sent: usize,
     /// The number of bytes that the sink has acknowledged.
     acknowledged: u64,
-    /// Whether a connection was begun before.
+    /// Whether the stream was begun over an earlier connection.
     has_begun: bool,
-    /// Whether the sink has not yet stated how many bytes it has.
+    /// Whether the source still waits for the sink to report how many bytes it has.
     is_resuming: bool,
-    /// Whether the input has ended, and whether the sink was informed over this connection.
+    /// Whether the input has ended, and whether the source has reported this to the sink over this connection.
     has_ended: bool,
     end_is_sent: bool,
 }
@@ -43,7 +43,7 @@ pub struct Kept<K> {
     pub offset: u64,
     /// The number of bytes.
     pub length: usize,
-    /// The data that the source keeps of the block.
+    /// The data that the source keeps for the block.
     pub data: K,
 }
 
@@ -100,7 +100,7 @@ impl<K> StreamSource<K> {
         if self.bytes >= WINDOW || self.kept.len() >= BLOCKS { Step::Wait } else { Step::Read }
     }
 
-    /// Adds a block that was read after [`Step::Read`], and is sent next. Returns its offset.
+    /// Adds a block that the caller has read because of [`Step::Read`], and now sends. Returns the offset of the block.
     pub fn push(&mut self, length: usize, data: K) -> u64 {
         let offset = self.totals.bytes;
         self.kept.push_back(Kept { offset, length, data });
@@ -116,7 +116,7 @@ impl<K> StreamSource<K> {
         self.has_ended = true;
     }
 
-    /// Records that the sink has all bytes before an offset. Returns the data that was kept of these blocks.
+    /// Records that the sink has all bytes before an offset. Returns the data that was kept for these blocks.
     ///
     /// # Errors
     ///
@@ -135,11 +135,11 @@ impl<K> StreamSource<K> {
         Ok(self.kept.drain(..count).map(|block| block.data).collect())
     }
 
-    /// Compares the sink's totals.
+    /// Compares the totals that the sink reports with those of the source.
     ///
     /// # Errors
     ///
-    /// The sink has written other data than was sent.
+    /// The sink has written a different number of bytes than was sent.
     pub fn done(&self, written: &Totals) -> Result<Totals> {
         if *written != self.totals || !self.end_is_sent {
             let text = format!("the receiver wrote {} of {} bytes; send it again", written.bytes, self.totals.bytes);
@@ -158,7 +158,7 @@ impl<K> StreamSource<K> {
 #[derive(Debug, Default)]
 pub struct StreamSink {
     id: Option<u128>,
-    /// The number of connections so far.
+    /// The number of connections that this stream has used so far.
     connections: u64,
     totals: Totals,
     acknowledged: Totals,
@@ -170,12 +170,12 @@ impl StreamSink {
         StreamSink { totals: Totals { files: 1, ..Totals::default() }, ..StreamSink::default() }
     }
 
-    /// Counts a connection. It may break before its first frame arrives.
+    /// Counts a new connection, even if it breaks before its first frame arrives.
     pub fn connected(&mut self) {
         self.connections += 1;
     }
 
-    /// Records the first frame of a connection; returns the answer.
+    /// Processes the first frame of a connection, and returns the answer to it.
     ///
     /// # Errors
     ///
@@ -219,11 +219,11 @@ impl StreamSink {
         })
     }
 
-    /// Compares the source's totals at the end of the stream.
+    /// Compares the totals that the source reports at the end of the stream with those of this side.
     ///
     /// # Errors
     ///
-    /// Data is missing.
+    /// Some of the data has not arrived.
     pub fn end(&self, sent: &Totals) -> Result<Totals> {
         if *sent == self.totals {
             return Ok(self.totals);

@@ -1,4 +1,4 @@
-//! Shows the progress on a terminal, prints the lines of `-v` and the report of `--json`.
+//! Shows the progress on a terminal, and prints the lines of `-v` and the report of `--json`.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
     }
 }
 
-/// Prints a line to the standard error, in one piece: other programs may print to the same terminal.
+/// Prints a line to the standard error with a single write, because other programs may print to the same terminal.
 pub fn print_error(line: &str) {
     // If standard error is closed, there is no reader to inform.
     _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
@@ -91,11 +91,11 @@ pub struct Report {
     pub entries: u64,
     /// Bytes that were sent.
     pub bytes: u64,
-    /// Seconds.
+    /// Duration of the copy in seconds.
     pub seconds: f64,
     /// Transport of the connection.
     pub transport: String,
-    /// What failed.
+    /// The error texts of the entries that failed.
     pub errors: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ impl Report {
         }
     }
 
-    /// Returns the lines of `-v`.
+    /// Returns the lines that `-v` prints.
     pub fn lines(&self) -> String {
         let rate = self.bytes as f64 / 1e9 / self.seconds.max(1e-9);
         let (files, bytes, seconds) = (self.files, self.bytes, self.seconds);

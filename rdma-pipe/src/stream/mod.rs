@@ -1,4 +1,4 @@
-//! One unnamed byte stream, as transferred by `rdsend`, `rdrecv` and the segments of `rdpipe`.
+//! One byte stream, as `rdsend`, `rdrecv` and the segments of `rdpipe` transfer it.
 
 mod receive;
 mod send;
@@ -8,7 +8,7 @@ pub use send::send;
 
 use std::time::Duration;
 
-/// Time limit for the next connection after a connection broke.
+/// How long the two sides try to establish the next connection after a connection broke.
 pub const RECONNECT: Duration = Duration::from_secs(10);
 
 /// Totals of a stream.
@@ -21,7 +21,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns the line of `-v`.
+    /// Returns the line that `-v` prints.
     pub fn bandwidth(&self) -> String {
         format!("Bandwidth {:.3} GB/s", self.bytes as f64 / 1e9 / self.time.as_secs_f64().max(1e-9))
     }

@@ -30,9 +30,9 @@ const PIPE: usize = 1 << 20;
 /// Destination of a stream.
 #[derive(Debug)]
 pub enum Output {
-    /// A descriptor, and its name for error messages.
+    /// A descriptor, with a name for it in error messages.
     Fd(OwnedFd, String),
-    /// A file that gets its name when it is complete.
+    /// A file that gets its final name when it is complete.
     File(NewFile),
 }
 
@@ -85,7 +85,7 @@ impl Output {
         }
     }
 
-    /// Keeps a file without writing to it.
+    /// Gives the output file its final name, although nothing was written to it.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Receiving {
         let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
             let written = write_all(writing.fd(), &writing.name(), arrived, &receiving);
             drop(writing);
-            // Fails if the connection broke: then nothing waits for the result.
+            // Fails if the receiver was dropped because the connection broke. Then no thread waits for the result.
             _ = finished.send(written);
             receiving.unpark();
         });
@@ -226,7 +226,7 @@ impl Receiving {
         Ok(Receiving { sink: StreamSink::new(), output: Some(output), blocks: Some(blocks), result, done: None })
     }
 
-    /// Begins a connection.
+    /// Processes the first frame of a connection, and sends the answer.
     fn begin(&mut self, link: &mut Link) -> Result<()> {
         self.sink.connected();
         let answer = self.sink.begin(&link.frame()?)?;
@@ -336,7 +336,8 @@ fn write_all(
         receiving.unpark();
         verify(&block, &payload)?;
         write(output, &payload).map_err(|error| {
-            // The exit status of a process that writes to a pipe without a reader.
+            // A process that writes to a pipe without a reader is ended by SIGPIPE, so the exit status is the same
+            // here.
             let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
             Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;

@@ -19,7 +19,7 @@ use crate::proto::{Frame, Kept, Step, StreamSource, Totals};
 
 /// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
-/// Maximum number of consecutive connections over which no data arrives.
+/// The stream fails after this many consecutive connections over which no data arrives.
 const IDLE: u32 = 5;
 /// Maximum number of unused buffers that are kept.
 const SPARE: usize = 32;
@@ -58,7 +58,7 @@ pub fn send(
     }
 }
 
-/// Whether the error of a reconnect has another cause than an unreachable peer.
+/// Whether an attempt to reconnect failed for another reason than an unreachable peer.
 fn is_final(error: &Error) -> bool {
     !error.is_disconnect() && !matches!(error.kind(), Kind::Unreachable | Kind::TimedOut)
 }
@@ -67,7 +67,7 @@ fn is_final(error: &Error) -> bool {
 struct Sending<'s> {
     input: BorrowedFd<'s>,
     name: &'s str,
-    /// The position of the first byte, if the input is a file: its blocks are read again instead of being kept.
+    /// If the input is a file, the position of the first byte. The blocks of a file are not kept but read again.
     start: Option<u64>,
     state: Mutex<State>,
     changed: Condvar,
@@ -152,7 +152,7 @@ impl<'s> Sending<'s> {
         }
     }
 
-    /// Sends all blocks and the end, and waits until the peer answers or the connection breaks.
+    /// Sends all blocks and the end of the stream, and waits until the peer answers or the connection breaks.
     fn send_all(&self, sender: &Sender, stop: BorrowedFd<'_>) -> Result<()> {
         let mut state = self.lock();
         while !state.is_stopped {
@@ -202,7 +202,7 @@ impl<'s> Sending<'s> {
         Ok(())
     }
 
-    /// Reads a block: a full one, unless the input has no more data at the moment. Returns 0 at the end of the input,
+    /// Reads a block, which is full unless the input has no more data at the moment. Returns 0 at the end of the input,
     /// and `None` if the connection ends before any data is available.
     fn read(&self, buffer: &mut [u8], stop: BorrowedFd<'_>) -> Result<Option<usize>> {
         let mut length = 0;
@@ -253,7 +253,8 @@ enum Ready {
     Stop,
 }
 
-/// Waits for input if `waits` is set. A part of a block that was read is sent even if the connection has ended.
+/// Checks whether the input is readable; waits for it if `waits` is set. If part of a block has been read, the caller
+/// sets `waits` to false and sends this part, even if the connection has ended.
 fn wait_readable(input: BorrowedFd<'_>, stop: BorrowedFd<'_>, waits: bool) -> Ready {
     let mut fds = [input, stop].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! An open directory; each name below it is resolved only once.
+//! An open directory. Each name below it is resolved only once, so a later change of the name has no effect.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Reso
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-/// Opens a directory.
+/// The flags that open a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory that is kept open.
@@ -141,14 +141,14 @@ impl Directory {
     /// See openat(2); `EINVAL` if the entry is not a regular file.
     pub fn open_file(&self, name: &[u8], write: bool) -> Result<(OwnedFd, Stat), Errno> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        // `NONBLOCK`: opening a FIFO must not wait for its other end.
+        // `NONBLOCK` prevents that opening a FIFO waits for its other end.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
         let found = rustix::fs::fstat(&fd)?;
         if FileType::from_raw_mode(found.st_mode).is_file() { Ok((fd, found)) } else { Err(Errno::INVAL) }
     }
 
-    /// Metadata of an entry; links are not followed.
+    /// Returns the metadata of an entry. Links are not followed.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Directory {
         rustix::fs::statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Makes a directory. An existing directory is kept, even if the name is a link to it.
+    /// Creates a directory. If the name already refers to a directory, even through a link, that directory is kept.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Directory {
         }
     }
 
-    /// Makes a symbolic link under a temporary name, and renames it.
+    /// Creates a symbolic link under a temporary name, and renames it.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Directory {
         self.rename(&temporary, name)
     }
 
-    /// Renames within this directory; removes the file if that fails.
+    /// Renames a file within this directory. If that fails, removes the file.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Without openat2(2).
+    /// Tests the way that is used if openat2(2) is unavailable.
     #[test]
     fn walk_follows_no_link() {
         let folder = tempfile::tempdir().unwrap();

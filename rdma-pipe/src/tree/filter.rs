@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Patterns in order: the first match decides, and entries without a match are copied.
+/// An ordered list of patterns. The first pattern that matches an entry decides; an entry that matches no pattern is
+/// copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     rules: Vec<(bool, String)>,
@@ -43,7 +44,7 @@ fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
     starts.into_iter().any(|at| wildcard(pattern, &path[at..]))
 }
 
-/// Compares without recursion: after a mismatch, the last star matches one more byte.
+/// Compares a text with a pattern, without recursion: after a mismatch, the last star is made to match one more byte.
 fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut of) = (0, 0);
     let mut star: Option<(usize, usize, bool)> = None;

@@ -13,11 +13,11 @@ use super::beneath::{Directory, temporary_name};
 use crate::channel::BLOCK;
 use crate::proto::Entry;
 
-/// Files up to this length have no journal: an interrupted transfer sends them again.
+/// Files up to this length have no journal. After an interruption, they are sent again.
 const LEAST: u64 = 8 << 20;
 /// Bytes between two syncs.
 const SYNC: u64 = 256 << 20;
-/// Bytes of a record: offset, length, hash.
+/// Length in bytes of a record, which contains the offset, the length and the hash of a block.
 const RECORD: usize = 32;
 /// The offset value that marks a sync record: all blocks before this record are on the disk.
 const SYNCED: u64 = u64::MAX;
@@ -150,7 +150,7 @@ impl Partial {
     }
 }
 
-/// Returns the journal's blocks that are in the file: offset, length, hash.
+/// Returns the offset, length and hash of those blocks in the journal whose data cannot have been lost in a reboot.
 fn durable(records: &[u8]) -> Vec<(u64, usize, u128)> {
     let (header, records) = records.split_at(records.len().min(RECORD));
     let same_boot = header == boot();
@@ -246,7 +246,7 @@ mod tests {
         let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
         assert_eq!(have, 5 * BLOCK as u64);
         write(&mut partial, 5);
-        // The last block was not written whole.
+        // Simulates a last block that was not written completely.
         write_at(&partial.fd, b"x", 5 * BLOCK as u64 + 7).unwrap();
         drop(partial);
         let (partial, have) = Partial::open(&directory, &entry(size), size).unwrap();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proto::Entry;
 
-/// Maximum length of a list of names, and of a value.
+/// Maximum length of the list of attribute names, and of the value of an attribute.
 const LONGEST: usize = 64 << 10;
 
 /// Metadata that a copy keeps in addition to contents and time.
@@ -39,8 +39,8 @@ impl Keep {
 const LOCAL: [u32; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x8584_58f6, 0xf2f5_2010, 0x2fc1_2fc1];
 
-/// Syncs a file on other file systems, such as NFS and FUSE, which report write errors only when the file is closed or
-/// synced.
+/// Syncs a file, unless it is on one of the file systems in [`LOCAL`]. File systems such as NFS and FUSE report write
+/// errors only when a file is closed or synced.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         }
     }
     if keep.mode {
-        // Set-user-ID and set-group-ID are safe only if the copy has the source's owner.
+        // The set-user-ID and set-group-ID bits are safe only if the copy has the same owner as the source.
         let mask = if owns { 0o7777 } else { 0o1777 };
         rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask))?;
     }
@@ -117,7 +117,7 @@ mod tests {
         let open = |path: &str| std::fs::File::options().write(true).open(path).unwrap();
         settle(open("/dev/null")).unwrap();
         settle(tempfile::tempfile().unwrap()).unwrap();
-        // procfs does not support fdatasync, so an error proves that it was called.
+        // procfs does not support fdatasync(2), so the error proves that `settle` has called it.
         assert_eq!(settle(open("/proc/self/comm")), Err(Errno::INVAL));
     }
 }

@@ -1,4 +1,4 @@
-//! Files of this host: walking trees, reading metadata, and writing below a directory that is held open.
+//! Accesses the files of this host: walks trees, reads metadata, and writes below a directory that is kept open.
 
 mod beneath;
 mod filter;

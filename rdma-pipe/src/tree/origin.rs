@@ -9,11 +9,11 @@ use rustix::io::Errno;
 
 use super::Directory;
 
-/// Flags that open an entry without reading it; if it is a link, they open the link itself.
+/// The flags that open an entry without reading it. If the entry is a link, they open the link itself.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Resolves the paths of a source: any path, or only paths below a directory that is kept open. Checking a path first
-/// would not suffice, because a link may replace the entry after the check.
+/// Resolves the paths of a source. It accepts any path, or only paths below a directory that is kept open. It would not
+/// suffice to check a path first, because a link may replace the entry after the check.
 #[derive(Debug, Default)]
 pub struct Origin(Option<(PathBuf, Directory)>);
 
@@ -27,7 +27,7 @@ impl Origin {
         Ok(Origin(Some((root.to_owned(), Directory::open(root)?))))
     }
 
-    /// Opens an entry. If `follows`, the entry itself may be a link.
+    /// Opens an entry. If `follows` is set, the entry itself may be a link.
     ///
     /// # Errors
     ///

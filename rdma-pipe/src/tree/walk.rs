@@ -31,14 +31,14 @@ pub struct Place {
     pub named: Option<PathBuf>,
 }
 
-/// A part of the entries of a directory.
+/// A list of some or all entries of a directory.
 #[derive(Debug)]
 pub struct Listing {
     /// The location of the entries.
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether this is the last part, and all entries could be read.
+    /// Whether this is the last list of the directory, and all entries of the directory could be read.
     pub whole: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Walk<'o> {
     pub recursive: bool,
     /// Whether to hash contents.
     pub sums: bool,
-    /// Numbers of files with several hard links, by device and inode.
+    /// The numbers of the files that have several hard links, by device and inode.
     links: HashMap<(u64, u64), Id>,
 }
 
@@ -119,9 +119,9 @@ impl Walk<'_> {
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
-    /// Lists a directory in parts. The first entry has the number `next`. Each part is passed to `take`, which returns
-    /// the number that its first entry has received. Failed entries are passed to `failed`. A directory that changes or
-    /// cannot be read is not whole.
+    /// Lists a directory in parts. The first entry gets the number `next`. Each part is passed to `take`, which returns
+    /// the number that the first entry of this part has got. Failed entries are passed to `failed`. If the directory
+    /// changes or cannot be read, its last part is not `whole`.
     pub fn list(
         &mut self,
         directory: &Path,
@@ -171,7 +171,8 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a directory. Also returns its names, sorted so that each run lists them in the same order.
+/// Opens a directory. Also returns the names of its entries, which are sorted so that each run lists them in the same
+/// order.
 pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u8>>), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = Dir::new(origin.open(directory, flags, true)?)?;

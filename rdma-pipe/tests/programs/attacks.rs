@@ -1,4 +1,4 @@
-//! Simulates malicious senders: sends hand-made frames and blocks to a real receiver.
+//! Simulates malicious senders, which send hand-made frames and blocks to a real receiver.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -47,7 +47,7 @@ fn attacked_with(
                 connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(20)), &options).unwrap();
             link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
-            // The answer is ignored.
+            // Ignores the answer of the receiver.
             _ = link.frame();
         });
         let mut only = Some(listener.accept(b"key", None).unwrap().0);
@@ -92,7 +92,7 @@ fn links_in_the_list_and_at_the_destination_do_not_lead_out() {
     for folder in ["d", "outside"] {
         std::fs::create_dir(place.path(folder)).unwrap();
     }
-    // The list names a link as the parent directory of a file.
+    // This list names a link as the parent directory of a file.
     let link_to = entry(b"l", EntryKind::Link(b"../outside".to_vec()));
     let through = attacked(&place.path("d"), None, |link| {
         list(link, ROOT, vec![link_to.clone()]);
@@ -262,7 +262,7 @@ fn sender_cannot_widen_what_is_deleted() {
     }
 }
 
-/// Links under the names of temporary files and journals are replaced, not followed.
+/// If a link has the name of a temporary file or a journal, the receiver replaces it and does not follow it.
 #[test]
 fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
     let place = Place::new();
@@ -334,7 +334,7 @@ fn forced_command_serves_only_its_root() {
     );
     std::fs::set_permissions(shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let rdcp = |from: &str, to: &str| place.run("rdcp", ["-e", "forced", "-r", from, to]);
-    // For the client, DIR is `/`; relative paths also begin at DIR.
+    // For the client, DIR is `/`. Relative paths begin at DIR too.
     rdcp("h:/sub/own", "got").expect(0);
     assert_eq!(place.read("got"), b"own");
     rdcp("new", "h:sub").expect(0);
@@ -385,7 +385,7 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     last
 }
 
-/// The client of a forced command chooses the paths of `--files-from`.
+/// The client of a forced command sends paths of `--files-from` that lead out of DIR.
 #[test]
 fn listed_paths_do_not_lead_out_of_the_root() {
     for path in ["../secret", "sub/../../secret", "sub/..", ".."] {
@@ -400,7 +400,7 @@ fn listed_paths_do_not_lead_out_of_the_root() {
     }
 }
 
-/// The owner of a forced command's key replaces a file or directory by a link, after the server has checked it.
+/// A client that may write below DIR replaces a file or directory by a link after the server has checked it.
 #[test]
 fn source_that_is_swapped_for_a_link_does_not_lead_out_of_the_root() {
     for (path, swapped) in [("f", "f"), ("sub", "sub"), ("sub/own", "sub")] {

@@ -106,7 +106,7 @@ fn copy_continues_over_another_connection() {
     for pulls in [false, true] {
         let place = Place::with_tcp();
         let all = tree(&place);
-        // The transfer replaces an existing file of the same size and time that it did not write.
+        // An existing file that this copy did not write is replaced, even if it has the same size and time.
         let other = place.write("copy/tree/d1/small1", [b'x'; 11]);
         let time = std::fs::metadata(place.path("tree/d1/small1")).unwrap().modified().unwrap();
         std::fs::File::options().append(true).open(other).unwrap().set_modified(time).unwrap();

@@ -1,4 +1,4 @@
-//! Helpers of the tests.
+//! Functions and types that the tests share.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -246,7 +246,7 @@ pub(crate) fn break_connections(pid: Pid) -> usize {
     broken
 }
 
-/// Bytes whose values depend on their positions.
+/// Returns bytes whose values depend on their positions.
 pub(crate) fn bytes(length: usize) -> Vec<u8> {
     let mut state = length as u64 | 1;
     let next = |_| {

@@ -138,7 +138,7 @@ fn dry_run_writes_nothing() {
     assert!(!place.path("copy").exists());
     place.run("rdcp", ["-an", "--sync", "--delete", "tree/", &place.on_host("copy")]).expect(0);
     assert_eq!(place.names("copy"), [""; 0]);
-    // Only what would be sent is printed.
+    // Only the files that would be sent are printed.
     place.write("flat/same", "same");
     place.run("rdcp", ["-r", "--sync", "flat/", &place.on_host("copy")]).expect(0);
     place.write("flat/new", "new");

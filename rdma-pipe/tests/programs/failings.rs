@@ -21,14 +21,14 @@ fn full_disk_fails_both_sides() {
     assert!(ran.err.contains("no space left"), "{}", ran.err);
 }
 
-/// An empty, closed pipe to use as input.
+/// Returns the reading end of an empty pipe whose writing end is closed, to be used as input.
 fn tempty() -> std::process::ChildStdout {
     let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
     child.wait().unwrap();
     child.stdout.take().unwrap()
 }
 
-/// 5: a directory as input is an error, not an empty file.
+/// 5: a directory as input causes an error; it is not treated as an empty file.
 #[test]
 fn directory_as_input_is_refused() {
     let place = Place::new();
@@ -114,7 +114,7 @@ fn peer_of_a_stopped_process_exits_with_30() {
     }
 }
 
-/// An output that nothing reads for longer than the time-out pauses the transfer.
+/// If no process reads the output for longer than the time-out, the transfer only pauses.
 #[test]
 fn output_that_pauses_longer_than_the_timeout_gets_everything() {
     for place in [Place::new(), Place::with_tcp()] {
@@ -132,8 +132,8 @@ fn output_that_pauses_longer_than_the_timeout_gets_everything() {
     }
 }
 
-/// 7: missing sources, directories without -r and directories as targets end with a reason, and leave the target as it
-/// was.
+/// 7: a copy with a missing source, with a directory but without -r, or with a directory as its target fails with a
+/// reason and leaves the target unchanged.
 #[test]
 fn impossible_copies_end_and_touch_nothing() {
     let place = Place::new();
@@ -266,7 +266,7 @@ fn wrong_keys_take_their_time() {
     Ran::from(&mut receiver, b"").expect(0);
 }
 
-/// 12: a source that is shorter than listed, or that changes, is an error.
+/// 12: it is an error if a source is shorter than listed, or changes.
 #[test]
 fn source_that_changes_exits_with_24_and_is_not_renamed() {
     let place = Place::new();

@@ -29,7 +29,7 @@ fn files_are_lifted_in_and_out_at_head_middle_and_end() {
     place.write("textfile", "some text\n");
     let ran = place.run("rdpipe", ["fs1:< textfile", "CAPS:tr [:lower:] [:upper:]", "fs2:> TEXTFILE"]).expect(0);
     assert_eq!((ran.out.as_str(), place.read("TEXTFILE").as_slice()), ("", b"SOME TEXT\n".as_slice()));
-    // With a file in the middle, the next segment starts when the file is complete.
+    // If a segment in the middle writes a file, the next segment starts when the file is complete.
     let ran = place.run_with(b"abc", "rdpipe", ["a:> one", "b:cat one", "c:>> all", "d:< all"]).expect(0);
     assert_eq!(ran.out, "abc");
     let ran = place.run_with(b"def", "rdpipe", ["a:>> all", "b:< all"]).expect(0);

@@ -12,7 +12,8 @@ use rustix::process::{Signal, kill_process};
 
 use crate::common::{Place, Ran, bytes};
 
-/// Kills a copy at one end after some time; then the same command completes it, and sends only a few blocks again.
+/// Kills one end of a copy after some time. The same command must then complete the copy, and send only a few blocks
+/// again.
 #[test]
 fn killed_copies_resume_and_are_correct() {
     for (number, place) in [Place::new(), Place::with_tcp()].iter().enumerate() {
@@ -73,7 +74,7 @@ fn resumed_copy_sends_only_the_rest() {
     assert!(place.read("copy") == data);
 }
 
-/// Kills either end of a copy of a tree at random moments; after each kill, the same command completes the copy.
+/// Kills either end of the copy of a tree at random moments. After each kill, the same command must complete the copy.
 /// `RDPIPE_KILLS` sets the number of kills.
 #[test]
 fn copies_killed_at_random_moments_are_correct() {

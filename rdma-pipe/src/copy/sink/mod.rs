@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options};
 use crate::proto::{Frame, Totals};
 
-/// Maximum number of tasks that wait for a thread: blocks of up to 1 MiB.
+/// Maximum number of tasks, such as blocks, that wait for a writing thread.
 const AHEAD: usize = 4;
 
 /// Receives files and directories. `expected` contains the requested names if this side requested them. If the
@@ -43,7 +43,7 @@ pub fn receive(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = (now.as_secs() as i64, now.subsec_nanos().into());
     let mut link = connect()?;
-    // The result of a complete copy whose report the source may not have received.
+    // The result of the copy, if it is complete but the source may not have received the report.
     let mut done = None;
     loop {
         let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut done) {
@@ -112,7 +112,7 @@ fn session(
                 );
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // `Rest` runs later, because the threads must have ended.
+                // `Rest` runs later, because it needs all writing threads to have ended.
                 ended.map(|totals| (totals, receiving.rest()))
             }),
         };

@@ -24,7 +24,7 @@ const OPEN: usize = 128;
 pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
-    /// Whether the destination directory itself becomes the copy of the source.
+    /// Whether the destination directory itself becomes the copy of the source, instead of containing it.
     is_copy: bool,
     /// Names that the source may list in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
@@ -33,11 +33,11 @@ pub(super) struct Receiving<'r> {
     writers: &'r Writers<'r>,
     pub(super) tasks: Vec<SyncSender<Task>>,
     sink: Sink,
-    /// Paths of directories below the destination.
+    /// The paths of the received directories, relative to the destination.
     folders: HashMap<Id, Vec<u8>>,
     open: HashMap<Id, Arc<Directory>>,
     made: Vec<(Id, Box<Entry>)>,
-    /// Files of which no block has arrived, and files that may get further hard links.
+    /// Files for which no block has arrived yet, and files that may still get hard links.
     files: HashMap<Id, (Id, Box<Entry>)>,
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
@@ -55,7 +55,7 @@ pub(super) struct Receiving<'r> {
     complete: HashSet<Id>,
 }
 
-/// A file for which the next host has not answered.
+/// A file for which the next host has not answered yet.
 struct Held {
     dir: Id,
     entry: Box<Entry>,
@@ -269,7 +269,7 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
-    /// Prepares a file for the source's blocks.
+    /// Prepares a file to receive its blocks, after all answers for it have arrived.
     fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
         let Held { dir, entry, directory, partial, is_complete } = held;
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };

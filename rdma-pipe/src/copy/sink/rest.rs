@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::proto::{Entry, Id};
 use crate::tree::{Directory, set_facts};
 
-/// Runs the steps that follow after all files are written.
+/// The steps that follow after all files have been written.
 pub(super) struct Rest {
     pub(super) root: Arc<Directory>,
     pub(super) folders: HashMap<Id, Vec<u8>>,
