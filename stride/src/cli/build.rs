@@ -74,10 +74,10 @@ pub(super) fn plan(
     Ok((plan, note))
 }
 
-/// Returns the number of messages per completion. The value of `--cq-mod` has priority. Without it, the number is 1 if
-/// the transport completes messages in any order. Otherwise the number is the length of the post list if that was
-/// given, or else 100, but not more than the depth of the send queue. Also returns whether each large message requests
-/// a completion.
+/// Returns the number of messages per completion. The value of `--cq-mod` has priority. Without this option, the number
+/// is 1 if the transport completes messages in any order. Otherwise the number is the length of the post list if that
+/// was given, or else 100, but not more than the depth of the send queue. Also returns whether each large message
+/// requests a completion.
 fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Option<u32>) -> (u32, bool) {
     match (load.cq_mod, post_list) {
         (Some(given), _) => (given, false),

@@ -150,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// Waits for up to a second until the peer closes the connection. If this side closed it first, the last message
-    /// could be lost.
+    /// Waits for up to a second until the peer closes the connection. If this side closed the connection first, the
+    /// last message could be lost.
     pub(super) fn linger(&mut self) {
         linger(&mut *self.wire, CLOSE_TIMEOUT);
     }

@@ -15,7 +15,7 @@ pub enum Failure {
     /// The server serves another client.
     #[error("{0}")]
     Busy(String),
-    /// The peer is another program than stride-perf, or another version of it.
+    /// The peer is not stride-perf, or is another version of stride-perf.
     #[error("{0}")]
     Incompatible(String),
     /// The peer became silent, disconnected or violated the protocol.
@@ -24,10 +24,10 @@ pub enum Failure {
     /// The peer failed, and reported this reason.
     #[error("the {}: {}", name(*.0), .1.text)]
     Theirs(Role, Reason),
-    /// This side failed.
+    /// This side failed for a reason other than RDMA.
     #[error("{0:#}")]
     Ours(anyhow::Error),
-    /// This side failed in RDMA, after it had created its queue pairs.
+    /// An RDMA operation of this side failed, after the queue pairs had been created.
     #[error("{0:#}")]
     Rdma(anyhow::Error),
 }

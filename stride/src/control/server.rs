@@ -110,7 +110,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Fills in the values that the client left open, from the options of this server.
+    /// Fills in the values that the client left open with the options of this server.
     fn apply_options(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {

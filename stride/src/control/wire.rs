@@ -93,7 +93,7 @@ pub(super) fn read_some(wire: &mut dyn Wire, into: &mut [u8], deadline: Deadline
     }
 }
 
-/// Writes all bytes, and fails if that takes until after the deadline.
+/// Writes all bytes, and fails if the deadline passes before they are written.
 pub(super) fn write_all(wire: &mut dyn Wire, mut bytes: &[u8], deadline: Deadline) -> io::Result<()> {
     while !bytes.is_empty() {
         wire.limit(deadline.left()?)?;

@@ -24,8 +24,8 @@ const LIFESPAN: &str = "hw_counters/lifespan";
 /// Maximum time to wait for values that are not cached.
 const MAX_LIFESPAN: Duration = Duration::from_secs(1);
 
-/// The changes of counters by name, such as `hw_counters/out_of_buffer`. If one port of a side has counters and another
-/// has none, the latter is listed by its own name, such as `mlx5_0/1`, with `None`.
+/// The changes of counters by name, such as `hw_counters/out_of_buffer`. If only some ports of a side have counters,
+/// each port without counters is listed by its own name, such as `mlx5_0/1`, with `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Changes(pub BTreeMap<String, Option<i64>>);
@@ -134,7 +134,7 @@ impl Counters {
         Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
     }
 
-    /// Stores the current values. Later changes are relative to them.
+    /// Stores the current values, to which later changes are relative.
     pub(super) fn begin(&mut self) {
         self.before = self.now();
     }

@@ -119,7 +119,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport that, among all kernel drivers, only devices with this one support.
+    /// Returns the vendor's transport that devices with this kernel driver support, if there is one.
     pub fn of_driver(name: &str) -> Option<Self> {
         match name {
             "mlx5_core" => Some(Self::Dc),

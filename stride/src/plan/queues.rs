@@ -115,9 +115,9 @@ pub struct QpAttributes {
     /// The server listens on the address by which the client reached it, at a port chosen by the system; the client
     /// opens one connection per queue pair. That address selects the device, so it must belong to the network interface
     /// of an RDMA device. If --device names a device that does not have this address, it is rejected. With XRC, both
-    /// directions use one connection. UC, XRC, --mtu, --sl, --tclass, --flow-label and --qp-timeout work as they do
-    /// without -R. Several ports, --pkey-index and --dlid are not supported. iWARP devices require -R, and support only
-    /// RC.
+    /// directions use one connection. UC and XRC are supported, and --mtu, --sl, --tclass, --flow-label and
+    /// --qp-timeout have their usual effect. Several ports, --pkey-index and --dlid are not supported. iWARP devices
+    /// require -R, and support only RC.
     // The alias is the name of this member in files of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]

@@ -22,8 +22,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
 }
 
-/// Formats a time so that [`parse`] can read it. The unit is hours or minutes if that gives a whole number. Otherwise
-/// it is seconds, or a smaller unit if the time is below one second.
+/// Formats a time so that [`parse`] can read it. The unit is hours or minutes if that gives a whole number, otherwise
+/// seconds, or a smaller unit below one second.
 pub fn show(time: Duration) -> String {
     let seconds = time.as_secs();
     match time {

@@ -28,8 +28,8 @@ pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     written.with_context(|| format!("cannot write {}", output.display()))
 }
 
-/// Returns the names of the runs. A name is the file name without its extension, with as much of the path as makes the
-/// name unique.
+/// Returns the names of the runs. A name is the file name without its extension if that is unique. Otherwise it is the
+/// file name with its extension, after as many folders of the path as are needed.
 fn names(runs: &[PathBuf]) -> Vec<String> {
     let of = |run: &PathBuf, folders: usize| {
         let name = if folders == 0 { run.file_stem() } else { run.file_name() };

@@ -38,7 +38,7 @@ pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Styl
     Ok(())
 }
 
-/// Returns the number of decimals that a percentage needs in order to show a single one of these samples.
+/// Returns the number of decimals that a percentage needs, so that a single sample among `samples` samples can be seen.
 fn decimals(samples: u64) -> usize {
     [100, 1000, 10_000].iter().filter(|most| samples > **most).count()
 }
@@ -87,8 +87,8 @@ fn ends(latency: &Latency) -> Vec<f64> {
     ends
 }
 
-/// Returns the upper ends of the lines that have equal width. If the clock is so coarse that each bin is one tick, each
-/// tick has a line.
+/// Returns the upper ends of the lines that have equal width. If the clock is so coarse that each bin contains one
+/// tick, there is a line per tick.
 fn body(latency: &Latency) -> Vec<f64> {
     let limit = latency.p99.min(latency.max);
     let bins: Vec<_> = latency.histogram.iter().map(|bin| bin.0).take_while(|end| *end <= limit).collect();

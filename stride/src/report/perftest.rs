@@ -170,8 +170,8 @@ fn latency(samples: u64, of: impl Fn(Column) -> Option<f64>) -> Latency {
     }
 }
 
-/// Derives the length of the window from the number of messages and the rate. Of the two rates that are printed, it
-/// uses the more precise one.
+/// Derives the length of the window from the number of messages and the rate. perftest prints two rates, of which the
+/// more precise one is used.
 fn bandwidth(size: u64, messages: u64, of: impl Fn(Column) -> Option<f64>) -> Option<Bandwidth> {
     let bytes = of(Column::Gigabits)
         .map(|gigabits| gigabits * 1e9 / 8.0)

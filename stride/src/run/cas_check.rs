@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::fmt;
 
-/// The factor by which the number of swaps is multiplied. Because it is odd, each number of swaps results in a
-/// different value, and multiplying by its inverse recovers the number.
+/// The factor by which the number of swaps is multiplied. Because the factor is odd, each number of swaps results in a
+/// different value, and multiplying by the inverse of the factor recovers the number.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = inverse(FACTOR);
 

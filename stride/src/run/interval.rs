@@ -9,8 +9,8 @@ use crate::stats::{Interval, Seen, share};
 
 /// Length of the intervals if `--interval` is absent.
 const USUAL: Duration = Duration::from_secs(1);
-/// Length of the shortest interval that is reported while the step runs. If progress were read more often, that would
-/// disturb the measurement.
+/// Length of the shortest interval that is reported while the step runs. Reading the progress more often would disturb
+/// the measurement.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Returns the length of the intervals that are reported while the plan runs.

@@ -23,9 +23,9 @@ pub(crate) trait Poll: Send {
     /// Passes each available completion to `each`, and returns their number. Returns an error if a request has failed.
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32>;
 
-    /// Called when the last poll has found nothing. If the loop also waits for another queue, that is `other`. Yields
-    /// the processor, or sleeps until an event arrives, at most for the time `most`. Returns whether this call has
-    /// slept.
+    /// Called when the last poll has found nothing. If the loop also waits for another queue, `other` is that queue.
+    /// Yields the processor, or sleeps until an event arrives, at most for the time `most`. Returns whether this call
+    /// has slept.
     fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool>;
 }
 

@@ -149,7 +149,7 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         }
     }
 
-    /// Posts `count` requests together. With `is_end`, the last one of them is signaled in any case.
+    /// Posts `count` requests together. With `is_end`, the last request is signaled in any case.
     #[inline(always)]
     pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
         match &mut self.list {

@@ -201,7 +201,7 @@ pub(crate) fn receive<C: Poll>(
 
 /// After the sender has ended, the step ends when nothing has arrived for this time.
 const LINGER: Duration = Duration::from_millis(20);
-/// When this time has passed after the sender has ended, arriving messages are those of another sender.
+/// Messages that still arrive when this time has passed after the end of the sender belong to another sender.
 const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
 /// Counts the messages that arrive over an unreliable transport, both in the whole step and in the window.

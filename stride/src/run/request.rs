@@ -39,8 +39,8 @@ pub(crate) trait Request: Send {
     /// The type of queue pairs that support the operation.
     type Service: Service;
 
-    /// Whether requests complete in the order in which they were posted. If so, a signaled request also covers the
-    /// earlier ones.
+    /// Whether requests complete in the order in which they were posted. If requests complete in order, a signaled
+    /// request also covers the earlier ones.
     const IS_ORDERED: bool = true;
 
     /// Whether requests contain an address in remote memory.

@@ -125,7 +125,7 @@ impl Signal {
 pub(crate) struct Idle(u32);
 
 impl Idle {
-    /// Counts a poll that has found nothing. After each `most` of them, yields the processor.
+    /// Counts a poll that has found nothing. Yields the processor after every `most` such polls.
     #[inline]
     pub(crate) fn look(&mut self, most: u32) {
         self.0 = self.0.wrapping_add(1);

@@ -139,7 +139,7 @@ fn timed_window_counts_completions_whenever_posted() {
     };
     let window = send(&mut qp, &mut late, None, &rules, &Signal::default()).unwrap();
     let Late { reported, .. } = late;
-    // With a moderation of four, each completion covers four messages.
+    // One in four requests is signaled, so each completion covers four messages.
     let within = |at: Instant| window.started < at && at < window.ended;
     let done: usize = reported.iter().filter(|reported| within(reported.0)).map(|reported| reported.1).sum();
     assert!(done > 0 && window.ended - window.started >= Duration::from_millis(200), "{window:?}");
@@ -223,7 +223,7 @@ fn lost_message_ends_the_wait_with_an_error() {
     }
 }
 
-/// Returns turns in which only one side sends, namely `count` messages.
+/// Returns turns in which only one side sends. It sends `count` messages.
 fn alone_for(count: u64) -> Turns {
     Turns { begins: true, until: Until::Count(count), loss_timeout: None, gap: None }
 }

@@ -142,8 +142,8 @@ fn both() -> (u64, Instant) {
     best.map_or_else(|| (counter(), Instant::now()), |(_, counter, now)| (counter, now))
 }
 
-/// Whether the kernel uses the counter as its clock source. If so, the counter has a constant rate, even while a core
-/// sleeps, and is the same on all cores.
+/// Whether the kernel uses the counter as its clock source. A counter that the kernel uses has a constant rate, even
+/// while a core sleeps, and is the same on all cores.
 #[cold]
 fn is_counter_good() -> bool {
     const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

@@ -53,7 +53,7 @@ impl CompletionEvents {
     }
 }
 
-/// A completion queue for the loops. When it is empty, it is either polled again, or the loop waits for an event.
+/// A completion queue for the loops. When the queue is empty, the loop either polls it again or waits for an event.
 ///
 /// One type serves both cases, and it checks for events only after a poll has found nothing. With two types, the code
 /// of all loops would be compiled twice.

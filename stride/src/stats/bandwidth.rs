@@ -318,8 +318,8 @@ mod tests {
         let messages = |both: &Bandwidth| both.ports.iter().map(|port| port.messages).collect::<Vec<_>>();
         let both = of(&[100, 50]).with(&of(&[10, 5]));
         assert_eq!((both.messages, messages(&both)), (165, vec![110, 55]));
-        // If one side has no figures of ports, or figures of another number of ports than its peer, the figures of each
-        // port are unknown.
+        // If the peers have figures for different numbers of ports, or one of them has none, the figures of each port
+        // are unknown.
         assert_eq!(messages(&of(&[100, 50]).with(&of(&[7]))), [0; 0]);
         let (mut sent, mut taken) = (of(&[100, 50]), of(&[90, 40]));
         for port in &mut sent.ports {

@@ -376,7 +376,7 @@ fn machine_without_gpu_error_names_the_cause() {
 
 #[test]
 fn missing_huge_pages_are_one_warning() {
-    // Both sides need huge pages for several regions. If the machine has enough of them, there is no warning.
+    // Both sides need huge pages for several regions. If the machine has enough huge pages, there is no warning.
     let (_, err) = ends(&run("write bw -d soft0 -s 32M -n 2 --loopback --huge-pages --remote-huge-pages"), 0);
     let warnings: Vec<&str> = err.lines().filter(|line| line.contains("huge pages")).collect();
     assert!(warnings.len() <= 1, "{err}");

@@ -159,8 +159,8 @@ fn unreliable_messages_are_counted_by_the_receiver() {
                     match amount {
                         RunLength::Messages { count, warm_up } => {
                             assert_eq!(all, 3 * (count + warm_up), "{what}");
-                            // The receiver counted all messages, or none if a thread started too late. In the latter
-                            // case, the sender's time is used.
+                            // The receiver counted all messages, or none if a thread started too late. If the receiver
+                            // counted none, the sender's time is used.
                             let is_all = came.messages == 3 * count || came.messages == 0 && came.seconds == 0.0;
                             assert!(arrived < all || is_all, "{what}");
                         }

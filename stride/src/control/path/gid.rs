@@ -71,7 +71,7 @@ impl Gid {
         let both = is_near(self, near.client) + is_near(other, near.server);
         let is_global = !self.is_link_local() && !other.is_link_local();
         let is_local = self.address().is_loopback() && other.address().is_loopback();
-        // A pair whose addresses TCP uses on both sides ranks above a pair for which it does so on one side.
+        // A pair ranks higher if the TCP connection uses the addresses of both GIDs than if it uses only one of them.
         let preference = both * 2 + u8::from(self.address().is_ipv4());
         (
             is_global,

@@ -74,8 +74,8 @@ pub fn choose(
     Ok(Path { client_gid, server_gid, mtu, others: Vec::new() })
 }
 
-/// Checks that two softrnic devices can reach each other: they connect only processes of the same user in the same
-/// network namespace of one host.
+/// Checks that two softrnic devices can reach each other. softrnic devices connect only processes of the same user, in
+/// the same network namespace of one host.
 fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     let name = |facts: &PortInfo| format!("{} of {}", facts.device, facts.host);
     match (client.is_soft(), server.is_soft()) {
@@ -229,8 +229,8 @@ fn by_gid(
     let theirs = asked_of("server", "--remote-gid-index", server, asked[1])?;
     let is_one_host = client.host == server.host || near.server.is_none_or(|address| address.is_loopback());
     let pairs = ours.iter().flat_map(|ours| theirs.iter().map(move |theirs| (ours, theirs)));
-    // The GIDs of a pair must have the same type and address family. Unless the users requested both of them, their
-    // addresses must also be able to reach each other.
+    // The GIDs of a pair must have the same type and address family. Unless the users requested both GIDs, the address
+    // of each GID must also be able to reach the other.
     let fits = |(ours, theirs): &(&Gid, &Gid)| {
         ours.is_like(theirs) && (asked.iter().all(Option::is_some) || ours.reaches(theirs, is_one_host))
     };

@@ -71,7 +71,8 @@ fn client_that_waits_for_a_silent_connection_is_not_served_after_the_stop() {
     let mut client = TcpStream::connect(server.address).unwrap();
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut client, &hello, LONG).unwrap();
-    // By now, the server has usually accepted the client. The test also succeeds if it has not.
+    // By now, the server has usually accepted the client. The test also succeeds if the server has not accepted the
+    // client yet.
     thread::sleep(Duration::from_millis(200));
     server.stop.stop();
     // The read returns end of file or a reset.

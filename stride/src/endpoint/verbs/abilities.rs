@@ -1,4 +1,4 @@
-//! The capabilities of a device. Verbs report some of them; to determine the others, objects are created.
+//! The capabilities of a device. Verbs report some capabilities; to determine the others, the program creates objects.
 
 use anyhow::{Error, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
@@ -88,7 +88,7 @@ fn cause(error: &Error) -> String {
 }
 
 /// Returns the largest number up to [`MOST`] that `takes` accepts. If `takes` accepts a number, it must also accept all
-/// smaller ones.
+/// smaller numbers.
 fn most(takes: impl Fn(u32) -> bool) -> u32 {
     // `least` is the largest number known to be accepted, and `above` is the smallest number known to be rejected.
     let (mut least, mut above) = (0, 16);

@@ -95,7 +95,7 @@ pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns the offsets of the messages in an area. If messages are received by sends, they all share one slot.
+/// Returns the offsets of the messages in an area. The messages of sends all arrive in the same slot.
 fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     let is_received =
         matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;

@@ -143,7 +143,7 @@ pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the device is not an iWARP device, because only librdmacm can connect queue pairs of those.
+/// Checks that the device is not an iWARP device, because only librdmacm can connect the queue pairs of iWARP devices.
 pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     if transport == TransportType::IWarp {
         bail!(

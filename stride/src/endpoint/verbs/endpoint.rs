@@ -115,8 +115,8 @@ impl VerbsEndpoint {
     fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
         let _bound = numa::bind(&near(facts));
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
-        // Queue pairs are distributed evenly among the threads. If this is not possible, the first threads have one
-        // more.
+        // Queue pairs are distributed evenly among the threads. If their number is not divisible, the first threads
+        // have one more.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
         let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));
@@ -133,8 +133,8 @@ impl VerbsEndpoint {
         let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
         let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
-        // The targets are made ready before their numbers are sent, because a DC target has a number only then. To make
-        // a target ready, only the address of this side is required.
+        // A DC target has a number only after it has been made ready, so this happens before the numbers are sent. To
+        // make a target ready, only the address of this side is required.
         let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
         resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
         for worker in &resources {
@@ -230,7 +230,7 @@ impl Endpoint for VerbsEndpoint {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
         for (facts, resources) in self.facts.all().zip(self.resources.chunks_mut(threads)) {
             // With on-demand paging, the pages of the memory are used here for the first time, and are allocated near
-            // the processor that does so.
+            // the processor that uses them first.
             let _bound = numa::bind(&near(facts));
             resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
         }

@@ -171,7 +171,7 @@ mod tests {
     fn environment_members_have_columns() {
         fn members(value: &Value, path: &str, found: &mut Vec<String>) {
             let Some(object) = value.as_object() else { return found.push(path.to_owned()) };
-            // Null members are left out, because some of them are objects in other tests.
+            // Null members are left out, because some members are null in one test and objects in another.
             for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
                 let dot = if path.is_empty() { "" } else { "." };
                 members(value, &format!("{path}{dot}{name}"), found);

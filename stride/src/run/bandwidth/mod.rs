@@ -156,7 +156,7 @@ where
     }
 
     /// Runs the code that precedes the first message, without posting a request. Code takes longer when it runs for the
-    /// first time, and inside the window this time would distort the figures.
+    /// first time. If this happened inside the window, the figures would be wrong.
     fn rehearse(&mut self) -> Result<()> {
         let ends = self.ends(0);
         self.burst(&ends)?;

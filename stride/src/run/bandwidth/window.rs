@@ -67,7 +67,8 @@ impl Clock {
     }
 
     /// Ends the intervals whose time is over. Messages that completed since the last update are assumed to have
-    /// completed at an even rate. If several intervals ended since then, each of them gets its share of the messages.
+    /// completed at an even rate. If several intervals ended since that update, each interval gets its share of the
+    /// messages.
     #[inline]
     pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
         if self.next.is_some_and(|next| next <= now) {

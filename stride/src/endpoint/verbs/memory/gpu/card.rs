@@ -119,7 +119,7 @@ impl Drop for Current<'_> {
 }
 
 /// GPU memory in whole pages that nothing else uses. The memory contains zeros at first. The processor cannot
-/// dereference its address.
+/// dereference the address of this memory.
 #[derive(Debug)]
 pub(super) struct Allocation {
     context: Arc<CardContext>,

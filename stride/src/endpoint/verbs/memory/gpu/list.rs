@@ -51,7 +51,7 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// Returns all GPUs that the driver lists. If one of them cannot be described, returns the reason and lists none.
+/// Returns all GPUs that the driver lists. If one of the GPUs cannot be described, returns the reason and lists no GPU.
 pub(in crate::endpoint::verbs) fn gpus() -> Gpus {
     match Driver::get() {
         Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),

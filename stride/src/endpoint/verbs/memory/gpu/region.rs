@@ -17,8 +17,8 @@ use crate::plan::GpuRegistration;
 pub(super) enum Way {
     /// The memory is registered as a DMA buffer, which drivers of all vendors can support.
     DmaBuf,
-    /// The memory is registered by address. NVIDIA's kernel module gives NIC drivers access to it; softrnic copies
-    /// through the CUDA driver.
+    /// The memory is registered by address. NVIDIA's kernel module gives NIC drivers access to the memory; softrnic
+    /// copies the data through the CUDA driver.
     Address,
 }
 
