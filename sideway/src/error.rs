@@ -73,7 +73,7 @@ impl fmt::Display for Errno {
 /// A failed verb: its C name, its errno, and a hint if this crate has one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerbError(
-    // Boxed to one pointer, so that the success path stays small.
+    // The error is a boxed pointer, so that the success path stays small.
     Box<Failure>,
 );
 

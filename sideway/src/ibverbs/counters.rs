@@ -65,7 +65,7 @@ bitflags::bitflags! {
 #[doc(alias = "ibv_counters")]
 #[derive(Debug)]
 pub struct Counters {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_counters>,
     context: Arc<DeviceContext>,
 }

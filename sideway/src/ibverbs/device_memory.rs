@@ -23,7 +23,7 @@ use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
 #[doc(alias = "ibv_dm")]
 #[derive(Debug)]
 pub struct DeviceMemory {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_dm>,
     len: usize,
     context: Arc<DeviceContext>,

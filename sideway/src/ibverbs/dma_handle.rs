@@ -18,7 +18,7 @@ use crate::ffi::{Handle, check_pointer, open_enum};
 #[doc(alias = "ibv_dmah")]
 #[derive(Debug)]
 pub struct DmaHandle {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_dmah>,
     context: Arc<DeviceContext>,
 }

@@ -16,7 +16,7 @@ use crate::ffi::{Handle, check_pointer};
 #[doc(alias = "ibv_pd")]
 #[derive(Debug)]
 pub struct ProtectionDomain {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     pub(super) handle: DomainHandle,
     pub(super) context: Arc<DeviceContext>,
 }

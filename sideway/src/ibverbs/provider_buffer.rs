@@ -24,7 +24,7 @@ use crate::ffi::{Handle, check_pointer};
 #[doc(alias = "ibv_free_user_buf")]
 #[derive(Debug)]
 pub struct ProviderBuffer {
-    // First field, so dropped first: the domain must outlive it.
+    // This is the first field, so it is dropped first, because the domain must outlive it.
     handle: Handle<ibv_buf>,
     first: *mut u8,
     len: usize,

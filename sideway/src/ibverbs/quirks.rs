@@ -1,4 +1,4 @@
-//! Workarounds for faults of drivers; `manual::quirks` describes each.
+//! Workarounds for faults of drivers. `manual::quirks` describes each of them.
 
 use std::ffi::{CStr, c_void};
 use std::mem::{self, MaybeUninit};
@@ -15,10 +15,10 @@ use super::queue_pair::refuse;
 use super::work_request::RefusalReason;
 use crate::error::Errno;
 
-/// Works around a fault of rdma-core's soft-RoCE driver in extended completion queues: `next_poll` advances the cursor
-/// and releases the lock even if it finds nothing, and `end_poll` does both again. `next_poll` is replaced by a
-/// function that finds nothing and changes nothing, so a poll returns one completion. Returns whether the fault
-/// applies.
+/// Works around a fault of rdma-core's soft-RoCE driver in extended completion queues. Its `next_poll` advances the
+/// cursor and releases the lock even if it finds nothing, and `end_poll` does both again. This function replaces
+/// `next_poll` by a function that finds nothing and changes nothing, so each poll returns only one completion. Returns
+/// whether the fault applies.
 ///
 /// # Safety
 ///
@@ -38,8 +38,8 @@ unsafe extern "C" fn nothing_further(_cq: *mut ibv_cq_ex) -> c_int {
 
 /// Works around faults of rdma-core's soft-RoCE driver in extended queue pairs. The driver computes the length of a
 /// gather list as the length of the first entry times the number of entries. The driver copies a list of inline data
-/// without a limit, but sends an empty message. This crate joins lists of inline data first, and rejects gather lists
-/// that the driver would send incorrectly. Returns whether the faults apply.
+/// without a limit, but sends an empty message. This crate joins the pieces of inline data before it calls the driver,
+/// and rejects gather lists that the driver would send incorrectly. Returns whether the faults apply.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub(crate) unsafe fn mend_queue_pair(driver: Driver, qp: *mut ibv_qp_ex) -> bool
     if driver != Driver::SoftRoce {
         return false;
     }
-    // SAFETY: the queue pair is live and not posted to, so its functions may be read and replaced.
+    // SAFETY: the queue pair is live and no code posts to it, so its functions may be read and replaced.
     unsafe {
         let Some(function) = (*qp).wr_set_sge_list else { return false };
         SOFT_ROCE_SET_SGE_LIST.store(function as *mut c_void, Ordering::Release);
@@ -58,7 +58,7 @@ pub(crate) unsafe fn mend_queue_pair(driver: Driver, qp: *mut ibv_qp_ex) -> bool
     }
 }
 
-/// The soft-RoCE driver's `wr_set_sge_list`, the same function for all its queue pairs.
+/// The soft-RoCE driver's `wr_set_sge_list`. It is the same function for all its queue pairs.
 static SOFT_ROCE_SET_SGE_LIST: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" fn set_sge_list_of_equal_lengths(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *const ibv_sge) {
@@ -74,7 +74,7 @@ unsafe extern "C" fn set_sge_list_of_equal_lengths(qp: *mut ibv_qp_ex, num_sge: 
     let length = |sge: &ibv_sge| u64::from(sge.length);
     let total: u64 = list.iter().map(length).sum();
     let computed = list.first().map_or(0, length) * num_sge as u64;
-    // SAFETY: as for the caller; `refuse` is called while a batch is built.
+    // SAFETY: the caller upholds the contract of the driver's function. `refuse` is called while a batch is built.
     unsafe {
         match list {
             [] => {}
@@ -105,11 +105,11 @@ unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, 
         // SAFETY: each piece has the length that it states.
         joined.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length) });
     }
-    // SAFETY: the queue pair is the caller's; the driver reads the bytes before it returns.
+    // SAFETY: the caller owns the queue pair, and the driver reads the bytes before it returns.
     unsafe { sys::ibv_wr_set_inline_data(qp, joined.as_mut_ptr().cast(), joined.len()) }
 }
 
-/// A driver, as far as this crate distinguishes drivers by their faults.
+/// The drivers that this crate distinguishes because of their faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// `librxe-rdmavNN.so`
@@ -118,14 +118,14 @@ pub(crate) enum Driver {
     BnxtRe,
     /// `libmlx5.so`, `libmlx5-rdmavNN.so`
     Mlx5,
-    /// A table of functions registered by the program.
+    /// A table of functions that the program has registered.
     InProcess,
-    /// Any other driver of rdma-core, or one linked into the program.
+    /// Any other driver of rdma-core, or a driver that is linked into the program.
     Other,
 }
 
 impl Driver {
-    /// Returns the driver of an open device, by the file that contains its functions.
+    /// Returns the driver of an open device. It is identified by the file that contains its functions.
     pub(crate) fn of(context: &DeviceContext) -> Self {
         let file = driver_file(context).unwrap_or_default();
         let is_of = |name| file.starts_with(name);
@@ -142,8 +142,8 @@ impl Driver {
         }
     }
 
-    /// Whether `ibv_bind_mw` may be called without a region, to unbind. mlx4, irdma, ionic and soft-RoCE dereference
-    /// the null pointer.
+    /// Whether `ibv_bind_mw` may be called without a region, which unbinds the window. mlx4, irdma, ionic and soft-RoCE
+    /// dereference the null pointer.
     pub(crate) fn unbinds(self) -> bool {
         matches!(self, Self::Mlx5 | Self::InProcess)
     }
@@ -157,7 +157,7 @@ impl Driver {
     }
 
     /// Whether the driver checks the lengths of inline data and of lists against the limits of its extended queue
-    /// pairs. hns adds lengths in 32 bits.
+    /// pairs. The hns driver is not included, because it adds the lengths in 32 bits, which may overflow.
     pub(crate) fn compares_lengths(self) -> bool {
         matches!(self, Self::Mlx5 | Self::InProcess)
     }
@@ -176,8 +176,8 @@ impl Driver {
     }
 }
 
-/// Whether the device's functions are a table registered or installed by the program. By contract they behave as
-/// rdma-core documents: a failed batch posts nothing.
+/// Whether the device's functions are a table that the program has registered or installed. By contract, these
+/// functions behave as rdma-core documents: a failed batch posts nothing.
 pub(crate) fn is_in_process(context: &DeviceContext) -> bool {
     // SAFETY: the context is open as long as it is borrowed.
     unsafe { ProviderId::of_context(context.raw()) }.is_some()
@@ -186,19 +186,21 @@ pub(crate) fn is_in_process(context: &DeviceContext) -> bool {
 
 /// Returns the name of the file that contains an open device's functions.
 pub(crate) fn driver_file(context: &DeviceContext) -> Option<String> {
-    // Miri has no loader, and no driver of rdma-core.
+    // Under Miri, there is no loader and no driver of rdma-core.
     if cfg!(miri) {
         return None;
     }
-    // SAFETY: the context is open as long as it is borrowed, and its driver filled the table in before returning it.
+    // SAFETY: the context is open as long as it is borrowed, and its driver filled the table before it returned the
+    // context.
     let function = unsafe { (*context.raw()).ops.poll_cq }?;
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr accepts any address, and fills `info` if it returns non-zero; all zeros are a valid Dl_info.
+    // SAFETY: dladdr accepts any address, and fills `info` if it returns non-zero. All zeros are a valid Dl_info.
     let (found, info) = unsafe { (libc::dladdr(function as *const c_void, info.as_mut_ptr()), info.assume_init()) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's name of a loaded object, terminated by zero and not freed while the object is loaded.
+    // SAFETY: this is the loader's name of a loaded object. It ends in a zero byte, and is not freed while the object
+    // is loaded.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
     path.rsplit('/').next().map(str::to_owned)
 }

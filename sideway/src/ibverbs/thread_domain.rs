@@ -1,4 +1,4 @@
-//! `struct ibv_td`: a contract that one thread uses the objects.
+//! `struct ibv_td`: a thread domain, whose objects are used by only one thread.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -11,10 +11,10 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 use crate::ibverbs::device_context::DeviceContext;
 
-/// `struct ibv_td` — a thread domain: one thread at a time uses its objects, so the driver may omit locks, and may let
-/// the domain's queue pairs share a doorbell.
+/// `struct ibv_td` — a thread domain. Only one thread at a time uses its objects. So the driver may omit locks, and may
+/// let the domain's queue pairs share a doorbell.
 ///
-/// The domain and all its objects stay on the thread that created it: see
+/// The domain and all its objects stay on the thread that created the domain; see
 /// [`ParentDomainBuilder::build_single_threaded`](crate::ibverbs::parent_domain::ParentDomainBuilder::build_single_threaded).
 #[doc(alias = "ibv_td")]
 #[derive(Debug)]
@@ -24,10 +24,11 @@ pub struct ThreadDomain {
     thread: PhantomData<*mut ()>,
 }
 
-/// The C object with the objects that must outlive it. Any thread may free it: the driver's own locks protect that.
+/// The C object with the objects that must outlive it. Any thread may free it, because the locks of the driver protect
+/// that operation.
 #[derive(Debug)]
 pub(crate) struct ThreadDomainCore {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_td>,
     context: Arc<DeviceContext>,
 }
@@ -48,7 +49,7 @@ impl DeviceContext {
         let mut attr = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open as long as `self` lives, and the attributes are initialised for a comp_mask of 0.
         let td = check_pointer("ibv_alloc_td", unsafe { sys::ibv_alloc_td(self.raw(), &mut attr) }).map_err(explain)?;
-        // SAFETY: just created and not shared; ibv_dealloc_td is the verb that frees it.
+        // SAFETY: the domain was just created and is not shared, and ibv_dealloc_td frees it.
         let handle = unsafe { Handle::new(td, dealloc_td, "ibv_dealloc_td") };
         let core = Arc::new(ThreadDomainCore { handle, context: Arc::clone(self) });
         Ok(ThreadDomain { core, thread: PhantomData })
@@ -56,12 +57,12 @@ impl DeviceContext {
 }
 
 impl ThreadDomain {
-    /// `ibv_dealloc_td(td)` — frees the domain and returns errors, which drop only logs.
+    /// `ibv_dealloc_td(td)` — frees the domain. This method returns an error of the verb, whereas drop only logs it.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if objects of the domain exist; dropping the last of them then frees it. Otherwise the driver's errno,
-    /// and the domain is leaked.
+    /// Returns `EBUSY` if objects of the domain still exist. The domain is then freed when the last of them is dropped.
+    /// Otherwise returns the driver's errno, and the domain is leaked.
     #[doc(alias = "ibv_dealloc_td")]
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.core) {
@@ -80,7 +81,7 @@ impl ThreadDomain {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, and do not free it; only this thread may use its objects.
+    /// Use the object only while `self` lives, and do not free it. Only this thread may use the objects of the domain.
     pub unsafe fn td(&self) -> NonNull<ibv_td> {
         self.core.handle.as_non_null()
     }
@@ -96,7 +97,7 @@ impl ThreadDomainCore {
     }
 }
 
-/// The header's inline function, as a function that has an address.
+/// The inline function of the C header, as a function that has an address.
 unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
     // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_dealloc_td(td) }

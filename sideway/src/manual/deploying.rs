@@ -1,11 +1,11 @@
-//! Requirements of a machine that runs a program: packages, permissions and containers.
+//! What a machine requires to run a program: packages, permissions, and settings of containers.
 //!
 //! # One binary for all machines
 //!
 //! Building needs `rustc` and a linker, but no C compiler, headers or rdma-core. The program is not linked to
-//! rdma-core's libraries; it loads them with `dlopen` at the first verb. One binary therefore runs with and without
-//! RDMA, and with old and new rdma-core. A missing library or function makes one verb return a typed error; the program
-//! still starts.
+//! rdma-core's libraries. It loads them with `dlopen` when it calls the first verb. One binary therefore runs on
+//! machines with and without RDMA, and with old and new versions of rdma-core. If a library or function is missing, the
+//! program still starts, and the verb that needs it returns a typed error.
 //!
 //! | library | loaded by | soname |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! | libefa, with the feature `efa` | the first of its functions | `libefa.so.1` |
 //!
 //! The loader searches for sonames in its usual places: `LD_LIBRARY_PATH`, its cache and the system directories. A
-//! loaded library stays loaded. Failures are not cached: a service that starts before the packages are installed finds
-//! the libraries at a later call.
+//! loaded library stays loaded. Failures are not cached, so a service that starts before the packages are installed
+//! finds the libraries in a later call.
 //!
 //! ```
 //! use sideway::ibverbs::device::{DeviceList, GetDeviceListError};
@@ -45,15 +45,15 @@
 //! | SUSE | `libibverbs` and a package per driver, such as `libmlx5-1`; `librdmacm1` | `libibverbs-utils librdmacm-utils perftest iproute2` |
 //! | Arch | `rdma-core` | `rdma-core`, `iproute2` |
 //!
-//! On Debian and Ubuntu `libibverbs1` alone lists no devices: the drivers are in `ibverbs-providers`. No `-dev` package
-//! is needed. A vendor's rdma-core (DOCA, OFED) has the same sonames and also works.
+//! On Debian and Ubuntu, `libibverbs1` alone lists no devices, because the drivers are in `ibverbs-providers`. No
+//! `-dev` package is needed. A vendor's rdma-core (DOCA, OFED) has the same sonames and also works.
 //!
 //! # Kernel modules
 //!
 //! | module | needed for |
 //! |---|---|
 //! | the NIC's driver: `mlx5_ib`, `mlx4_ib`, `irdma`, `bnxt_re`, `efa`, …; software devices `rdma_rxe`, `siw` | devices |
-//! | `ib_uverbs` | verbs in user space; without it [`DeviceList::new`] returns `ENOSYS` |
+//! | `ib_uverbs` | verbs in user space. Without this module, [`DeviceList::new`] returns `ENOSYS` |
 //! | `rdma_ucm` | connections by address |
 //! | `nvidia_peermem` | GPU memory by address, see [`gpu`](super::gpu) |
 //!
@@ -62,12 +62,12 @@
 //!
 //! # Permissions
 //!
-//! - **Files.** A device is `/dev/infiniband/uverbsN`; the connection manager is `/dev/infiniband/rdma_cm`. The user
-//!   needs read and write access. Most distributions grant it to all users (`crw-rw-rw-`).
-//!   [`OpenDeviceError`](crate::ibverbs::device::OpenDeviceError) names the file.
+//! - **Files.** The file of a device is `/dev/infiniband/uverbsN`, and that of the connection manager is
+//!   `/dev/infiniband/rdma_cm`. The user needs read and write access to these files. Most distributions grant it to all
+//!   users (`crw-rw-rw-`). [`OpenDeviceError`](crate::ibverbs::device::OpenDeviceError) names the file.
 //! - **Locked memory.** Registered memory is pinned and counts against `RLIMIT_MEMLOCK`, as do the queues of many
-//!   drivers. The default is 8 MiB on current systems and 64 KiB on older ones; beyond it, registration fails with
-//!   `ENOMEM`. Processes with `CAP_IPC_LOCK` have no limit.
+//!   drivers. The default limit is 8 MiB on current systems and 64 KiB on older ones. If the limit is exceeded,
+//!   registration fails with `ENOMEM`. Processes with `CAP_IPC_LOCK` have no limit.
 //!
 //!   | program started by | how to raise the limit |
 //!   |---|---|
@@ -76,7 +76,7 @@
 //!   | Docker, Podman | `--ulimit memlock=-1`, or `--cap-add IPC_LOCK` |
 //!   | Kubernetes | `capabilities: add: [IPC_LOCK]`; a pod has no field for resource limits |
 //!   | Slurm and similar | the job inherits the daemon's limit |
-//! - **Raw packets and flow rules** need `CAP_NET_RAW`; connection manager ports below 1024 need
+//! - **Raw packets and flow rules** require `CAP_NET_RAW`. Ports of the connection manager below 1024 require
 //!   `CAP_NET_BIND_SERVICE`.
 //!
 //! # Containers
@@ -88,15 +88,15 @@
 //!       --ulimit memlock=-1 --network host IMAGE
 //! ```
 //!
-//! - Install the packages above in the image. Its drivers must support the device: an image older than the NIC lists no
-//!   devices.
+//! - Install the packages above in the image. The drivers in the image must support the device. An image that is older
+//!   than the NIC may list no devices.
 //! - `/sys` must contain `class/infiniband` and `class/infiniband_verbs`, as it does unless these folders are masked.
 //! - **Network.** RoCE GIDs are the addresses of a network interface, so a container without that interface has no
-//!   usable GID. With `--network host`, the container has all GIDs of the host. Otherwise move the interface, or a
-//!   virtual function of the NIC, into the container's network namespace. `rdma system show` reports whether namespaces
-//!   share devices or own them exclusively.
-//! - **Kubernetes.** A device plugin provides the files as a resource with a configured name; SR-IOV plugins also
-//!   provide an interface.
+//!   usable GID. With `--network host`, the container has all GIDs of the host. Without `--network host`, move the
+//!   interface, or a virtual function of the NIC, into the container's network namespace. `rdma system show` reports
+//!   whether namespaces share devices or own them exclusively.
+//! - **Kubernetes.** A device plugin provides the device files as a resource, under a name that is configured. SR-IOV
+//!   plugins also provide an interface.
 //!
 //!   ```yaml
 //!   resources:
@@ -114,16 +114,16 @@
 //! | `SOFTRNIC_DEVICES`, `SOFTRNIC_PEERS` | for programs that register softrnic, see [`testing`](super::testing) |
 //!
 //! The libraries read their own variables, such as `RDMAV_HUGEPAGES_SAFE` ([`fork`](crate::ibverbs::fork)) and
-//! libmlx5's `MLX5_…`. A program can select its library in code with `rdma_mummy_sys::load`: call `open_from`, then
-//! `install`, before the first verb.
+//! libmlx5's `MLX5_…`. A program can also select its library in code, with `rdma_mummy_sys::load`. Call `open_from` and
+//! then `install` before the first verb.
 //!
 //! # Functions by version
 //!
-//! The bindings match rdma-core 44. All functions, including later ones, are looked up by name. If the library lacks
-//! one, that verb returns `EOPNOTSUPP` or an equivalent value, and everything else works. **The oldest useful version
-//! is 28**: like C programs compiled with newer headers, sideway registers memory with `ibv_reg_mr_iova2`.
-//! `rdma_mummy_sys::load::ibverbs::library()` returns the path of the loaded library and, if its file name contains it,
-//! the release.
+//! The bindings match rdma-core 44. All functions, including those of later versions, are looked up by name. If the
+//! library lacks a function, that verb returns `EOPNOTSUPP` or an equivalent value, and all other verbs work. **The
+//! oldest useful version is 28**: like C programs compiled with newer headers, sideway registers memory with
+//! `ibv_reg_mr_iova2`. `rdma_mummy_sys::load::ibverbs::library()` returns the path of the loaded library. It also
+//! returns the release, if the file name contains it.
 //!
 //! | rdma-core | adds |
 //! |---|---|
@@ -139,12 +139,12 @@
 //! | 62 | numeric port speed (IBVERBS_1.16) |
 //! | after 62 | [buffers of the provider](crate::ibverbs::provider_buffer), [completion counters](crate::ibverbs::completion::CompletionCounter) (IBVERBS_1.17, 1.18) |
 //!
-//! Support by the device and its kernel driver is separate; the verb reports it.
+//! The device and its kernel driver must also support a function. If they do not, the verb returns an error.
 //!
 //! # musl
 //!
-//! `dlopen` needs a program that is dynamically linked to its C library. Rust's musl targets link statically by
-//! default; use `-C target-feature=-crt-static`, or each verb returns a load error. Program and libraries must use the
-//! same C library: a program for glibc cannot load Alpine's libraries. The tests run on glibc only.
+//! `dlopen` requires that the program is dynamically linked to its C library. Rust's musl targets link statically by
+//! default, and each verb then returns a load error. Use `-C target-feature=-crt-static`. The program and the libraries
+//! must use the same C library, so a program for glibc cannot load Alpine's libraries. The tests run on glibc only.
 //!
 //! [`DeviceList::new`]: crate::ibverbs::device::DeviceList::new

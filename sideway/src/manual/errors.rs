@@ -2,10 +2,10 @@
 //!
 //! # Reading an error
 //!
-//! A failed verb returns a [`VerbError`]: the C function, the errno and, if this crate can add to what the kernel
-//! reported, a hint. Its `Display` prints all three. Errors that programs branch on have their own types, with the
-//! `VerbError` inside: [`GetDeviceListError`], [`OpenDeviceError`], [`ModifyQueuePairError`], [`PostError`],
-//! [`PollCompletionQueueError`], [`ConnectError`].
+//! A failed verb returns a [`VerbError`]. It contains the C function, the errno and, if this crate knows more than the
+//! kernel reported, a hint. Its `Display` prints all three. Errors on which programs usually branch have separate
+//! types, which contain the `VerbError`: [`GetDeviceListError`], [`OpenDeviceError`], [`ModifyQueuePairError`],
+//! [`PostError`], [`PollCompletionQueueError`], [`ConnectError`].
 //!
 //! ```no_run
 //! use sideway::ibverbs::device::{DeviceList, GetDeviceListError};
@@ -88,8 +88,8 @@
 //!
 //! # Queue pair transitions
 //!
-//! After the driver has rejected a transition, [`ModifyQueuePairError`] looks up the transition's rules. Required
-//! attributes of the common services, besides the state:
+//! After the driver has rejected a transition, [`ModifyQueuePairError`] looks up the transition's rules. The table
+//! lists the required attributes of the common services, in addition to the state:
 //!
 //! | transition | RC | UC | UD |
 //! |---|---|---|---|
@@ -112,8 +112,8 @@
 //!
 //! # Posting
 //!
-//! [`PostError::kind`] gives the remedy, [`failed_request`](PostError::failed_request) the request, and
-//! [`posted`](PostError::posted) the number of requests posted before it.
+//! [`PostError::kind`] determines the remedy. [`failed_request`](PostError::failed_request) returns the request at
+//! fault, and [`posted`](PostError::posted) the number of requests posted before it.
 //!
 //! | kind | usual cause | remedy |
 //! |---|---|---|
@@ -124,9 +124,10 @@
 //!
 //! # Completions with an error
 //!
-//! In an unsuccessful completion only `wr_id`, `status`, `qp_num` and `vendor_err` are valid. On a connection the first
-//! error moves the queue pair to the Error state, and the device flushes all later requests: **the first completion
-//! that is not flushed is the cause**. Reset the queue pair and connect it again: see [`teardown`](super::teardown).
+//! In an unsuccessful completion only `wr_id`, `status`, `qp_num` and `vendor_err` are valid. On a connection, the
+//! first error moves the queue pair to the Error state, and the device flushes all later requests. So **the first
+//! failed completion with another status than "flushed" shows the cause**. Reset the queue pair and connect it again;
+//! see [`teardown`](super::teardown).
 //!
 //! | status (C) | usual cause | what to check or change |
 //! |---|---|---|
@@ -157,7 +158,8 @@
 //!
 //! # Connections by address
 //!
-//! [`rdmacm`](crate::rdmacm#errors) explains [`ConnectError`]. Programs that take events themselves receive:
+//! [`rdmacm`](crate::rdmacm#errors) explains [`ConnectError`]. Programs that take events themselves receive the
+//! following events:
 //!
 //! | event | usual cause | remedy |
 //! |---|---|---|
@@ -218,7 +220,7 @@
 //!
 //! # Teardown
 //!
-//! See [`teardown`](super::teardown): a device may still write to memory that was freed too early.
+//! A device may still write to memory that was freed too early; see [`teardown`](super::teardown).
 
 #[cfg(doc)]
 use crate::error::VerbError;

@@ -1,10 +1,10 @@
 //! From C to this crate, verb by verb, in the order of a typical C program.
 //!
-//! To find one function, search for its C name: every item has it as an alias, and [`coverage`](super::coverage) and
-//! [`coverage_rdmacm`](super::coverage_rdmacm) have a row for each. This page shows how the usage of C and Rust
-//! differs.
+//! To find the item for a C function, search for the function's name, which every item has as an alias.
+//! [`coverage`](super::coverage) and [`coverage_rdmacm`](super::coverage_rdmacm) have a row for each function. This
+//! page shows how the usage differs between C and Rust.
 //!
-//! In the examples, `near` and `far` are two queue pairs connected with each other, created as in
+//! In the examples, `near` and `far` are two queue pairs that are connected with each other. They are created as in
 //! [`getting_started`](super::getting_started). Each has a completion queue and a page of memory that its peer may
 //! access. `sides::wait` polls until a request completes.
 //!
@@ -118,9 +118,9 @@
 //!
 //! # Posting
 //!
-//! One expression builds a request: its number and flags, its operation, its destination if the service needs one, and
-//! its data. The last step adds it to the batch, and `post` submits the batch. The same code compiles to
-//! `ibv_post_send` or `ibv_wr_…`, depending on the queue pair's type.
+//! One expression builds a request. It sets the number and the flags, the operation, the destination if the service
+//! needs one, and the data. The last step adds the request to the batch, and `post` submits the batch. The same code
+//! compiles to `ibv_post_send` or `ibv_wr_…`, depending on the queue pair's type.
 //!
 //! | C | Rust |
 //! |---|---|
@@ -163,8 +163,8 @@
 //! # }
 //! ```
 //!
-//! Some errors that C reports at run time are compile errors here: a datagram without an address, an atomic on a UD
-//! queue pair, inline data in a read.
+//! Some errors that C reports at run time are compile errors in Rust. Examples are a datagram without an address, an
+//! atomic on a UD queue pair, and inline data in a read.
 //!
 //! # Datagrams
 //!
@@ -299,7 +299,7 @@
 //! |---|---|
 //! | `fcntl(context->async_fd, …)`, `ibv_get_async_event`, `ibv_ack_async_event` | [`async_events`](crate::ibverbs::device_context::DeviceContext::async_events), [`get_async_event`](crate::ibverbs::async_event::AsyncEventChannel::get_async_event), which acknowledges |
 //! | `event.element.qp` | [`element`](crate::ibverbs::async_event::AsyncEvent::element): the object itself, kept alive by the event |
-//! | destroying an object waits for its unacknowledged events | it does not wait |
+//! | destroying an object waits for its unacknowledged events | destroying an object does not wait |
 //!
 //! [`threads`](super::threads) covers threads, channels and async runtimes.
 //!
@@ -400,5 +400,5 @@
 //! # Calling C directly
 //!
 //! Unsafe methods return the C pointers of objects ([`qp()`](crate::ibverbs::queue_pair::QueuePair::qp),
-//! [`cq()`](crate::ibverbs::completion::CompletionQueue::cq), …). For functions that this crate does not wrap,
-//! `rdma-mummy-sys` has every function and struct of the C API.
+//! [`cq()`](crate::ibverbs::completion::CompletionQueue::cq), …). Functions that this crate does not wrap can be called
+//! through `rdma-mummy-sys`, which has every function and struct of the C API.

@@ -3,13 +3,13 @@
 //! # Requirements
 //!
 //! Rust and Linux. No NIC, kernel module, root access or C library is needed: `softrnic` is a software NIC that runs
-//! inside the process. `ibv_get_device_list` returns its devices together with those of the system, and a program uses
-//! both in the same way. The program depends on two crates, `sideway` and `softrnic`.
+//! inside the process. `ibv_get_device_list` returns the devices of softrnic together with those of the system, and a
+//! program uses both in the same way. The program depends on two crates, `sideway` and `softrnic`.
 //!
 //! # The first program
 //!
-//! The program connects two queue pairs of one process, and one of them writes five bytes into the other's memory. On
-//! two machines, each machine would run one half.
+//! The program connects two queue pairs in one process, and one of them writes five bytes into the memory of the other.
+//! On two machines, each machine would run one half of this program.
 //!
 //! ```
 //! use std::error::Error;
@@ -72,18 +72,18 @@
 //! }
 //! ```
 //!
-//! [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc) makes three transitions: to Init, which binds the
-//! queue pair to a port; to ReadyToReceive, which names its peer; and to ReadyToSend.
-//! [`modify`](crate::ibverbs::queue_pair::QueuePair::modify) makes each transition separately. If one fails,
-//! [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError) names the transition and the missing or
-//! wrong attribute.
+//! [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc) makes three transitions. The transition to Init
+//! binds the queue pair to a port, the transition to ReadyToReceive names its peer, and the last transition leads to
+//! ReadyToSend. With [`modify`](crate::ibverbs::queue_pair::QueuePair::modify), a program makes each transition
+//! separately. If one fails, [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError) names the
+//! transition and the missing or wrong attribute.
 //!
 //! # The objects
 //!
 //! | object | purpose |
 //! |---|---|
 //! | [`DeviceContext`] | an open device |
-//! | [`ProtectionDomain`] | groups memory, queue pairs and address handles; only objects of the same domain work together |
+//! | [`ProtectionDomain`] | groups memory, queue pairs and address handles; only objects of the same domain can be used together |
 //! | [`OwnedMemoryRegion`], [`MemoryRegion`] | registered memory and its two keys |
 //! | [`GenericCompletionQueue`] | reports which requests have completed |
 //! | [`CompletionChannel`] | a descriptor that becomes readable when an armed completion queue has a completion |
@@ -104,18 +104,18 @@
 //! # On a device
 //!
 //! - **Libraries**: libibverbs and the device's driver from rdma-core (on Debian the packages `libibverbs1` and
-//!   `ibverbs-providers`). The first verb loads them; building does not need them. The user needs access to
-//!   `/dev/infiniband/uverbs*`, and a limit of locked memory (`ulimit -l`) that covers all registered memory: see
+//!   `ibverbs-providers`). The first verb loads these libraries; building does not require them. The user needs access
+//!   to `/dev/infiniband/uverbs*`, and a limit of locked memory (`ulimit -l`) that covers all registered memory. See
 //!   [`deploying`](super::deploying).
-//! - **Device name**: for example `mlx5_0`. If a name is unknown, the error of [`DeviceList::find`] lists the devices
-//!   present.
-//! - **Port**: must be active. The default path MTU is the smaller MTU of the two ports.
-//! - **GID**: on Ethernet (RoCE) a port has several, one per address and protocol;
-//!   [`setup_gid_index`](crate::ibverbs::queue_pair::RcOptions::setup_gid_index) selects one. Within an InfiniBand
-//!   subnet packets carry the peer's [LID](crate::ibverbs::device_context::PortAttr::lid) and need no GID.
-//! - **Endpoints**: the peers exchange 28 bytes each, with GID, LID, queue pair number, MTU and first packet number
-//!   (PSN). The PSN has 24 random bits, so that late packets of an earlier connection are rejected. For writes and
-//!   reads, also send the memory's address and remote key.
+//! - **Device name**: for example `mlx5_0`. If no device has the given name, the error of [`DeviceList::find`] lists
+//!   the devices that are present.
+//! - **Port**: the port must be active. The default path MTU is the smaller MTU of the two ports.
+//! - **GID**: on Ethernet (RoCE), a port has several GIDs, one for each address and protocol.
+//!   [`setup_gid_index`](crate::ibverbs::queue_pair::RcOptions::setup_gid_index) selects one of them. Within an
+//!   InfiniBand subnet, packets carry the peer's [LID](crate::ibverbs::device_context::PortAttr::lid) and need no GID.
+//! - **Endpoints**: each peer sends 28 bytes to the other. They contain the GID, the LID, the queue pair number, the
+//!   MTU and the first packet sequence number (PSN). The PSN has 24 random bits, so that late packets of an earlier
+//!   connection are rejected. For writes and reads, also send the memory's address and remote key.
 //!
 //! ```
 //! use sideway::ibverbs::address::GidType;
@@ -150,17 +150,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! If the peers have IP addresses, [`rdmacm`](crate::rdmacm) does all of this: it finds the device, port and GID for an
-//! address, exchanges the numbers and modifies the queue pairs. It also works on softrnic.
+//! If the peers have IP addresses, [`rdmacm`](crate::rdmacm) does all of this. It finds the device, port and GID for an
+//! address, exchanges the endpoints and modifies the queue pairs. It also works with softrnic.
 //!
-//! A program that registers softrnic if no device has an active port runs on every machine, and uses real devices where
-//! present. The examples in the repository do this.
+//! If a program registers softrnic only when no device has an active port, it runs on every machine and uses real
+//! devices if there are any. The examples in the repository do this.
 //!
 //! # Next steps
 //!
-//! - [`from_c`](super::from_c): for readers who know the C API.
-//! - [`memory`](super::memory): what the `unsafe` blocks above promise, and what a peer can do with a key.
-//! - [`threads`](super::threads): sleeping until a completion, several threads, async runtimes.
+//! - [`from_c`](super::from_c): the Rust equivalents, for readers who know the C API.
+//! - [`memory`](super::memory): what a program guarantees with the `unsafe` blocks above, and what a peer can do with a
+//!   key.
+//! - [`threads`](super::threads): sleeping until a request completes, using several threads, and async runtimes.
 //! - [`hot_path`](super::hot_path): batches, inline data, and the cost of each step.
 //! - [`teardown`](super::teardown): why a time-out does not end a request.
 //! - [`testing`](super::testing): tests on softrnic; [`errors`](super::errors): causes and remedies.

@@ -1,9 +1,9 @@
-//! Registering GPU memory, and what a completion guarantees for it.
+//! Registering GPU memory, and what a completion guarantees for data in it.
 //!
-//! A NIC can read and write GPU memory over PCIe directly, without a copy in host memory. Verbs treat such memory as a
-//! region like any other, with keys, addresses and scatter/gather entries. Only registration differs, and the processor
-//! cannot access the bytes. sideway does not depend on CUDA: it takes a file descriptor or an address from the
-//! program's GPU library.
+//! A NIC can read and write GPU memory directly over PCIe, without a copy in host memory. The verbs treat such memory
+//! like any other region, with keys, addresses and scatter/gather entries. There are only two differences: it is
+//! registered in another way, and the processor cannot access its bytes. sideway does not depend on CUDA: it takes a
+//! file descriptor or an address from the program's GPU library.
 //!
 //! # Two methods
 //!
@@ -15,8 +15,8 @@
 //! | NVIDIA | CUDA 11.7, the open kernel modules | the module in the driver's package |
 //! | works with softrnic | no: its memory cannot be mapped | yes, without any module |
 //!
-//! DMA buffers are the kernel's own mechanism, and also work with other vendors' GPUs. Try them first, then the
-//! address, as `stride-perf` does.
+//! DMA buffers are a mechanism of the kernel, and also work with the GPUs of other vendors. Try this method first. If
+//! it fails, try to register the address, as `stride-perf` does.
 //!
 //! ```no_run
 //! use std::os::fd::BorrowedFd;
@@ -52,14 +52,14 @@
 //! }
 //! ```
 //!
-//! - A DMA buffer covers whole host pages: request an address and a length that are multiples of the page size. GPUs
+//! - A DMA buffer covers whole host pages, so request an address and a length that are multiples of the page size. GPUs
 //!   allocate in pages of 64 KiB, so multiples of 64 KiB always work.
 //! - The descriptor may be closed once the memory is registered; the region keeps its own reference to the buffer.
 //! - With [`RegistrationAttributes`](crate::ibverbs::memory_region::RegistrationAttributes) the registration can
 //!   include a [DMA handle](crate::ibverbs::dma_handle), if library and kernel support it.
-//! - At the end, keep this order: requests completed, [region
-//!   closed](crate::ibverbs::memory_region::MemoryRegion::close), memory freed. If `close` fails, the device may still
-//!   use the region: leave the memory allocated then.
+//! - At the end, keep this order: wait until all requests have completed, [close the
+//!   region](crate::ibverbs::memory_region::MemoryRegion::close), then free the memory. If `close` fails, the device
+//!   may still use the region, so do not free the memory then.
 //!
 //! # Checks before registering
 //!

@@ -14,7 +14,7 @@
 //! Creating queues, posting inline data, binding windows, polling and teardown are safe. `SAFETY.md` in the repository
 //! lists all unsafe calls, including those for rare features such as tag matching.
 //!
-//! In the examples, `near` and `far` are two queue pairs connected with each other, created as in
+//! In the examples, `near` and `far` are two queue pairs that are connected with each other. They are created as in
 //! [`getting_started`](super::getting_started). Each has a completion queue and a page of memory that its peer may
 //! access. `wait` polls until a request completes.
 //!

@@ -17,7 +17,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 #[doc(alias = "ibv_ah")]
 #[derive(Debug)]
 pub struct AddressHandle {
-    // First field, so dropped first: the domain must outlive it.
+    // This is the first field, so it is dropped first, because the domain must outlive it.
     handle: Handle<ibv_ah>,
     pd: Arc<ProtectionDomain>,
 }

@@ -34,7 +34,7 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 #[doc(alias = "ibv_comp_channel")]
 #[derive(Debug)]
 pub struct CompletionChannel {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_comp_channel>,
     /// This lock is held while a thread takes an event.
     taking: Mutex<()>,

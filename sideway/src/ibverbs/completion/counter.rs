@@ -63,7 +63,7 @@ pub struct CompletionCounterCapabilities {
 #[doc(alias = "ibv_comp_cntr")]
 #[derive(Debug)]
 pub struct CompletionCounter {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_comp_cntr>,
     context: Arc<DeviceContext>,
 }

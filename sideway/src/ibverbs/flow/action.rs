@@ -20,7 +20,7 @@ const MODIFY: &str = "ibv_modify_flow_action_esp";
 #[doc(alias = "ibv_flow_action")]
 #[derive(Debug)]
 pub struct FlowAction {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_flow_action>,
     context: Arc<DeviceContext>,
 }

@@ -54,7 +54,7 @@ const VERB: &str = "ibv_create_flow";
 #[doc(alias = "ibv_flow")]
 #[derive(Debug)]
 pub struct Flow {
-    // First field, so dropped first: its parents must outlive it.
+    // This is the first field, so it is dropped first, because its parents must outlive it.
     handle: Handle<ibv_flow>,
     #[expect(dead_code, reason = "held only while the flow lives")]
     actions: Vec<Arc<FlowAction>>,

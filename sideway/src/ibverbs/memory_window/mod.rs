@@ -51,7 +51,7 @@ open_enum! {
 #[doc(alias = "ibv_mw")]
 #[derive(Debug)]
 pub struct MemoryWindow {
-    // First field, so dropped first: the domain must outlive it.
+    // This is the first field, so it is dropped first, because the domain must outlive it.
     handle: Handle<ibv_mw>,
     window_type: MemoryWindowType,
     /// The first key of the window; all later keys have the same index.

@@ -1,4 +1,4 @@
-//! A queue pair that is the target of others and has no queues.
+//! A queue pair that is the target of other queue pairs and has no queues.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::{QueuePairBuilder, QueuePairCore, QueuePairType, Service};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 
-/// A queue pair without queues of its own, which peers address: a shared receive queue receives the messages. It can be
-/// modified and queried like any other.
+/// A queue pair that has no queues of its own. Peers address it, and a shared receive queue receives their messages. It
+/// can be modified and queried like any other queue pair.
 #[derive(Debug)]
 pub struct TargetQueuePair {
     core: Arc<QueuePairCore>,
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// Builds a queue pair without queues with a vendor's function, such as `mlx5dv_create_qp` for the target of
-    /// dynamic connections. `verb` is its name for errors. The queue pair has no capacity for requests, lists or inline
-    /// data, whatever the builder's settings. The send completion queue receives no completions, and defaults to the
-    /// receive completion queue.
+    /// Builds a queue pair without queues, with a vendor's function such as `mlx5dv_create_qp` for the target of
+    /// dynamic connections. `verb` is the function's name for errors. The queue pair has no capacity for requests,
+    /// lists or inline data, regardless of the builder's settings. The send completion queue receives no completions.
+    /// By default it is the receive completion queue.
     ///
     /// # Errors
     ///
@@ -30,10 +30,10 @@ impl<T: Service> QueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes, and changes only those that its
-    ///   documentation names. It does not change `qp_context` (null), the domain and the completion queues, and returns
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It changes only those attributes that its
+    ///   documentation names, but not `qp_context` (which is null), the domain or the completion queues. It returns
     ///   null or a new queue pair that no other code owns.
-    /// - The new queue pair uses no object that is destroyed before it: see [`setup_kept`](Self::setup_kept).
+    /// - The new queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
     pub unsafe fn build_target_with(
         &self,
         verb: &'static str,
@@ -62,8 +62,8 @@ impl TargetQueuePair {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if asynchronous events reference the queue pair; dropping the last reference then destroys it. Otherwise
-    /// the driver's errno, and the queue pair is leaked.
+    /// Returns `EBUSY` if asynchronous events still reference the queue pair. The queue pair is then destroyed when the
+    /// last reference is dropped. Otherwise returns the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
@@ -73,7 +73,7 @@ impl TargetQueuePair {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it or change its `qp_context`.
+    /// Use the object only while `self` lives. Do not destroy it, and do not change its `qp_context`.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

@@ -1,25 +1,26 @@
-//! Required and optional attributes of transitions: InfiniBand specification, volume 1, section 11.2.5.2 (modify queue
-//! pair), and the manual page of `ibv_modify_qp`. If these leave a choice, the tables follow the kernel's check
-//! (`ib_modify_qp_is_ok`), because they explain its errors.
+//! The required and optional attributes of transitions. They follow the InfiniBand specification, volume 1, section
+//! 11.2.5.2 (modify queue pair), and the manual page of `ibv_modify_qp`. If these leave a choice, the tables follow the
+//! kernel's check (`ib_modify_qp_is_ok`), because the tables explain the errors of that check.
 
 use super::QueuePairAttributeMask as Mask;
 use super::QueuePairState as State;
 use super::QueuePairType as Type;
 
-/// Returns the attributes of a transition of a queue pair type; `None` if there is no such transition.
+/// A function that returns the attributes of a transition of a queue pair type, or `None` if there is no such
+/// transition.
 pub type TransitionTable = fn(Type, State, State) -> Option<Transition>;
 
 /// The attributes of one transition of one transport service, except [`Mask::State`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Must be set.
+    /// The attributes that must be set.
     pub needed: Mask,
-    /// May be set.
+    /// The attributes that may be set.
     pub optional: Mask,
 }
 
 impl Transition {
-    /// Returns the attributes missing from `mask`, and those that must not be in it.
+    /// Returns the attributes that are missing from `mask`, and the attributes that `mask` must not contain.
     pub(crate) fn faults(self, mask: Mask) -> (Mask, Mask) {
         let allowed = self.needed | self.optional | Mask::State;
         (self.needed.difference(mask), mask.difference(allowed))
@@ -30,7 +31,7 @@ impl Transition {
 /// unknown.
 pub(crate) fn standard_transition(qp_type: Type, from: State, to: State) -> Option<Transition> {
     let none = Mask::empty();
-    // Services of vendors have no table here, and so no transitions.
+    // The services of vendors have no table in this crate. So this function finds no transitions for them.
     reset_to_init(qp_type)?;
     let (needed, optional) = match (from, to) {
         (State::Reset, State::Error) => return None,
@@ -133,7 +134,7 @@ fn is_connected(qp_type: Type) -> bool {
     qp_type == Type::UnreliableConnection || responds(qp_type) || qp_type == Type::ReliableConnectionExtendedSend
 }
 
-/// Whether the side responds to reads and atomics.
+/// Whether a queue pair of this type responds to reads and atomics of a peer.
 fn responds(qp_type: Type) -> bool {
     matches!(qp_type, Type::ReliableConnection | Type::ReliableConnectionExtendedRecv)
 }

@@ -1,4 +1,4 @@
-//! `struct ibv_srq_attr`, with its attribute mask; the types of queues.
+//! `struct ibv_srq_attr` with its attribute mask, and the types of shared receive queues.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ open_enum! {
     /// `enum ibv_srq_type`: which queue pairs consume receives, and how.
     #[doc(alias = "ibv_srq_type")]
     pub enum SharedReceiveQueueType {
-        /// Queue pairs built with the queue consume receives in order.
+        /// The queue pairs that were built with the queue consume its receives in order.
         Basic = ibv_srq_type::IBV_SRQT_BASIC.0,
-        /// XRC: the sender of each message names the queue by its number.
+        /// XRC: the sender of each message names the queue by the queue's number.
         ReliableConnectionExtended = ibv_srq_type::IBV_SRQT_XRC.0,
-        /// Queue pairs built with the queue consume receives; the device selects the receive whose tag matches the
-        /// message.
+        /// The queue pairs that were built with the queue consume its receives. For each message, the device selects
+        /// the receive whose tag matches.
         TagMatching = ibv_srq_type::IBV_SRQT_TM.0,
     }
 }
@@ -34,8 +34,8 @@ bitflags::bitflags! {
     }
 }
 
-/// Attributes of a shared receive queue: to set with [`modify`](super::SharedReceiveQueue::modify), or returned by
-/// [`query`](super::SharedReceiveQueue::query). Each setter also sets the attribute's mask bit.
+/// Attributes of a shared receive queue. They are either set with [`modify`](super::SharedReceiveQueue::modify), or
+/// returned by [`query`](super::SharedReceiveQueue::query). Each setter also sets the attribute's mask bit.
 #[doc(alias = "ibv_srq_attr")]
 #[derive(Clone, Copy)]
 pub struct SharedReceiveQueueAttribute {
@@ -77,20 +77,20 @@ impl SharedReceiveQueueAttribute {
         self.attr.max_wr
     }
 
-    /// Returns the maximum number of entries of a receive's scatter list, fixed when the queue is built.
+    /// Returns the maximum number of entries of a receive's scatter list. It does not change after the queue was built.
     pub fn max_sge(&self) -> u32 {
         self.attr.max_sge
     }
 
-    /// Sets the number of receives below which the device raises the event `IBV_EVENT_SRQ_LIMIT_REACHED`, once; 0 for
-    /// never.
+    /// Sets the number of receives below which the device raises the event `IBV_EVENT_SRQ_LIMIT_REACHED` once. If it is
+    /// 0, the device raises no event.
     pub fn setup_limit(&mut self, limit: u32) -> &mut Self {
         self.attr.srq_limit = limit;
         self.mask |= SharedReceiveQueueAttributeMask::Limit;
         self
     }
 
-    /// Returns the number of receives below which the device raises an event; 0 for never.
+    /// Returns the number of receives below which the device raises an event. If it is 0, the device raises no event.
     pub fn limit(&self) -> u32 {
         self.attr.srq_limit
     }

@@ -20,7 +20,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::MOST_REQUESTS;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
-/// Builds shared receive queues. Default: a basic queue of 16 receives with 1 entry each.
+/// Builds shared receive queues. By default, a queue is a basic one, with 16 receives of 1 entry each.
 #[doc(alias = "ibv_srq_init_attr_ex")]
 #[derive(Debug)]
 pub struct SharedReceiveQueueBuilder {
@@ -56,20 +56,21 @@ impl SharedReceiveQueueBuilder {
         }
     }
 
-    /// Sets the maximum number of outstanding receives; the device may increase it.
+    /// Sets the maximum number of outstanding receives. The device may increase it.
     pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
         self.attr.max_wr = max_wr;
         self
     }
 
-    /// Sets the maximum number of entries of a receive's scatter list; the device may increase it.
+    /// Sets the maximum number of entries of a receive's scatter list. The device may increase it.
     pub fn setup_max_sge(&mut self, max_sge: u32) -> &mut Self {
         self.attr.max_sge = max_sge;
         self
     }
 
-    /// Sets the number of receives below which an event is raised. Most drivers ignore it here, as the manual page
-    /// permits. [`arm_limit`](SharedReceiveQueue::arm_limit) after posting receives works with all drivers.
+    /// Sets the number of receives below which an event is raised. Most drivers ignore this value when a queue is
+    /// created, as the manual page permits. Calling [`arm_limit`](SharedReceiveQueue::arm_limit) after receives were
+    /// posted works with all drivers.
     pub fn setup_limit(&mut self, limit: u32) -> &mut Self {
         self.attr.srq_limit = limit;
         self
@@ -81,16 +82,18 @@ impl SharedReceiveQueueBuilder {
         self
     }
 
-    /// Builds an XRC queue: any XRC receive queue pair of this domain consumes its receives when the sender of a
-    /// message names the queue by its number. Completions go to `cq`. The queue keeps both alive.
+    /// Sets that an XRC queue is built. Any XRC receive queue pair of the XRC domain `xrcd` consumes its receives if
+    /// the sender of a message names the queue by its number. The completions go to `cq`. The queue keeps `xrcd` and
+    /// `cq` alive.
     pub fn setup_xrc(&mut self, xrcd: &Arc<XrcDomain>, cq: &impl CompletionQueue) -> &mut Self {
         self.service = Service::Xrc { xrcd: Arc::clone(xrcd), cq: Arc::clone(cq.core()) };
         self
     }
 
-    /// Builds a queue with tag matching: up to `max_num_tags` tags in its list, and up to `max_ops` outstanding list
-    /// operations. Completions of operations and of matched receives go to `cq`, which the queue keeps alive.
-    /// [`DeviceAttr::tm_caps`](crate::ibverbs::device_context::DeviceAttr::tm_caps) has the device's limits.
+    /// Sets that a queue with tag matching is built. Its list holds up to `max_num_tags` tags, and up to `max_ops`
+    /// operations on the list can be outstanding. The completions of operations and of matched receives go to `cq`,
+    /// which the queue keeps alive. [`DeviceAttr::tm_caps`](crate::ibverbs::device_context::DeviceAttr::tm_caps)
+    /// returns the limits of the device.
     #[doc(alias = "ibv_tm_cap")]
     pub fn setup_tag_matching(&mut self, cq: &impl CompletionQueue, max_num_tags: u32, max_ops: u32) -> &mut Self {
         self.service = Service::TagMatching { cq: Arc::clone(cq.core()), cap: ibv_tm_cap { max_num_tags, max_ops } };
@@ -101,8 +104,8 @@ impl SharedReceiveQueueBuilder {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a value above the device's limit, or above the memory limit; a limit above the number of receives;
-    ///   XRC or tag matching, which need [`build_ex`](Self::build_ex).
+    /// - `EINVAL`: a value exceeds the device's limit or the memory limit, or the limit for events exceeds the number
+    ///   of receives. Or the queue uses XRC or tag matching, which require [`build_ex`](Self::build_ex).
     /// - `ENOMEM`: out of resources.
     /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support shared receive queues.
     ///
@@ -120,7 +123,7 @@ impl SharedReceiveQueueBuilder {
         // SAFETY: the domain is live, and the attributes can be read and written.
         let srq = unsafe { sys::ibv_create_srq(self.pd.raw(), &mut init) };
         let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
-        // SAFETY: just created in this domain, from no other object.
+        // SAFETY: the queue was just created in this domain, and from no other object.
         unsafe { self.adopt(VERB, srq, init.attr, None) }
     }
 
@@ -128,8 +131,8 @@ impl SharedReceiveQueueBuilder {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: an XRC domain or a completion queue of another device; more tags or operations than the device
-    ///   supports.
+    /// - `EINVAL`: the XRC domain or the completion queue belongs to another device, or the device does not support so
+    ///   many tags or operations.
     /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support queues of this type.
     /// - Otherwise as for [`build`](Self::build).
     ///
@@ -140,7 +143,7 @@ impl SharedReceiveQueueBuilder {
     pub fn build_ex(&self) -> Result<SharedReceiveQueue, VerbError> {
         // SAFETY: the context is open, and the attributes are initialised.
         let create = |context, init: &mut ibv_srq_init_attr_ex| unsafe { sys::ibv_create_srq_ex(context, init) };
-        // SAFETY: this is the verb, and no other object stores the queue's address.
+        // SAFETY: `create` calls the verb, and no other object stores the queue's address.
         unsafe { self.build_ex_by("ibv_create_srq_ex", create, None) }
     }
 
@@ -148,8 +151,8 @@ impl SharedReceiveQueueBuilder {
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_srq_ex`. The attributes passed are initialised according to their mask, and
-    ///   name objects of one device.
+    /// - `create` behaves like `ibv_create_srq_ex`. In return, this function passes attributes that are initialised
+    ///   according to their mask and that name objects of one device.
     /// - If another C object then stores the queue's address, that object is the `attachment`.
     pub(crate) unsafe fn build_ex_by(
         &self,
@@ -181,18 +184,18 @@ impl SharedReceiveQueueBuilder {
                 init.tm_cap = *cap;
             }
         }
-        // The objects that the attributes name are live and of one device (`check`).
+        // The objects that the attributes name are live and belong to one device (`check`).
         let srq = create(self.context().raw(), &mut init);
         let srq = check_pointer(verb, srq).map_err(|error| self.explain(error))?;
-        // SAFETY: just created from the objects that `service` names, in this domain.
+        // SAFETY: the queue was just created in this domain, from the objects that `service` names.
         unsafe { self.adopt(verb, srq, init.attr, attachment) }
     }
 
-    /// Takes ownership of a new queue; `actual` has the device's values of the attributes.
+    /// Takes ownership of a new queue. `actual` contains the values that the driver chose for the attributes.
     ///
     /// # Safety
     ///
-    /// `srq` was just created in this domain from the objects that `service` names, and has no other owner; only the
+    /// `srq` was just created in this domain from the objects that `service` names, and has no other owner. Only the
     /// `attachment` stores its address.
     unsafe fn adopt(
         &self,
@@ -280,7 +283,7 @@ impl SharedReceiveQueueBuilder {
         self.pd.device_context()
     }
 
-    /// Returns the program's number as C's context, which no code dereferences.
+    /// Returns the program's number in the form of C's context pointer, which no code dereferences.
     fn raw_context(&self) -> *mut libc::c_void {
         ptr::without_provenance_mut(self.srq_context)
     }
@@ -342,5 +345,5 @@ impl SharedReceiveQueueBuilder {
     }
 }
 
-/// More than the number of scatter entries of a tagged receive on any device.
+/// A limit that exceeds the number of scatter entries of a tagged receive on any device.
 const MOST_TAG_ENTRIES: u32 = 1 << 10;

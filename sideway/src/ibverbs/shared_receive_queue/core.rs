@@ -36,7 +36,7 @@ pub(super) struct Parents {
     pub(super) pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there), and nothing else is accessed through the pointer.
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`), and the pointer gives access to nothing else.
 unsafe impl Send for SharedReceiveQueueCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for SharedReceiveQueueCore {}
@@ -53,7 +53,7 @@ impl SharedReceiveQueueCore {
         user_context: usize,
         parents: Parents,
     ) -> Arc<Self> {
-        // SAFETY: by the contract of this function; ibv_destroy_srq destroys it.
+        // SAFETY: by the contract of this function, `srq` is new and has no other owner. ibv_destroy_srq destroys it.
         let handle = Some(unsafe { Handle::new(srq, sys::ibv_destroy_srq, "ibv_destroy_srq") });
         let core = Arc::new(Self { srq, handle, srq_type, user_context, parents });
         core.context().objects().shared_receive_queues.insert(srq, &core);
@@ -90,7 +90,7 @@ impl SharedReceiveQueueCore {
         check_errno(VERB, ret).map_err(|error| self.explain_modify(error, attribute))
     }
 
-    /// Rejects a size above the device's limit, before allocating memory for its requests.
+    /// Rejects a size that exceeds the device's limit, before memory for that number of requests is allocated.
     pub(super) fn check_size(&self, attribute: &SharedReceiveQueueAttribute) -> Result<(), VerbError> {
         let asked = attribute.max_wr();
         match self.context().query_device() {
@@ -104,14 +104,14 @@ impl SharedReceiveQueueCore {
 
     pub(crate) fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
-        // SAFETY: the queue is live, and the attributes can be written.
+        // SAFETY: the queue is live, and the call may write to the attributes.
         check_errno("ibv_query_srq", unsafe { sys::ibv_query_srq(self.raw(), &mut attr) })?;
         Ok(SharedReceiveQueueAttribute::from_raw(attr))
     }
 
     pub(crate) fn srq_number(&self) -> Result<u32, VerbError> {
         let mut number = 0;
-        // SAFETY: the queue is live, and the number can be written.
+        // SAFETY: the queue is live, and the call may write to the number.
         check_errno("ibv_get_srq_num", unsafe { sys::ibv_get_srq_num(self.raw(), &mut number) }).map_err(|error| {
             match error.errno().raw() {
                 libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint(
@@ -123,7 +123,7 @@ impl SharedReceiveQueueCore {
         Ok(number)
     }
 
-    /// Destroys the queue. If other objects reference it, the last of them destroys it.
+    /// Destroys the queue. If other objects still reference it, the last of them destroys it.
     pub(super) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => match core.destroy()? {
@@ -143,13 +143,14 @@ impl SharedReceiveQueueCore {
         }
         let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
         match self.parents.cq.take().map(Arc::try_unwrap) {
-            // A completion names its shared queue, and drivers (mlx5) keep the pointer from one step of a poll to the
-            // next. A poll may be open, on this thread or another.
+            // A completion names its shared receive queue, and drivers (mlx5) keep the pointer to that queue from one
+            // step of a poll to the next. A poll may be open on this thread or another one, so the queue must not be
+            // destroyed now.
             Some(Err(cq)) => {
                 cq.leave_behind(Box::new(left));
                 Ok(End::LeftBehind)
             }
-            // No code polls the completion queue any more.
+            // No code polls the completion queue any more, so the queue can be destroyed.
             Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }
@@ -199,7 +200,7 @@ fn held(hint: &'static str) -> VerbError {
 /// The outcome of destroying a queue without references.
 enum End {
     Gone,
-    /// The queue's completion queue destroys it later.
+    /// The shared receive queue is destroyed later, together with its completion queue.
     LeftBehind,
 }
 
@@ -215,9 +216,9 @@ impl Left {
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         let srq = handle.as_non_null();
-        // If destroying fails, the queue stays.
+        // If the verb fails, the queue continues to exist.
         handle.close().inspect_err(|_| self.pd.keep_parent_domain())?;
-        // Until now, events could name the queue.
+        // Events could name the queue until it was destroyed, so it is removed only now.
         self.pd.device_context().objects().shared_receive_queues.remove(srq);
         self.xrcd = None;
         Ok(())

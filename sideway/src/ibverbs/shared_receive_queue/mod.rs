@@ -1,4 +1,4 @@
-//! Shared receive queues: receives that several queue pairs consume.
+//! Shared receive queues, whose receives several queue pairs consume.
 //!
 //! ```text
 //! SharedReceiveQueueBuilder ── build ────► ibv_create_srq     a basic queue
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A queue has one owner, and posting takes `&mut`. Queue pairs and events keep the C object alive, so the owner may be
-//! dropped first. A queue pair with a shared receive queue rejects receives of its own.
+//! dropped before them. If a queue pair has a shared receive queue, receives cannot be posted to the queue pair itself.
 //!
 //! A queue with tag matching also supports operations on its list of tags:
 //! [`start_post_ops`](SharedReceiveQueue::start_post_ops).

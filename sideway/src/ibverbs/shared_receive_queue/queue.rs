@@ -14,7 +14,7 @@ use crate::error::VerbError;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::work_request::{PostRecvGuard, Requests};
 
-/// A shared receive queue, for one posting thread at a time.
+/// A shared receive queue. One thread at a time can post to it.
 #[doc(alias = "ibv_srq")]
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
@@ -26,7 +26,8 @@ pub struct SharedReceiveQueue {
     core: Arc<SharedReceiveQueueCore>,
 }
 
-// SAFETY: the queue owns its requests; any thread may post to a shared receive queue, and `&mut` allows one at a time.
+// SAFETY: the queue owns its requests. Any thread may post to a shared receive queue, and `&mut` permits only one
+// thread at a time.
 unsafe impl Send for SharedReceiveQueue {}
 // SAFETY: a shared reference only gives access to the core.
 unsafe impl Sync for SharedReceiveQueue {}
@@ -48,7 +49,7 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_, *mut ibv_srq> {
-        // SAFETY: the shared receive queue is live as long as the core, and the guard borrows the queue; the builder
+        // SAFETY: the shared receive queue is live as long as the core, and the guard borrows the queue. The builder
         // has checked that the driver has the function.
         unsafe { PostRecvGuard::new(self.srq, &mut self.requests) }
     }
@@ -61,21 +62,22 @@ impl SharedReceiveQueue {
         unsafe { self.tags.batch(self.srq) }
     }
 
-    /// Returns the tag added by operation `index` of the last batch of [`start_post_ops`](Self::start_post_ops); `None`
-    /// if that operation was of another kind, or was not posted. The next batch replaces these results.
+    /// Returns the tag that operation `index` of the last batch of [`start_post_ops`](Self::start_post_ops) added.
+    /// Returns `None` if that operation was of another kind or was not posted. The next batch replaces these results.
     pub fn posted_tag(&self, index: usize) -> Option<Tag> {
         self.tags.posted_tag(index)
     }
 
     /// `ibv_modify_srq(srq, attr, attr_mask)` — sets the limit, resizes the queue, or both.
     ///
-    /// After a resize, batches may have as many receives as requested; outstanding receives remain.
+    /// After a resize, a batch may have as many receives as the new size. Outstanding receives remain in the queue.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a limit above the queue's size, more receives than the device supports, fewer than are outstanding,
-    ///   or a device that cannot resize queues (`DeviceCapabilityFlags::SharedReceiveQueueResize`).
-    /// - `ENOMEM`: the device or this crate is out of memory, as the error states. Nothing was modified.
+    /// - `EINVAL`: the limit exceeds the queue's size, or the new size exceeds the device's limit or is less than the
+    ///   number of outstanding receives. Or the device cannot resize queues
+    ///   (`DeviceCapabilityFlags::SharedReceiveQueueResize`).
+    /// - `ENOMEM`: the device or this crate is out of memory; the error states which. The queue was not modified.
     /// - `EOPNOTSUPP`, `ENOSYS`: the driver does not have this verb.
     ///
     /// # References
@@ -87,7 +89,7 @@ impl SharedReceiveQueue {
             return self.core.modify(attribute);
         }
         self.core.check_size(attribute)?;
-        // Allocated before the resize, so that a failure changes nothing.
+        // The requests are allocated before the resize, so that a failed allocation changes nothing.
         let requests = Requests::new("ibv_modify_srq", attribute.max_wr(), self.max_sge)?;
         self.core.modify(attribute)?;
         self.requests = requests;
@@ -95,14 +97,15 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// `ibv_modify_srq(srq, {srq_limit}, IBV_SRQ_LIMIT)` — requests one event `IBV_EVENT_SRQ_LIMIT_REACHED` when fewer
-    /// than `limit` receives are left; 0 cancels the request. Arm again after each event.
+    /// `ibv_modify_srq(srq, {srq_limit}, IBV_SRQ_LIMIT)` — requests one event `IBV_EVENT_SRQ_LIMIT_REACHED`, which the
+    /// device raises when fewer than `limit` receives are left. The limit 0 cancels the request. Arm the limit again
+    /// after each event.
     ///
-    /// On an empty queue many devices raise the event at once: post receives first.
+    /// Post receives first, because many devices raise the event immediately if the queue is empty.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the limit exceeds the queue's size; otherwise the driver's errno.
+    /// Returns `EINVAL` if the limit exceeds the queue's size; otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -130,7 +133,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver does not have this verb, or the queue has no number.
+    /// Returns `EOPNOTSUPP` if the driver does not have this verb, or if the queue has no number.
     ///
     /// # References
     ///
@@ -140,8 +143,8 @@ impl SharedReceiveQueue {
         self.core.srq_number()
     }
 
-    /// Returns the maximum number of receives in a batch: the device's capacity when the queue was built, or the size
-    /// requested by the last resize.
+    /// Returns the maximum number of receives in a batch. This is the capacity that the device chose when the queue was
+    /// built, or the size that the last resize requested.
     pub fn max_wr(&self) -> u32 {
         self.max_wr
     }
@@ -167,15 +170,16 @@ impl SharedReceiveQueue {
     }
 
     /// `ibv_destroy_srq(srq)` — destroys the queue. This method returns an error of the verb, whereas drop only logs
-    /// it. If queue pairs or events reference it, the last of them destroys it.
+    /// it. If queue pairs or events still reference the queue, the last of them destroys it.
     ///
-    /// A queue built with a completion queue (XRC, tag matching) is destroyed together with that queue: drivers look up
-    /// the shared queue between two steps of a poll. Until then the device may use its receives.
+    /// A queue that was built with a completion queue (XRC, tag matching) is destroyed together with the completion
+    /// queue, because drivers look up the shared receive queue between two steps of a poll. Until then, the device may
+    /// use the receives of the queue.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if other objects reference it, including its completion queue; otherwise the driver's errno, and the
-    /// queue is leaked.
+    /// Returns `EBUSY` if other objects, including its completion queue, still reference the queue. Otherwise returns
+    /// the driver's errno, and the queue is leaked.
     ///
     /// # References
     ///
@@ -189,7 +193,7 @@ impl SharedReceiveQueue {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it, or post to it while a guard exists.
+    /// Use the object only while `self` lives. Do not destroy it, and do not post to it while a guard exists.
     pub unsafe fn srq(&self) -> NonNull<ibv_srq> {
         self.core.as_non_null()
     }
@@ -199,9 +203,9 @@ impl SharedReceiveQueue {
     }
 }
 
-/// A reference to a shared receive queue, for querying the queue and arming its limit; only the owner posts. The
-/// reference keeps the queue's C object alive; [`SharedReceiveQueue::close`] then returns `EBUSY`. Dropping the last
-/// reference destroys the queue.
+/// A reference to a shared receive queue, with which the queue can be queried and its limit be armed. Only the owner
+/// can post to the queue. While the reference exists, it keeps the queue's C object alive, and
+/// [`SharedReceiveQueue::close`] returns `EBUSY`. Dropping the last reference destroys the queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueueRef {
     queue: Arc<SharedReceiveQueueCore>,

@@ -1,4 +1,4 @@
-//! Tag matching: operations on the list of tags, with which the device selects the receive for a message.
+//! Tag matching: operations on the list of tags. The device uses this list to select the receive for a message.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +21,10 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_ops_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct TagMatchingOperationFlags: u32 {
-        /// Reports the completion on the shared receive queue's completion queue. A failure is always reported.
+        /// The completion of the operation is reported on the shared receive queue's completion queue. A failure is
+        /// always reported, even without this flag.
         const Signaled = ibv_ops_flags::IBV_OPS_SIGNALED.0;
-        /// Passes the number of processed unexpected messages to the device:
+        /// The operation also passes the number of processed unexpected messages to the device; see
         /// [`setup_unexpected_count`](TagMatchingOperationHandle::setup_unexpected_count).
         const Synchronize = ibv_ops_flags::IBV_OPS_TM_SYNC.0;
         // Unnamed bits are kept.
@@ -31,10 +32,10 @@ bitflags::bitflags! {
     }
 }
 
-/// A tag in the list of one queue, used to delete it.
+/// A tag in the list of one queue. It is used to delete the tag from the list.
 ///
-/// Once the completion of a message that matched the tag was polled, or the tag was deleted, the driver may reuse its
-/// list entry. The program must delete each tag at most once, and no matched one.
+/// Once the completion of a message that matched the tag was polled, or the tag was deleted, the driver may reuse the
+/// list entry of the tag. So the program must delete each tag at most once, and must not delete a tag that was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     handle: u32,
@@ -46,17 +47,18 @@ pub struct Tag {
 pub(super) struct TagOperations {
     requests: Requests<ibv_ops_wr>,
     posted: usize,
-    /// A unique number of the queue. Drivers use a tag as an index without a check.
+    /// A number that identifies the queue, so that a tag of another queue can be rejected. Drivers use a tag as an
+    /// index without a check.
     queue: u64,
 }
 
 impl TagOperations {
-    /// Creates operations for batches of up to `max_ops` operations with up to `max_sge` entries each.
+    /// Allocates batches of up to `max_ops` operations with up to `max_sge` entries each.
     pub(super) fn new(verb: &'static str, max_ops: u32, max_sge: u32) -> Result<Self, VerbError> {
         Ok(Self { requests: Requests::new(verb, max_ops, max_sge)?, posted: 0, queue: next_number() })
     }
 
-    /// Creates the operations of a queue without tag matching.
+    /// Creates the value for a queue without tag matching, which refuses every operation.
     pub(super) fn none(verb: &'static str) -> Result<Self, VerbError> {
         const REASON: RefusalReason = RefusalReason::Invalid(
             "the queue has no tag matching; build it with SharedReceiveQueueBuilder::setup_tag_matching and build_ex",
@@ -97,8 +99,8 @@ pub struct PostTagOperationsGuard<'q> {
 }
 
 impl<'q> PostTagOperationsGuard<'q> {
-    /// Starts an operation. The operation's own completion returns `wr_id`, and is reported if `flags` request it or
-    /// the operation fails.
+    /// Starts an operation. The completion of the operation itself contains `wr_id`. It is reported if `flags` request
+    /// it or if the operation fails.
     #[inline]
     pub fn construct_op(&mut self, wr_id: u64, flags: TagMatchingOperationFlags) -> TagMatchingOperationHandle<'_, 'q> {
         let queue = self.queue;
@@ -107,13 +109,13 @@ impl<'q> PostTagOperationsGuard<'q> {
 
     /// `ibv_post_srq_ops(srq, wr, bad_wr)` — posts the batch. Posting an empty batch does nothing.
     ///
-    /// Afterwards, [`SharedReceiveQueue::posted_tag`](super::SharedReceiveQueue::posted_tag) returns the added tags,
-    /// including those before a failed operation.
+    /// After this call, [`SharedReceiveQueue::posted_tag`](super::SharedReceiveQueue::posted_tag) returns the added
+    /// tags. If an operation failed, it returns the tags that the operations before it added.
     ///
     /// # Errors
     ///
-    /// [`PostError`] names the operation at fault, and the number of operations posted before it. `ENOMEM`: the list,
-    /// or the queue of operations, is full.
+    /// [`PostError`] names the operation at fault, and the number of operations posted before it. The errno is `ENOMEM`
+    /// if the list or the queue of operations is full.
     ///
     /// # References
     ///
@@ -123,7 +125,7 @@ impl<'q> PostTagOperationsGuard<'q> {
         let Self { srq, batch, posted, .. } = self;
         let all = batch.len();
         // SAFETY: the queue is live while its operations are borrowed (`TagOperations::batch`), and the batch's list of
-        // operations is valid for the call.
+        // operations is valid during the call.
         let result = batch.post(VERB, |first, bad| unsafe { sys::ibv_post_srq_ops(srq, first, bad) });
         *posted = match &result {
             Ok(()) => all,
@@ -134,7 +136,7 @@ impl<'q> PostTagOperationsGuard<'q> {
     }
 }
 
-/// An operation that needs its kind. Dropping the handle writes nothing.
+/// An operation whose kind must be set next. Dropping the handle adds nothing to the batch.
 #[must_use = "an operation without its kind is not posted"]
 pub struct TagMatchingOperationHandle<'g, 'q> {
     batch: &'g mut Batch<'q, ibv_ops_wr>,
@@ -146,36 +148,39 @@ pub struct TagMatchingOperationHandle<'g, 'q> {
 
 impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     /// Sets the number of unexpected messages (those that matched no tag) processed so far. The device reads this
-    /// number if the operation has [`TagMatchingOperationFlags::Synchronize`], or is a synchronization.
+    /// number if the operation has [`TagMatchingOperationFlags::Synchronize`] or is itself a synchronization.
     #[inline]
     pub fn setup_unexpected_count(mut self, unexpected_count: u32) -> Self {
         self.unexpected_count = unexpected_count;
         self
     }
 
-    /// Adds a tag: it matches messages whose tag, masked with `mask`, equals `tag`. The next step sets the buffer for
-    /// their bytes; their completion has `recv_wr_id`. Both `tag` and `mask` are in host byte order.
+    /// Adds a tag, which matches a message whose tag, masked with `mask`, equals `tag`. The next step sets the buffer
+    /// for the data of that message. The completion of the message contains `recv_wr_id`. Both `tag` and `mask` are in
+    /// host byte order.
     #[inline]
     pub fn setup_add(self, recv_wr_id: u64, tag: u64, mask: u64) -> TagBufferHandle<'g, 'q> {
         TagBufferHandle { operation: self, recv_wr_id, tag, mask }
     }
 
-    /// Deletes a tag. If a message has already matched it, the operation fails, with the status
-    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or on posting. The
-    /// completion is always reported, as with [`TagMatchingOperationFlags::Signaled`]: without it, a driver would not
-    /// free the tag's list entry.
+    /// Deletes a tag. If a message has already matched the tag, the operation fails: either its completion has the
+    /// status [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError), or posting
+    /// fails. The completion is always reported, as with [`TagMatchingOperationFlags::Signaled`], because without a
+    /// completion, a driver would not free the tag's list entry.
     ///
     /// # Safety
     ///
     /// - The completion of a message that matched the tag (`recv_wr_id`) has not been polled.
-    /// - No operation posted earlier, and no other of this batch, deletes the tag.
+    /// - No operation that was posted earlier and no other operation of this batch deletes the tag.
     ///
-    /// If the tag's list entry is free or reused, a driver frees the entry twice. Later the driver assigns one entry to
-    /// two tags and confuses their completions, so a program would free memory to which the device still writes.
+    /// If the tag's list entry is already free or was reused, the driver frees the entry twice. Later the driver
+    /// assigns one entry to two tags and confuses their completions. The program would then free memory to which the
+    /// device still writes.
     #[inline]
     pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {
-            // The tag is checked only if the batch accepts the operation: a queue without tag matching rejects all.
+            // The tag is checked only if the batch accepts the operation, because a queue without tag matching rejects
+            // all operations.
             if self.batch.reserve(self.wr_id).is_some() {
                 self.batch
                     .refuse(self.wr_id, RefusalReason::Invalid("the tag belongs to another shared receive queue"));
@@ -186,7 +191,7 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
         self.write(ibv_ops_wr_opcode::IBV_WR_TAG_DEL, tag.handle, |_| ());
     }
 
-    /// Changes no tag, and passes the number of processed unexpected messages to the device.
+    /// Only passes the number of processed unexpected messages to the device, and changes no tag.
     #[inline]
     pub fn setup_synchronize(self) {
         self.write(ibv_ops_wr_opcode::IBV_WR_TAG_SYNC, 0, |_| ());
@@ -218,11 +223,13 @@ impl fmt::Debug for TagMatchingOperationHandle<'_, '_> {
     }
 }
 
-/// A tag to be added that needs its buffer, which adds it to the batch. Dropping the handle writes nothing.
+/// A tag whose buffer must be set next. Setting the buffer adds the operation to the batch. Dropping the handle adds
+/// nothing to the batch.
 ///
-/// The device uses this memory longer than the memory of a request. The memory is free once the completion
-/// (`recv_wr_id`) of a message that matched the tag was polled, the deletion of the tag has completed successfully, or
-/// the shared queue was destroyed. The driver also writes to it, when the message's completion is polled.
+/// The device uses the buffer longer than the memory of other requests. The program may reuse the buffer after one of
+/// three events: the completion (`recv_wr_id`) of a message that matched the tag was polled, the deletion of the tag
+/// has completed successfully, or the shared receive queue was destroyed. The driver also writes to the buffer, while
+/// the completion of the message is polled.
 #[derive(Debug)]
 #[must_use = "a tag without a buffer is not added"]
 pub struct TagBufferHandle<'g, 'q> {
@@ -233,7 +240,7 @@ pub struct TagBufferHandle<'g, 'q> {
 }
 
 impl TagBufferHandle<'_, '_> {
-    /// Sets no buffer: for messages of length zero.
+    /// Sets no buffer. This is for messages of length zero.
     #[inline]
     pub fn setup_no_data(self) {
         // SAFETY: an empty list names no memory.
@@ -244,7 +251,7 @@ impl TagBufferHandle<'_, '_> {
 impl Sealed for TagBufferHandle<'_, '_> {}
 
 impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
-    /// Sets one range of registered memory, for the message that matches.
+    /// Sets one range of registered memory as the buffer for the message that matches the tag.
     ///
     /// # Safety
     ///
@@ -270,14 +277,14 @@ impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
             return operation.batch.refuse(operation.wr_id, reason);
         }
         operation.write(ibv_ops_wr_opcode::IBV_WR_TAG_ADD, 0, |wr| {
-            // SAFETY: the operation exists; its list has room for `max_sge` entries and at least one, and an entry is
+            // SAFETY: the operation exists. Its list has space for `max_sge` entries, and for at least one. An entry is
             // an ibv_sge.
             unsafe {
                 let add = &mut (*wr).tm.add;
                 (add.recv_wr_id, add.tag, add.mask) = (recv_wr_id, tag, mask);
                 add.num_sge = list.len() as c_int;
                 if list.is_empty() {
-                    // Drivers always read the first entry: remove that of an earlier operation.
+                    // Drivers always read the first entry, so overwrite the entry of an earlier operation.
                     add.sg_list.write(ibv_sge { addr: 0, length: 0, lkey: 0 });
                 }
                 add.sg_list.copy_from_nonoverlapping(list.as_ptr().cast(), list.len());

@@ -30,7 +30,7 @@ impl SingleThreadedCompletionQueueBuilder {
         Self { builder, thread: PhantomData }
     }
 
-    /// Sets the minimum capacity: see [`CompletionQueueBuilder::setup_cqe`].
+    /// Sets the minimum capacity; see [`CompletionQueueBuilder::setup_cqe`].
     pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
         self.builder.setup_cqe(cqe);
         self
@@ -60,27 +60,29 @@ impl SingleThreadedCompletionQueueBuilder {
     /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
     pub fn build(&self) -> Result<SingleThreadedCompletionQueue, VerbError> {
-        // SAFETY: its objects stay in types that do not leave the thread: the queue itself, and the queue pairs of this
-        // module, the only ones that accept it.
+        // SAFETY: only two types contain the queue, and neither of them can leave the thread: the queue type itself,
+        // and the queue pairs of this module, which are the only ones that accept such a queue.
         let cq = unsafe { self.builder.build_single_threaded() }?;
         Ok(SingleThreadedCompletionQueue { cq, polling: Rc::default(), thread: PhantomData })
     }
 }
 
-/// An extended completion queue confined to its thread, without a lock and without a channel: poll it.
+/// An extended completion queue that is confined to its thread. It has no lock, and it has no channel, so completions
+/// are found only by polling.
 #[derive(Debug)]
 pub struct SingleThreadedCompletionQueue {
-    /// Never returned to the program, which could move it to another thread, alone or with a queue pair.
+    /// The program never gets access to this queue, because it could move the queue to another thread, alone or with a
+    /// queue pair.
     cq: ExtendedCompletionQueue,
-    /// Shared with its queue pairs.
+    /// The polling state, which the queue shares with its queue pairs.
     polling: Rc<Polling>,
     thread: SingleThread,
 }
 
 impl SingleThreadedCompletionQueue {
-    /// `ibv_start_poll(cq, attr)` — starts a poll: see [`ExtendedCompletionQueue::start_poll`].
+    /// `ibv_start_poll(cq, attr)` — starts a poll; see [`ExtendedCompletionQueue::start_poll`].
     ///
-    /// Queue pairs of the queue may be dropped during the poll: they are destroyed when the poller is dropped.
+    /// Queue pairs of the queue may be dropped during the poll. They are then destroyed when the poller is dropped.
     ///
     /// # Errors
     ///
@@ -94,7 +96,7 @@ impl SingleThreadedCompletionQueue {
     /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — passes up to `most` completions to `take`:
     /// see [`ExtendedCompletionQueue::poll_each`].
     ///
-    /// `take` may drop queue pairs of the queue: they are destroyed after the poll.
+    /// `take` may drop queue pairs of the queue. They are destroyed after the poll.
     ///
     /// # Errors
     ///
@@ -137,7 +139,7 @@ impl SingleThreadedCompletionQueue {
         self.cq.modify(moderation)
     }
 
-    /// Returns the queue's capacity, at least as large as requested.
+    /// Returns the queue's capacity, which is at least as large as requested.
     pub fn cqe(&self) -> u32 {
         self.cq.cqe()
     }
@@ -151,8 +153,8 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if queue pairs reference the queue; dropping the last of them then destroys it. Otherwise the driver's
-    /// errno, and the queue is leaked.
+    /// Returns `EBUSY` if queue pairs still reference the queue. The queue is then destroyed when the last of them is
+    /// dropped. Otherwise returns the driver's errno, and the queue is leaked.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn close(self) -> Result<(), VerbError> {
         self.cq.close()
@@ -162,26 +164,26 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, on this thread. Do not destroy it, poll it during a poll, or change its
-    /// `cq_context` or its functions.
+    /// Use the object only on this thread, and only while `self` lives. Do not destroy it, do not poll it while another
+    /// poll is open, and do not change its `cq_context` or its functions.
     pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
         // SAFETY: the caller upholds the contract of this function.
         unsafe { self.cq.cq() }
     }
 
-    /// Returns the queue, for this module's queue pairs, and for polling.
+    /// Returns the inner queue, for the queue pairs of this module and for polling.
     pub(in crate::ibverbs) fn inner(&self) -> &ExtendedCompletionQueue {
         &self.cq
     }
 
-    /// Returns the polling state, for this module's queue pairs, which are not destroyed during a poll.
+    /// Returns the polling state, for the queue pairs of this module, which must not be destroyed during a poll.
     pub(super) fn polling(&self) -> &Rc<Polling> {
         &self.polling
     }
 }
 
-/// A poll continues on the thread that started it: if one of these types were `Send`, the calls here would be
-/// ambiguous.
+/// A poll must continue on the thread that started it. If one of these types were `Send`, the calls here would be
+/// ambiguous and fail to compile.
 const _: fn() = || {
     trait NotSend<A> {
         fn check() {}

@@ -1,9 +1,9 @@
 //! Queues without locks, confined to the thread that created them.
 //!
-//! Drivers lock completion queues and queue pairs, which takes time even without contention. Drivers omit the lock for
-//! completion queues created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, and for queue pairs in a thread domain, which
-//! also share a doorbell. The program must use such queues from one thread at a time. The types here ensure this: none
-//! of them is `Send` or `Sync`.
+//! Drivers lock completion queues and queue pairs, which takes time even without contention. Drivers omit the lock in
+//! two cases: for completion queues created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, and for queue pairs in a thread
+//! domain. The queue pairs of a thread domain also share a doorbell. The program must use such queues from only one
+//! thread at a time. The types of this module ensure this, because none of them is `Send` or `Sync`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,11 +19,11 @@
 //! # }
 //! ```
 //!
-//! Not only polling accesses a completion queue: destroying a queue pair, or modifying it to `Reset`, removes its
-//! completions from the queue, and a completion event re-arms the queue. So queue pairs on a completion queue without a
-//! lock also belong to this module, and completion events are not available. The inner objects (the halves of a pair,
-//! the domain) are not accessible. A queue pair dropped while one of its completion queues is being polled is destroyed
-//! at the end of the poll.
+//! Polling is not the only access to a completion queue. Destroying a queue pair, or modifying it to `Reset`, removes
+//! its completions from the queue, and a completion event can arm the queue again. So a completion queue without a lock
+//! can be used only with the queue pairs of this module, and completion events are not available. The inner objects
+//! (the halves of a pair, the domain) are not accessible. If a queue pair is dropped while one of its completion queues
+//! is being polled, it is destroyed at the end of the poll.
 //!
 //! Memory regions and address handles belong to the plain domain ([`SingleThreadedDomain::protection_domain`]), and can
 //! be shared as usual.
@@ -45,8 +45,8 @@ use super::queue_pair::Datagram;
 /// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
 pub struct SingleThreadedDomain {
-    /// If this domain contains a thread domain, it must stay private: queue pairs that a safe builder creates in it
-    /// could leave the thread.
+    /// If this domain contains a thread domain, it must stay private, because a safe builder could create queue pairs
+    /// in it that leave the thread.
     domain: Arc<ProtectionDomain>,
     has_allocator: bool,
     thread: SingleThread,
@@ -56,8 +56,8 @@ pub struct SingleThreadedDomain {
 type SingleThread = PhantomData<*mut ()>;
 
 impl SingleThreadedDomain {
-    /// Creates a domain without a thread domain, for drivers that do not support one: completion queues have no lock,
-    /// and queue pairs have their usual lock.
+    /// Creates a domain without a thread domain, for drivers that do not support thread domains. The completion queues
+    /// then have no lock, but queue pairs have their usual lock.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
         Self { domain: Arc::clone(pd), has_allocator: false, thread: PhantomData }
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::ibverbs::completion::{ExtendedPoller, ExtendedWorkCompletion, PollCompletionQueueError};
 use crate::ibverbs::queue_pair::QueuePairCore;
 
-/// An open poll; dropping it ends the poll (`ibv_end_poll`), and destroys the queue's queue pairs that were dropped
-/// during it.
+/// An open poll. Dropping the poller ends the poll (`ibv_end_poll`). It then destroys the queue pairs of this queue
+/// that were dropped during the poll.
 #[doc(alias = "ibv_end_poll")]
 #[derive(Debug)]
 pub struct SingleThreadedPoller<'cq> {
-    // First field, so dropped first: the poll ends before queue pairs are destroyed.
+    // This is the first field, so it is dropped first, and the poll ends before queue pairs are destroyed.
     poller: ExtendedPoller<'cq>,
     #[expect(dead_code, reason = "held until its drop")]
     ended: Ended<'cq>,
@@ -26,7 +26,8 @@ impl<'cq> SingleThreadedPoller<'cq> {
         Self { poller, ended: Ended(polling) }
     }
 
-    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if there is none: see [`ExtendedPoller::next`].
+    /// `ibv_next_poll(cq)` — returns the next completion, or `None` if the queue is empty; see
+    /// [`ExtendedPoller::next`].
     ///
     /// # Errors
     ///
@@ -38,7 +39,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
         self.poller.next()
     }
 
-    /// Passes up to `most` completions, at least one, to `take`: see [`ExtendedPoller`].
+    /// Passes up to `most` completions, but at least one, to `take`; see [`ExtendedPoller`].
     #[inline(always)]
     pub(super) fn give<E: From<PollCompletionQueueError>>(
         mut self,
@@ -51,8 +52,9 @@ impl<'cq> SingleThreadedPoller<'cq> {
 
 /// Whether a completion queue is being polled.
 ///
-/// Between two steps of a poll, a driver keeps and reads a pointer to the queue pair of the last completion; its lock
-/// prevents that queue pair's destruction. Queues of this module have no lock, so this type prevents it.
+/// Between two steps of a poll, a driver keeps a pointer to the queue pair of the last completion and reads it later.
+/// Usually the driver's lock prevents the destruction of that queue pair during the poll. The queues of this module
+/// have no lock, so this type prevents it instead.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     state: Cell<State>,
@@ -65,7 +67,7 @@ enum State {
     #[default]
     Idle,
     UnderWay,
-    /// A poll is in progress, and dropped queue pairs are destroyed at its end.
+    /// A poll is in progress. Queue pairs that are dropped now are destroyed at the end of the poll.
     Awaited,
 }
 
@@ -74,7 +76,7 @@ impl Polling {
         self.state.get() != State::Idle
     }
 
-    /// Keeps a queue pair until the end of the poll, if one is open.
+    /// If a poll is open, keeps a queue pair alive until the end of the poll.
     fn keep(&self, qp: &Arc<QueuePairCore>) {
         if self.is_active() {
             self.leaving.borrow_mut().push(Arc::clone(qp));
@@ -84,7 +86,7 @@ impl Polling {
 
     #[cold]
     fn release(&self) {
-        // The list is taken out first, so that nothing is borrowed while a queue pair is destroyed.
+        // The list is taken out before it is dropped, so that the cell is not borrowed while a queue pair is destroyed.
         drop(self.leaving.take());
     }
 }
@@ -102,7 +104,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The polling states of a queue pair's completion queues; `None` for a queue that is not set.
+/// The polling states of a queue pair's completion queues. They are `None` for a queue that is not set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
     pub(super) send: Option<Rc<Polling>>,
@@ -115,7 +117,7 @@ impl Polls {
         self.both().any(|polling| polling.is_active())
     }
 
-    /// Keeps the queue pair until all open polls have ended.
+    /// Keeps the queue pair alive until all open polls have ended.
     pub(super) fn keep(&self, qp: &Arc<QueuePairCore>) {
         self.both().for_each(|polling| polling.keep(qp));
     }

@@ -23,7 +23,7 @@ use crate::ibverbs::queue_pair::{
 /// Builds queue pairs confined to one thread, with the defaults of [`QueuePairBuilder`].
 #[derive(Debug)]
 pub struct SingleThreadedQueuePairBuilder<T = Connected> {
-    /// Never returned to the program: the queue pairs that it builds may leave the thread.
+    /// The program never gets access to this builder, because the queue pairs that it builds may leave the thread.
     builder: QueuePairBuilder<T>,
     polls: Polls,
     thread: SingleThread,
@@ -66,7 +66,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         setup_send_ops_flags(operations: SendOperationFlags)
     }
 
-    /// See [`QueuePairBuilder::assume_send_room`].
+    /// Permits drivers that do not check for overflow; see [`QueuePairBuilder::assume_send_room`].
     ///
     /// # Safety
     ///
@@ -117,7 +117,8 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         self.builder.build_ex().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 
-    /// Builds an extended queue pair if the device supports it without known faults; otherwise a basic one.
+    /// Builds an extended queue pair if the device supports it and its driver has no known faults. Otherwise builds a
+    /// basic queue pair.
     ///
     /// # Errors
     ///
@@ -133,7 +134,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
 /// A queue pair confined to its thread. If its domain contains a thread domain, posting takes no lock.
 #[derive(Debug)]
 pub struct SingleThreadedQueuePair<Q: QueuePair> {
-    /// Never returned to the program, and neither are its halves: they could leave the thread.
+    /// The program never gets access to this queue pair or to its halves, because they could leave the thread.
     qp: Q,
     polls: Polls,
     thread: SingleThread,
@@ -162,8 +163,8 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As for [`QueuePair::modify`]; also `EBUSY` for a reset, which removes completions from the completion queues,
-    /// while one of them is being polled.
+    /// The errors are those of [`QueuePair::modify`]. In addition, returns `EBUSY` for a reset while one of the
+    /// completion queues is being polled, because a reset removes completions from these queues.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         let resets =
@@ -175,7 +176,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         self.qp.modify(attribute)
     }
 
-    /// Returns what a peer needs to connect to this queue pair: see [`QueuePair::local_endpoint`].
+    /// Returns the data that a peer needs to connect to this queue pair; see [`QueuePair::local_endpoint`].
     ///
     /// # Errors
     ///
@@ -213,7 +214,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         self.qp.query(mask)
     }
 
-    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — lets a counter count operations: see
+    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — lets a counter count operations of this queue pair; see
     /// [`CompletionCounter::attach`].
     ///
     /// # Errors
@@ -248,8 +249,8 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while a completion queue of the queue pair is being polled: dropping the poller destroys it. Otherwise
-    /// the driver's errno, and the queue pair is leaked.
+    /// Returns `EBUSY` while a completion queue of the queue pair is being polled. The queue pair is then destroyed
+    /// when the poller is dropped. Otherwise returns the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         if self.polls.are_active() {
@@ -265,8 +266,8 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives, on this thread. Do not destroy it, post to it while a guard exists, or change
-    /// its `qp_context` or its functions.
+    /// Use the object only on this thread, and only while `self` lives. Do not destroy it, do not post to it while a
+    /// guard exists, and do not change its `qp_context` or its functions.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         // SAFETY: the caller upholds the contract of this function.
         unsafe { self.qp.qp() }
@@ -285,9 +286,9 @@ fn busy(verb: &'static str) -> VerbError {
 }
 
 impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
-    /// Moves the queue pair to the Error state and polls `queues` until all its requests are flushed: see
-    /// [`Pair::drain`]. Then no request uses its buffers any more; call [`close`](Self::close) to destroy the queue
-    /// pair.
+    /// Moves the queue pair to the Error state and polls `queues` until all its requests are flushed; see
+    /// [`Pair::drain`]. After that, no request uses its buffers any more. Call [`close`](Self::close) to destroy the
+    /// queue pair.
     ///
     /// # Errors
     ///
@@ -304,8 +305,8 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
     }
 }
 
-/// A batch continues on the thread that started it: if one of these types were `Send`, the calls here would be
-/// ambiguous.
+/// A batch must continue on the thread that started it. If one of these types were `Send`, the calls here would be
+/// ambiguous and fail to compile.
 const _: fn() = || {
     use crate::ibverbs::queue_pair::{BasicPostSendGuard, ExtendedPostSendGuard, GenericPostSendGuard};
 

@@ -8,11 +8,11 @@ open_enum! {
     /// `enum ibv_wq_state` — the state of a work queue: Reset, then Ready, then Reset or Error.
     #[doc(alias = "ibv_wq_state")]
     pub enum WorkQueueState {
-        /// Just created, or emptied.
+        /// The queue was just created, or was emptied.
         Reset = ibv_wq_state::IBV_WQS_RESET.0,
-        /// Packets are received.
+        /// The queue receives packets.
         Ready = ibv_wq_state::IBV_WQS_RDY.0,
-        /// Failed: receives are flushed.
+        /// The queue has failed, and its receives are flushed.
         Error = ibv_wq_state::IBV_WQS_ERR.0,
         /// The driver does not provide the state.
         Unknown = ibv_wq_state::IBV_WQS_UNKNOWN.0,
@@ -20,24 +20,24 @@ open_enum! {
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_wq_flags` — packet processing of a work queue.
+    /// `enum ibv_wq_flags` — how a work queue processes packets.
     #[doc(alias = "ibv_wq_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkQueueFlags: u32 {
-        /// Removes the customer VLAN tag from packets; the completion has the tag.
+        /// The device removes the customer VLAN tag from packets. The completion contains the tag.
         const CvlanStripping = ibv_wq_flags::IBV_WQ_FLAGS_CVLAN_STRIPPING.0;
-        /// Stores the frame check sequence after the packet.
+        /// The device stores the frame check sequence after the packet.
         const ScatterFcs = ibv_wq_flags::IBV_WQ_FLAGS_SCATTER_FCS.0;
-        /// Delays packets for a while instead of dropping them if no receive is posted.
+        /// If no receive is posted, the device delays packets for some time instead of dropping them.
         const DelayDrop = ibv_wq_flags::IBV_WQ_FLAGS_DELAY_DROP.0;
-        /// Pads writes to full cache lines.
+        /// The device pads its writes to full cache lines.
         const PciWriteEndPadding = ibv_wq_flags::IBV_WQ_FLAGS_PCI_WRITE_END_PADDING.0;
         // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// Attributes to change with [`WorkQueue::modify`](super::WorkQueue::modify). Each setter also sets the attribute's
+/// The attributes that [`WorkQueue::modify`](super::WorkQueue::modify) changes. Each setter also sets the attribute's
 /// mask bit.
 #[doc(alias = "ibv_wq_attr")]
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl WorkQueueAttribute {
         self
     }
 
-    /// Sets the state that the queue is assumed to be in: the change fails if it is in a different one.
+    /// Sets the state that the verb assumes the queue to be in. The change fails if the queue is in a different state.
     pub fn setup_current_state(&mut self, state: WorkQueueState) -> &mut Self {
         self.attr.curr_wq_state = ibv_wq_state(state.raw());
         self.attr.attr_mask |= mask::IBV_WQ_ATTR_CURR_STATE.0;

@@ -16,7 +16,7 @@ use crate::ibverbs::work_request::{MOST_REQUESTS, Requests};
 
 const VERB: &str = "ibv_create_wq";
 
-/// Builds work queues. Default: 16 requests with 1 entry each, and no flags.
+/// Builds work queues. By default, a queue has 16 requests with 1 entry each, and no flags.
 #[derive(Debug)]
 pub struct WorkQueueBuilder {
     pd: Arc<ProtectionDomain>,
@@ -39,7 +39,7 @@ impl WorkQueueBuilder {
         Self { pd: Arc::clone(pd), cq: None, max_wr: 16, max_sge: 1, flags: WorkQueueFlags::empty() }
     }
 
-    /// Sets the completion queue. The work queue keeps its C object alive.
+    /// Sets the completion queue. The work queue keeps the C object of the completion queue alive.
     pub fn setup_cq(&mut self, cq: &impl CompletionQueue) -> &mut Self {
         self.cq = Some(Arc::clone(cq.core()));
         self
@@ -57,7 +57,7 @@ impl WorkQueueBuilder {
         self
     }
 
-    /// Sets the packet processing.
+    /// Sets how the queue processes packets.
     pub fn setup_create_flags(&mut self, flags: WorkQueueFlags) -> &mut Self {
         self.flags = flags;
         self
@@ -68,7 +68,8 @@ impl WorkQueueBuilder {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: the device does not support work queues, or these flags.
-    /// - `EINVAL`: no completion queue, or one of another device context; a value above the device's limit.
+    /// - `EINVAL`: the completion queue is missing or belongs to another device context, or a value exceeds the
+    ///   device's limit.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -110,13 +111,13 @@ impl WorkQueueBuilder {
             comp_mask,
             create_flags: self.flags.bits(),
         };
-        // SAFETY: the domain and the completion queue are live and of this context; the attributes are initialised
-        // according to their mask.
+        // SAFETY: the domain and the completion queue are live and belong to this context. The attributes are
+        // initialised according to their mask.
         let wq = unsafe { sys::ibv_create_wq(context.raw(), &mut attr) };
         let wq = check_pointer(VERB, wq).map_err(|error| self.explain(error))?;
         // SAFETY: the work queue was just created from this domain and queue, and is not shared.
         let core = unsafe { WorkQueueCore::adopt(wq, Arc::clone(&self.pd), cq) };
-        // SAFETY: the queue is live as long as the core, and its driver filled the struct in before returning it.
+        // SAFETY: the queue is live as long as the core, and its driver filled the struct before it returned the queue.
         if unsafe { (*core.raw()).post_recv }.is_none() {
             return Err(VerbError::new(VERB, Errno::EOPNOTSUPP)
                 .with_hint("the driver created the work queue without the function post_recv"));

@@ -12,8 +12,8 @@
 //!                                 ibv_create_qp_ex with IBV_QP_INIT_ATTR_IND_TABLE and IBV_QP_INIT_ATTR_RX_HASH
 //! ```
 //!
-//! A packet that a flow directs to the queue pair is hashed over the selected fields; the lowest bits of the hash are
-//! the index in the table. The work queue at that index receives the packet.
+//! The device computes a hash over the selected fields of each packet that a flow directs to the queue pair. The lowest
+//! bits of the hash are an index into the table. The work queue at that index receives the packet.
 
 mod attribute;
 mod builder;

@@ -15,7 +15,8 @@ use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::{PostRecvGuard, Requests};
 
-/// A receive work queue, for one posting thread at a time. An indirection table that names it keeps its C object alive.
+/// A receive work queue. One thread at a time can post to it. An indirection table that names the queue keeps the
+/// queue's C object alive.
 #[doc(alias = "ibv_wq")]
 #[derive(Debug)]
 pub struct WorkQueue {
@@ -24,13 +25,14 @@ pub struct WorkQueue {
     core: Arc<WorkQueueCore>,
 }
 
-// SAFETY: the queue owns its requests; any thread may post to a work queue, and `&mut` allows one at a time.
+// SAFETY: the queue owns its requests. Any thread may post to a work queue, and `&mut` permits only one thread at a
+// time.
 unsafe impl Send for WorkQueue {}
-// SAFETY: a shared work queue gives access to its numbers and its state, which is read atomically.
+// SAFETY: a shared reference to the queue gives access only to its numbers and to its state, which is read atomically.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Wraps a queue whose C object has the function `post_recv`, and accepts requests as large as these.
+    /// Wraps a queue. Its C object has the function `post_recv`, and accepts requests as large as `requests`.
     pub(super) fn new(requests: Requests<ibv_recv_wr>, core: Arc<WorkQueueCore>) -> Self {
         Self { wq: core.raw(), requests, core }
     }
@@ -45,13 +47,13 @@ impl WorkQueue {
         unsafe { PostRecvGuard::new(self.wq, &mut self.requests) }
     }
 
-    /// `ibv_modify_wq(wq, attr)` — changes the state or the flags. A transition to Reset discards all receives; their
-    /// memory is then free.
+    /// `ibv_modify_wq(wq, attr)` — changes the state or the flags. A transition to Reset discards all receives. After
+    /// that, the program may reuse their memory.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue is not in the state set as the current one, or the transition is invalid.
-    /// - `EOPNOTSUPP`: flags that cannot be changed.
+    /// - `EINVAL`: the queue is not in the state that was set as the current one, or the transition is invalid.
+    /// - `EOPNOTSUPP`: the flags cannot be changed.
     ///
     /// # References
     ///
@@ -70,8 +72,8 @@ impl WorkQueue {
 
     /// Returns the state after the last successful [`modify`](Self::modify).
     pub fn state(&self) -> WorkQueueState {
-        // SAFETY: the queue is live as long as the core, and the field is an aligned word. A driver may write it at any
-        // time in C: an atomic load returns the old or the new state.
+        // SAFETY: the queue is live as long as the core, and the field is an aligned word. A driver may write it in C
+        // code at any time, so an atomic load returns either the old or the new state.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.core.raw()).state).cast()) };
         WorkQueueState::from_raw(state.load(Ordering::Relaxed))
     }
@@ -85,8 +87,8 @@ impl WorkQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if an indirection table or asynchronous events reference the queue; dropping the last reference then
-    /// destroys it. Otherwise the driver's errno, and the queue is leaked.
+    /// Returns `EBUSY` if an indirection table or asynchronous events still reference the queue. The queue is then
+    /// destroyed when the last reference is dropped. Otherwise returns the driver's errno, and the queue is leaked.
     ///
     /// # References
     ///
@@ -105,7 +107,8 @@ impl WorkQueue {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it, post to it while a guard exists, or change its functions.
+    /// Use the object only while `self` lives. Do not destroy it, do not post to it while a guard exists, and do not
+    /// change its functions.
     pub unsafe fn wq(&self) -> NonNull<ibv_wq> {
         self.core.wq
     }
@@ -127,7 +130,7 @@ pub(crate) struct WorkQueueCore {
     pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there), and the pointer is that of the same object.
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`), and the pointer is that of the same object.
 unsafe impl Send for WorkQueueCore {}
 // SAFETY: as for Send.
 unsafe impl Sync for WorkQueueCore {}
@@ -143,7 +146,7 @@ impl WorkQueueCore {
         pd: Arc<ProtectionDomain>,
         cq: Arc<CompletionQueueCore>,
     ) -> Arc<Self> {
-        // SAFETY: by the contract of this function; this verb destroys it.
+        // SAFETY: by the contract of this function, `wq` is new and has no other owner, and this verb destroys it.
         let handle = Some(unsafe { Handle::new(wq, destroy_wq, "ibv_destroy_wq") });
         let core = Arc::new(Self { wq, handle, cq, pd });
         core.context().objects().work_queues.insert(wq, &core);
@@ -174,7 +177,7 @@ impl WorkQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // If destroying fails, the queue stays.
+        // If the verb fails, the queue continues to exist.
         if let Err(error) = handle.close() {
             self.pd.keep_parent_domain();
             return Err(error);
@@ -197,8 +200,9 @@ unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> libc::c_int {
     unsafe { sys::ibv_destroy_wq(wq) }
 }
 
-/// A reference to a work queue, which identifies it but cannot post; only the owner posts. It keeps the queue's C
-/// object alive; [`WorkQueue::close`] then returns `EBUSY`. Dropping the last reference destroys the queue.
+/// A reference to a work queue. It identifies the queue, but only the owner of the queue can post to it. While the
+/// reference exists, it keeps the queue's C object alive, and [`WorkQueue::close`] returns `EBUSY`. Dropping the last
+/// reference destroys the queue.
 #[derive(Clone, Debug)]
 pub struct WorkQueueRef {
     queue: Arc<WorkQueueCore>,

@@ -1,4 +1,4 @@
-//! Queue pairs without queues: packets of their flows are distributed among the work queues of a table.
+//! Queue pairs without queues. The device distributes the packets of their flows among the work queues of a table.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard
 
 const VERB: &str = "ibv_create_qp_ex";
 
-/// Builds queue pairs for receive side scaling. Default: for raw packets, with the Toeplitz function over IPv4
-/// addresses. A table and a key are required.
+/// Builds queue pairs for receive side scaling. By default, a queue pair is for raw packets, with the Toeplitz function
+/// over IPv4 addresses. A table and a key are required.
 #[derive(Debug)]
 pub struct RssQueuePairBuilder {
     pd: Arc<ProtectionDomain>,
@@ -60,20 +60,21 @@ impl RssQueuePairBuilder {
         self
     }
 
-    /// Sets the hash function; [`rss_caps`](crate::ibverbs::device_context::DeviceAttr::rss_caps) lists those that the
-    /// device supports.
+    /// Sets the hash function. [`rss_caps`](crate::ibverbs::device_context::DeviceAttr::rss_caps) lists the functions
+    /// that the device supports.
     pub fn setup_hash_function(&mut self, function: RxHashFunctions) -> &mut Self {
         self.function = function;
         self
     }
 
-    /// Sets the key of the hash function: 40 bytes for Toeplitz.
+    /// Sets the key of the hash function. Toeplitz requires 40 bytes.
     pub fn setup_hash_key(&mut self, key: &[u8]) -> &mut Self {
         self.key = key.to_vec();
         self
     }
 
-    /// Sets the packet fields to hash; with none, all packets go to the first queue of the table.
+    /// Sets the packet fields over which the hash is computed. Without fields, all packets go to the first queue of the
+    /// table.
     pub fn setup_hash_fields(&mut self, fields: RxHashFields) -> &mut Self {
         self.fields = fields;
         self
@@ -84,10 +85,10 @@ impl RssQueuePairBuilder {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the table is missing or belongs to another device context; a service without receive side scaling; a
-    ///   key of an unsupported length.
+    /// - `EINVAL`: the table is missing or belongs to another device context. Or the service does not support receive
+    ///   side scaling, or the length of the key is unsupported.
     /// - `EOPNOTSUPP`: the device does not support receive side scaling, or these fields.
-    /// - `EPERM`: raw packets need the capability `CAP_NET_RAW`.
+    /// - `EPERM`: the process lacks the capability `CAP_NET_RAW`, which raw packets require.
     ///
     /// # References
     ///
@@ -130,13 +131,14 @@ impl RssQueuePairBuilder {
         attr.rx_hash_conf.rx_hash_key_len = key_len;
         attr.rx_hash_conf.rx_hash_key = key.as_mut_ptr();
         attr.rx_hash_conf.rx_hash_fields_mask = self.fields.bits();
-        // SAFETY: domain and table are live and of this context; the attributes are initialised according to their
-        // mask, and the key is valid for the call.
+        // SAFETY: the domain and the table are live and belong to this context. The attributes are initialised
+        // according to their mask, and the key is valid during the call.
         let qp = unsafe { sys::ibv_create_qp_ex(context.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
         let parents =
             Parents { pd: Some(Arc::clone(&self.pd)), rwq_ind_table: Some(Arc::clone(table)), ..Parents::default() };
-        // SAFETY: just created in this domain with this table, without a context, and not shared.
+        // SAFETY: the queue pair was just created in this domain with this table and without a context, and is not
+        // shared.
         let core = unsafe {
             QueuePairCore::adopt(qp, (self.qp_type, standard_transition, false), None, parents, Arc::clone(context))
         };
@@ -162,8 +164,8 @@ impl RssQueuePairBuilder {
     }
 }
 
-/// A queue pair without queues: flows direct packets to it, and it distributes them among the work queues of its table.
-/// Some drivers allow modifying it, querying it, or using it in flow rules.
+/// A queue pair without queues. Flows direct packets to it, and it distributes them among the work queues of its table.
+/// Some drivers permit modifying it, querying it, or using it in flow rules.
 #[derive(Debug)]
 pub struct RssQueuePair {
     core: Arc<QueuePairCore>,
@@ -180,8 +182,8 @@ impl RssQueuePair {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if flows or asynchronous events reference the queue pair; dropping the last reference then destroys it.
-    /// Otherwise the driver's errno, and the queue pair is leaked.
+    /// Returns `EBUSY` if flows or asynchronous events still reference the queue pair. The queue pair is then destroyed
+    /// when the last reference is dropped. Otherwise returns the driver's errno, and the queue pair is leaked.
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }
@@ -190,7 +192,7 @@ impl RssQueuePair {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives. Do not destroy it or post to it: it has no queues.
+    /// Use the object only while `self` lives. Do not destroy it. Do not post to it, because it has no queues.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

@@ -18,7 +18,7 @@ const VERB: &str = "ibv_create_rwq_ind_table";
 #[doc(alias = "ibv_rwq_ind_table")]
 #[derive(Debug)]
 pub struct RwqIndirectionTable {
-    // First field, so dropped first: the queues must outlive it.
+    // This is the first field, so it is dropped first, because the queues must outlive it.
     handle: Handle<ibv_rwq_ind_table>,
     queues: Vec<Arc<WorkQueueCore>>,
     context: Arc<DeviceContext>,
@@ -60,8 +60,8 @@ impl DeviceContext {
             ind_tbl: list.as_mut_ptr(),
             comp_mask: 0,
         };
-        // SAFETY: the context is open as long as `self`; the list has 2 to the power of its size entries, all of them
-        // live queues of this context, and is valid for the call.
+        // SAFETY: the context is open as long as `self` lives. The list is valid during the call and has 2 to the power
+        // of its stated size entries, all of which are live queues of this context.
         let table = unsafe { sys::ibv_create_rwq_ind_table(self.raw(), &mut attr) };
         let table = check_pointer(VERB, table).map_err(|error| self.explain_table(error, queues.len()))?;
         // SAFETY: the object was just created and is not shared, and this verb destroys it.
@@ -98,7 +98,8 @@ impl RwqIndirectionTable {
         self.queues.len()
     }
 
-    /// `ibv_destroy_rwq_ind_table(table)` — destroys the table and returns errors, which drop only logs.
+    /// `ibv_destroy_rwq_ind_table(table)` — destroys the table. This method returns an error of the verb, whereas drop
+    /// only logs it.
     ///
     /// Take a table out of its `Arc` with [`Arc::into_inner`], which succeeds once its queue pairs are dropped.
     ///

@@ -1,4 +1,4 @@
-//! Destinations of requests, on services without a fixed peer.
+//! The destinations of requests, on services without a fixed peer.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,8 @@ use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::queue_pair::refuse;
 
-/// The destination of a request: the step between its operation and its data. Sealed:
-/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address) sets addresses of vendors.
+/// The destination of a request. It is set after the operation and before the data. This trait is sealed;
+/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address) sets the addresses of vendors.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub unsafe trait SendAddress: Sealed + Copy {
     ///
     /// # Errors
     ///
-    /// The reason for the rejection of the request. The batch is then rejected too.
+    /// Returns the reason for the rejection of the request. The batch is then rejected too.
     ///
     /// # Safety
     ///
@@ -40,7 +40,7 @@ pub unsafe trait SendAddress: Sealed + Copy {
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
 }
 
-/// An operation with its destination.
+/// An operation together with its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressed<O, A> {
     operation: O,
@@ -62,7 +62,7 @@ unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> 
 
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function; the address follows the operation, as in C.
+        // SAFETY: by the contract of this function. The address follows the operation, as in C.
         unsafe {
             self.operation.begin(qp);
             self.address.give(qp);
@@ -79,7 +79,8 @@ unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> 
     }
 }
 
-/// `ibv_wr_set_ud_addr`: the address of a datagram. `CHECKED` if the handle's device must be compared.
+/// `ibv_wr_set_ud_addr`: the address of a datagram. `CHECKED` states whether the device of the address handle must be
+/// compared with that of the queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramAddress<'a, const CHECKED: bool> {
     ah: *mut ibv_ah,
@@ -99,19 +100,19 @@ impl<'a, const CHECKED: bool> DatagramAddress<'a, CHECKED> {
     /// `qp` is live.
     #[inline]
     unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: the handle is live while it is borrowed, and the queue pair by the contract of this function.
+        // SAFETY: the handle is live while it is borrowed, and the queue pair is live by the contract of this function.
         if CHECKED { unsafe { check_device((*self.ah).context, qp) } } else { Ok(()) }
     }
 }
 
 impl<const CHECKED: bool> Sealed for DatagramAddress<'_, CHECKED> {}
 
-// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: this was
-// checked here, or the caller of the unchecked function guarantees it.
+// SAFETY: the handle lives as long as the lifetime in the type. It belongs to the queue pair's device, which is checked
+// here or which the caller of the unchecked function guarantees.
 unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function; a batch is open.
+        // SAFETY: by the contract of this function, a batch is open.
         unsafe {
             match self.check(&raw mut (*qp).qp_base) {
                 Ok(()) => sys::ibv_wr_set_ud_addr(qp, self.ah, self.remote_qpn, self.remote_qkey),
@@ -130,7 +131,7 @@ unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
     }
 }
 
-/// `ibv_wr_set_xrc_srqn`: the peer's shared receive queue.
+/// `ibv_wr_set_xrc_srqn`: the number of the peer's shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedReceiveQueueNumber(pub(crate) u32);
 

@@ -1,4 +1,5 @@
-//! Lists of requests for the basic verbs: built in place, linked once, posted without allocation.
+//! Lists of requests for the basic verbs. The requests are linked once, built in place, and posted without an
+//! allocation.
 
 use std::{fmt, ptr};
 
@@ -9,8 +10,8 @@ use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
-/// The maximum number of requests of a queue. Larger than any driver's limit; needed because this library also
-/// allocates the requests.
+/// The maximum number of requests of a queue. It exceeds the limits of all drivers. It is needed because this library
+/// also allocates memory for the requests.
 pub(crate) const MOST_REQUESTS: u32 = c_int::MAX as u32 >> 8;
 
 /// A request of a linked list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
@@ -56,8 +57,8 @@ macro_rules! listed_request {
 
 listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
-/// The error if this library cannot allocate the requests of a queue: out of memory, or above its limit
-/// ([`Ring::new`]).
+/// Returns the error that this library cannot allocate the requests of a queue, because memory is exhausted or the
+/// number exceeds the limit ([`Ring::new`]).
 #[cold]
 pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
     VerbError::new(verb, Errno::ENOMEM).with_hint(format!(
@@ -66,9 +67,9 @@ pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
     ))
 }
 
-/// The requests of a queue, each linked to its entries and to the next request.
+/// The requests of a queue. Each is linked to its entries and to the next request.
 ///
-/// The ring has two more elements, which are not requests but link to a next element. An empty batch ends with the
+/// The ring has two more elements, which are not requests but also link to a next element. An empty batch ends with the
 /// element before the first request; a refused batch ends with the element after the last request.
 pub(crate) struct Requests<W> {
     ring: Ring<W>,
@@ -78,17 +79,17 @@ pub(crate) struct Requests<W> {
     max_sge: usize,
     /// The last request.
     limit: *mut W,
-    /// The last request that can have an entry: the last request, or the element before the first if requests have no
-    /// entries.
+    /// The last request that can have an entry. This is the last request, or the element before the first request if
+    /// requests have no entries.
     limit_with_entry: *mut W,
-    /// The only request without a successor: the last of the previous batch, and of the next one if it has the same
-    /// length.
+    /// The only request without a successor. It is the last request of the previous batch. If the next batch has the
+    /// same length, it is also the last request of that batch.
     end: *mut W,
     refusals: Box<Refusals>,
 }
 
-/// The refused request of a batch. Separate from the requests, so that functions that are not inlined receive only this
-/// part, and the compiler can keep the other fields in registers.
+/// The refused request of a batch. This is a separate struct, so that functions that are not inlined receive only this
+/// part. The compiler can then keep the fields of the requests in registers.
 struct Refusals {
     /// The reason why a request beyond the last one is refused.
     overflow: RefusalReason,
@@ -102,11 +103,12 @@ unsafe impl<W> Send for Requests<W> {}
 unsafe impl<W> Sync for Requests<W> {}
 
 impl<W: ListedRequest> Requests<W> {
-    /// Allocates `max_wr` requests with up to `max_sge` entries each, and space for at least one.
+    /// Allocates `max_wr` requests with up to `max_sge` entries each. Each request has space for at least one entry.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, from this library and not from the verb; the error states it.
+    /// Returns `ENOMEM` if this library cannot allocate the memory. The error states that it does not come from the
+    /// verb.
     pub(crate) fn new(verb: &'static str, max_wr: u32, max_sge: u32) -> Result<Self, VerbError> {
         let (max_wr, max_sge) = (max_wr as usize, max_sge as usize);
         // Inline data uses an entry, even if `max_sge` is zero.
@@ -141,7 +143,7 @@ impl<W: ListedRequest> Requests<W> {
         })
     }
 
-    /// Creates a list without requests: each request is refused for this reason.
+    /// Creates a list without requests, which refuses each request for this reason.
     ///
     /// # Errors
     ///
@@ -169,12 +171,12 @@ impl<W: ListedRequest> Requests<W> {
         self.ring.at(index).wrapping_add(1)
     }
 
-    /// Number of requests.
+    /// Returns the number of requests.
     pub(crate) fn len(&self) -> usize {
         self.max_wr
     }
 
-    /// Number of entries of a request.
+    /// Returns the number of entries of a request.
     pub(crate) fn max_sge(&self) -> usize {
         self.max_sge
     }
@@ -201,7 +203,7 @@ impl<W: ListedRequest> Requests<W> {
         if last == self.ring.at(0) || last > self.limit {
             return false;
         }
-        // SAFETY: both are requests: `end` was an earlier `last`, or is the last request of the ring.
+        // SAFETY: both are requests, because `end` was an earlier `last` or is the last request of the ring.
         unsafe {
             *(*self.end).next() = self.end.wrapping_add(1);
             *(*last).next() = ptr::null_mut();
@@ -211,7 +213,7 @@ impl<W: ListedRequest> Requests<W> {
     }
 }
 
-/// A list under construction: two values, which the compiler keeps in registers.
+/// A list under construction. It consists of two values, which the compiler can keep in registers.
 pub(crate) struct Batch<'q, W> {
     requests: &'q mut Requests<W>,
     /// The last request of the batch, or one of the two other elements.
@@ -230,7 +232,8 @@ impl<W: ListedRequest> Batch<'_, W> {
         None
     }
 
-    /// As [`reserve`](Self::reserve), for a request with one entry. One comparison checks both limits.
+    /// Returns the next request, like [`reserve`](Self::reserve), if it can have one entry. One comparison checks both
+    /// limits.
     #[inline]
     pub(crate) fn reserve_with_entry(&mut self, wr_id: u64) -> Option<*mut W> {
         if self.last < self.requests.limit_with_entry {
@@ -240,19 +243,20 @@ impl<W: ListedRequest> Batch<'_, W> {
         None
     }
 
-    /// Number of requests, unless the batch is refused.
+    /// Returns the number of requests, if the batch is not refused.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         (self.last.addr() - self.requests.ring.at(0).addr()) / size_of::<W>()
     }
 
-    /// The address of the last request divided by the size of a request: consecutive requests have consecutive numbers.
+    /// Returns the address of the last request divided by the size of a request. So consecutive requests have
+    /// consecutive numbers.
     #[inline]
     pub(crate) fn last_number(&self) -> usize {
         self.last.addr() / size_of::<W>()
     }
 
-    /// Limit of the entries of a request.
+    /// Returns the maximum number of entries of a request.
     #[inline]
     pub(crate) fn max_sge(&self) -> usize {
         self.requests.max_sge
@@ -272,14 +276,16 @@ impl<W: ListedRequest> Batch<'_, W> {
         self.last = self.requests.limit.wrapping_add(1);
     }
 
-    /// Refuses a request without space; returns the new `last`. A single call, so that loops that post stay small.
+    /// Refuses a request for which there is no space. Returns the new `last`. The body is a single call of a cold
+    /// function, so that loops that post stay small.
     #[inline(always)]
     fn no_place(&mut self, wr_id: u64) -> *mut W {
         let Requests { ring, limit, refusals, .. } = &mut *self.requests;
         refusals.no_place((ring.at(0), self.last, *limit), wr_id)
     }
 
-    /// Passes the list to `post`: its first request, and where to store the failed one.
+    /// Passes the list to `post`. The arguments are the first request, and the place for the pointer to a failed
+    /// request.
     #[inline]
     pub(crate) fn post(
         self,
@@ -289,8 +295,8 @@ impl<W: ListedRequest> Batch<'_, W> {
         let Self { requests, last } = self;
         let first = requests.ring.at(1);
         let mut bad = ptr::null_mut();
-        // SAFETY: an element of the ring. Elements that are not requests have a successor, so one comparison finds
-        // every batch that cannot be posted as it is.
+        // SAFETY: `last` is an element of the ring. The elements that are not requests have a successor, so one
+        // comparison detects every batch that cannot be posted as it is.
         let ret = if unsafe { (*(*last).next()).is_null() } || requests.end_with(last) {
             post(first, &mut bad)
         } else {
@@ -300,7 +306,7 @@ impl<W: ListedRequest> Batch<'_, W> {
     }
 }
 
-/// Stands for the driver's result if the driver was not called; any number except zero.
+/// The value that replaces the driver's result if the driver was not called. It can be any number except zero.
 const NOT_POSTED: c_int = c_int::MIN;
 
 impl<W> fmt::Debug for Requests<W> {
@@ -322,9 +328,9 @@ impl Refusals {
         self.first = Some(Refusal { failed: FailedRequest { index: Some(index), wr_id }, reason });
     }
 
-    /// Refuses the request after `last`, which does not exist or has no entry. The first refusal of a batch counts.
-    /// `before` is the element before the first request, `limit` the last request. Returns the `last` of a refused
-    /// batch.
+    /// Refuses the request after `last`, which does not exist or cannot have an entry. If the batch was already
+    /// refused, its first reason is kept. `before` is the element before the first request, and `limit` is the last
+    /// request. Returns the `last` of a refused batch.
     #[cold]
     #[inline(never)]
     fn no_place<W>(&mut self, (before, last, limit): (*mut W, *mut W, *mut W), wr_id: u64) -> *mut W {
@@ -337,8 +343,8 @@ impl Refusals {
         refused
     }
 
-    /// Returns why a batch from `first` to `last` was not posted; `None` for an empty batch, which is not an error.
-    /// `limit` is the last request of the ring.
+    /// Returns the error of a batch from `first` to `last` that was not posted. An empty batch is not an error. `limit`
+    /// is the last request of the ring.
     #[cold]
     #[inline(never)]
     fn explain<W: ListedRequest>(
@@ -350,7 +356,7 @@ impl Refusals {
     ) -> Result<(), PostError> {
         let refusal = self.first.take();
         if last < first {
-            // The batch is empty. A refusal of an earlier, dropped batch does not count.
+            // The batch is empty. A refusal of an earlier batch that was dropped is ignored.
             return Ok(());
         }
         if let Some(refusal) = refusal
@@ -359,7 +365,7 @@ impl Refusals {
             return Err(PostError::from_refusal(verb, refusal));
         }
         let places = (limit.addr() + size_of::<W>() - first.addr()) / size_of::<W>();
-        // SAFETY: both are requests: the batch is neither empty nor refused.
+        // SAFETY: both are requests, because the batch is neither empty nor refused.
         Err(unsafe { refused_by_driver(verb, ret, (first, last), bad, places) })
     }
 }

@@ -1,4 +1,4 @@
-//! The data of a send request: a gather list, or bytes copied into the request.
+//! The data of a send request, which is a gather list, or bytes that are copied into the request.
 
 use std::io::IoSlice;
 
@@ -57,18 +57,19 @@ pub struct BasicSlot {
     pub(crate) max_inline: usize,
 }
 
-/// Data in one of its forms.
+/// The data of a send request, in one of several forms.
 pub trait SendData {
-    /// Flags that the request must have. Most drivers do not need the flag for inline data; the soft-RoCE driver does.
+    /// Flags that the request must have. Most drivers do not require the flag for inline data, but the soft-RoCE driver
+    /// does.
     const FLAGS: u32 = 0;
 
     /// Flags that a request of a basic queue pair must have.
     const BASIC_FLAGS: u32 = Self::FLAGS;
 
-    /// Whether the data is always one gather list entry: every request has room for one.
+    /// Whether the data is always exactly one gather list entry, for which every request has space.
     const ONE_ENTRY: bool = false;
 
-    /// Whether the device accesses registered memory, without a copy.
+    /// Whether the device reads or writes registered memory directly.
     #[inline]
     fn names_memory(&self) -> bool {
         false
@@ -86,8 +87,8 @@ pub trait SendData {
     ///
     /// # Safety
     ///
-    /// The pointers of `slot` are exclusive and have the stated capacities: at least one entry if
-    /// [`ONE_ENTRY`](Self::ONE_ENTRY).
+    /// The pointers of `slot` are exclusive, and point to memory of the stated capacities. If
+    /// [`ONE_ENTRY`](Self::ONE_ENTRY) is set, there is space for at least one entry.
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason>;
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
 #[derive(Clone, Copy)]
 pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
 
-/// Bytes that do not change until the batch is posted or discarded: drivers copy them when the batch is posted, or
+/// Bytes that do not change until the batch is posted or discarded. Drivers copy them when the batch is posted, or
 /// earlier.
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
@@ -112,15 +113,15 @@ pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
 #[derive(Clone, Copy)]
 pub(crate) struct Nothing;
 
-/// Data that is rejected, with its request.
+/// Data that is rejected together with its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Refused(pub(crate) RefusalReason);
 
-/// Bytes that an extended queue pair passes to the operation itself, and a basic one sends as inline data.
+/// Bytes that an extended queue pair passes to the operation itself, and that a basic queue pair sends as inline data.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'d>(pub(crate) &'d [u8]);
 
-/// Bytes in pieces.
+/// Inline bytes that consist of several pieces.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineList<'d>(pub(crate) &'d [IoSlice<'d>]);
 
@@ -141,7 +142,7 @@ impl SendData for Single {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: there is room for one entry (`ONE_ENTRY`).
+        // SAFETY: there is space for one entry (`ONE_ENTRY`).
         unsafe {
             slot.sges.write(self.0.raw());
             (*slot.wr).num_sge = 1;
@@ -158,7 +159,7 @@ impl SendData for Gather<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function; an entry is an ibv_sge (`repr(transparent)`), which the function
+        // SAFETY: by the contract of this function. An entry is an ibv_sge (`repr(transparent)`), which the function
         // only reads.
         unsafe { sys::ibv_wr_set_sge_list(qp, self.0.len(), self.0.as_ptr().cast()) }
     }
@@ -168,7 +169,7 @@ impl SendData for Gather<'_> {
         if self.0.len() > slot.max_sge {
             return Err(RefusalReason::TooManyEntries { given: self.0.len(), limit: slot.max_sge });
         }
-        // SAFETY: there is room for `max_sge` entries, and always for one; an entry is an ibv_sge.
+        // SAFETY: there is space for `max_sge` entries, and always for at least one. An entry is an ibv_sge.
         unsafe {
             slot.sges.write(of_nothing());
             slot.sges.copy_from_nonoverlapping(self.0.as_ptr().cast(), self.0.len());
@@ -184,7 +185,7 @@ impl SendData for Nothing {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: by the contract of this function; there is room for one entry.
+        // SAFETY: by the contract of this function, there is space for one entry.
         unsafe {
             slot.sges.write(of_nothing());
             (*slot.wr).num_sge = 0;
@@ -195,7 +196,7 @@ impl SendData for Nothing {
 
 impl SendData for Refused {
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function; extended queue pairs of this crate have a SendContext.
+        // SAFETY: by the contract of this function. Extended queue pairs of this crate have a SendContext.
         unsafe { refuse(qp, self.0) }
     }
 
@@ -222,7 +223,7 @@ impl SendData for Inline<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function; the function reads the bytes before it returns.
+        // SAFETY: by the contract of this function. The C function reads the bytes before it returns.
         unsafe { sys::ibv_wr_set_inline_data(qp, self.0.as_ptr().cast_mut().cast(), self.0.len()) }
     }
 
@@ -254,17 +255,17 @@ impl SendData for InlineList<'_> {
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // An IoSlice is an iovec, and an iovec and an ibv_data_buf are both a pointer and a length.
+        // An IoSlice has the layout of an iovec. Both an iovec and an ibv_data_buf consist of a pointer and a length.
         const _: () = assert!(size_of::<IoSlice<'_>>() == size_of::<ibv_data_buf>());
         const _: () = assert!(std::mem::offset_of!(libc::iovec, iov_len) == std::mem::offset_of!(ibv_data_buf, length));
-        // SAFETY: by the contract of this function; the function reads the bytes before it returns.
+        // SAFETY: by the contract of this function. The C function reads the bytes before it returns.
         unsafe { sys::ibv_wr_set_inline_data_list(qp, self.0.len(), self.0.as_ptr().cast()) }
     }
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
         let length = self.0.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
-        // SAFETY: by the contract of this function; the pieces are `length` bytes together.
+        // SAFETY: by the contract of this function. The pieces together have `length` bytes.
         unsafe {
             write_inline(slot, length, |mut to| {
                 for piece in self.0 {
@@ -276,9 +277,9 @@ impl SendData for InlineList<'_> {
     }
 }
 
-/// Returns the first entry of an empty list. Even if the list is empty, the mlx4 driver reads a raw packet's
-/// destination hardware address from the first entry: this one points to static bytes, not to those of an earlier
-/// request.
+/// Returns the first entry of an empty list. Even if the list of a raw packet is empty, the mlx4 driver reads the
+/// destination hardware address from the first entry. This entry points to static bytes, and not to the bytes of an
+/// earlier request.
 #[inline]
 fn of_nothing() -> ibv_sge {
     static NOTHING: [u8; PACKET_START] = [0; PACKET_START];
@@ -288,11 +289,11 @@ fn of_nothing() -> ibv_sge {
 /// The number of bytes that drivers read from the start of a raw packet, even if the packet is shorter.
 pub(crate) const PACKET_START: usize = 64;
 
-/// Lets `copy` write `length` bytes into the slot, and makes them the request's data.
+/// Lets `copy` write `length` bytes into the slot, and sets these bytes as the data of the request.
 ///
 /// # Safety
 ///
-/// As for [`SendData::write`]; `copy` writes at most `length` bytes.
+/// The contract of [`SendData::write`] applies, and `copy` writes at most `length` bytes.
 #[inline]
 unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8)) -> Result<(), RefusalReason> {
     if length > slot.max_inline {
@@ -303,11 +304,11 @@ unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8
     unsafe { name_inline(slot, slot.inline, length) }
 }
 
-/// Copies the bytes to `to`; 16 to 64 bytes, typical of small messages, without a call.
+/// Copies the bytes to `to`. Copies 16 to 64 bytes, which are typical of small messages, without a function call.
 ///
 /// # Safety
 ///
-/// `bytes.len()` bytes can be written there, and do not overlap `bytes`.
+/// `bytes.len()` bytes can be written at `to`, and do not overlap `bytes`.
 #[inline]
 unsafe fn copy(bytes: &[u8], to: *mut u8) {
     type Piece = [u8; 16];
@@ -318,11 +319,11 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
         return unsafe { copy_by_a_call(bytes, to) };
     }
     let piece = |at: usize| {
-        // SAFETY: each position below is followed by a whole piece within `bytes`, and `to` has the same length; a
+        // SAFETY: each position below is followed by a whole piece within `bytes`, and `to` has the same length. A
         // piece needs no alignment.
         unsafe { to.add(at).cast::<Piece>().write(bytes.as_ptr().add(at).cast::<Piece>().read()) }
     };
-    // The pieces start at both ends, so the middle may be written twice.
+    // The pieces are copied from both ends, so bytes in the middle may be written twice.
     if length > 2 * PIECE {
         piece(PIECE);
         piece(length - 2 * PIECE);
@@ -331,7 +332,8 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
     piece(length - PIECE);
 }
 
-/// Copies any number of bytes. Separate and cold, so that a posting loop keeps its registers for the other path.
+/// Copies any number of bytes. This is a separate, cold function, so that a loop that posts can use its registers for
+/// the common path.
 ///
 /// # Safety
 ///
@@ -343,7 +345,7 @@ unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
 }
 
-/// Makes `length` bytes at `data` the request's data.
+/// Sets the data of the request to the `length` bytes at `data`.
 ///
 /// # Safety
 ///
@@ -353,8 +355,8 @@ unsafe fn name_inline(slot: BasicSlot, data: *const u8, length: usize) -> Result
     if length > slot.max_inline {
         return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
     }
-    // SAFETY: every request has room for at least one entry (`Requests::new`), and the length fits 32 bits because the
-    // limit does.
+    // SAFETY: every request has space for at least one entry (`Requests::new`). The length fits in 32 bits, because it
+    // does not exceed the limit, which has 32 bits.
     unsafe {
         slot.sges.write(ibv_sge { addr: data as u64, length: length as u32, lkey: 0 });
         (*slot.wr).num_sge = 1;

@@ -12,7 +12,8 @@ use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::{Offers, ReadsDataAlone};
 
-/// A request that needs its data, which adds it to the batch. Dropping the handle writes nothing.
+/// A request whose data must be set next. Setting the data adds the request to the batch. Dropping the handle adds
+/// nothing to the batch.
 #[must_use = "a request without data is not posted"]
 pub struct LocalBufferHandle<'g, G, O> {
     request: WorkRequestHandle<'g, G>,
@@ -25,12 +26,13 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         Self { request, operation }
     }
 
-    /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — sets the destination of a datagram: the path, the peer's
-    /// queue pair and its Q_Key. A Q_Key with its highest bit set stands for the Q_Key of the local queue pair, except
-    /// on soft-RoCE, which sends it unchanged.
+    /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — sets the destination of a datagram: the path, the number
+    /// of the peer's queue pair, and the Q_Key of that queue pair. If the highest bit of the Q_Key is set, the device
+    /// sends the Q_Key of the local queue pair instead. Soft-RoCE sends the given Q_Key unchanged.
     ///
-    /// Posting a handle of another device returns an error. Keep the handle until the completion: some devices
-    /// (soft-RoCE) resolve the handle only when they send, so the datagram may fail if the handle was dropped.
+    /// Posting returns an error if the handle belongs to another device. Keep the handle until the request completes.
+    /// Some devices (soft-RoCE) resolve the handle only when they send, so the datagram may fail if the handle was
+    /// dropped.
     ///
     /// # References
     ///
@@ -49,7 +51,8 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.at(DatagramAddress::new(ah, remote_qpn, remote_qkey))
     }
 
-    /// Like [`setup_ud_addr`](Self::setup_ud_addr), without comparing the handle's device.
+    /// Sets the destination like [`setup_ud_addr`](Self::setup_ud_addr), but does not check that the handle belongs to
+    /// the same device.
     ///
     /// # Safety
     ///
@@ -75,7 +78,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.at(SharedReceiveQueueNumber(remote_srqn))
     }
 
-    /// Sets the destination for services of vendors. Data borrowed by the address outlives the batch.
+    /// Sets the destination, for services of vendors. Data that the address borrows outlives the batch.
     #[inline]
     pub(crate) fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
     where
@@ -119,7 +122,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, Gather(list)) }
     }
 
-    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request, see [`SetInlineData`].
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request; see [`SetInlineData`].
     #[doc(alias = "ibv_wr_set_inline_data")]
     #[inline]
     pub fn setup_inline_data(self, data: &[u8])
@@ -131,9 +134,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, Inline(data)) }
     }
 
-    /// Sets inline data that outlives the batch. On a basic queue pair only the driver copies the data, when the batch
-    /// is posted, so one copy is saved; on an extended queue pair there is no difference. Raw packets do not support
-    /// this, because drivers read beyond the end of short packets.
+    /// Sets inline data that outlives the batch. On a basic queue pair this saves one copy, because only the driver
+    /// copies the data, when the batch is posted. On an extended queue pair there is no difference. Raw packets do not
+    /// support this, because drivers read beyond the end of short packets.
     #[inline]
     pub fn setup_borrowed_inline_data<'q>(self, data: &'q [u8])
     where
@@ -141,7 +144,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         G::Service: Offers<O> + ReadsDataAlone,
         O: CarriesInlineData,
     {
-        // SAFETY: the bytes do not change until the batch is posted or discarded, and the driver reads no others.
+        // SAFETY: the bytes do not change until the batch is posted or discarded, and the driver reads no other bytes.
         unsafe { self.request.emit(self.operation, Borrowed(data)) }
     }
 
@@ -157,7 +160,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, InlineList(list)) }
     }
 
-    /// Sets no data: a message of length zero.
+    /// Sets no data, so the message has length zero.
     #[inline]
     pub fn setup_no_data(self)
     where
@@ -168,32 +171,32 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 }
 
-/// Naming registered memory in a request, for generic code.
+/// Sets registered memory as the data of a request. Generic code uses this trait.
 pub trait SetScatterGatherEntry: Sealed {
     /// `ibv_wr_set_sge(qp, lkey, addr, length)` — sets one range of registered memory.
     ///
     /// # Safety
     ///
-    /// The following must hold from the post until the request's completion has been polled, or the queue pair has been
-    /// reset or destroyed. This includes a failed post whose error has no count ([`posted`](super::PostError::posted)
-    /// is `None`).
+    /// The following must hold from the post until the request's completion has been polled, or until the queue pair
+    /// has been reset or destroyed. It must also hold after a failed post if its error does not state how many requests
+    /// were posted ([`posted`](super::PostError::posted) is `None`).
     ///
     /// - The `length` bytes at `addr` stay allocated, and the region of `lkey`, which contains them, stays registered.
     /// - If the device only reads them (sends, writes), no code writes them.
     /// - If the device writes them (receives, reads, atomics), no code reads or writes them, and no reference to them
     ///   exists.
-    /// - On a queue pair for raw packets, the first entry holds at least the Ethernet header, in memory that the
-    ///   processor can read: drivers copy it when posting.
+    /// - On a queue pair for raw packets, the first entry contains at least the Ethernet header, in memory that the
+    ///   processor can read, because drivers copy the header when a request is posted.
     ///
-    /// Requests may name the same bytes if the program accepts any result: for example, a ping-pong may post many
-    /// receives into one buffer, which overwrite each other.
+    /// Several requests may name the same bytes if the program accepts any result. For example, a ping-pong may post
+    /// many receives into one buffer, and these receives then overwrite each other's data.
     ///
-    /// A receive in a shared queue ends with its completion, or when the shared queue is destroyed. The shared queue is
-    /// destroyed after its owner, its last queue pair, and its completion queue (XRC, tag matching). Resetting or
-    /// destroying a queue pair ends only the receive that this queue pair had begun.
+    /// A receive in a shared receive queue ends with its completion, or when the shared receive queue is destroyed.
+    /// That queue is destroyed after its owner, its last queue pair, and its completion queue (XRC, tag matching) were
+    /// dropped. Resetting or destroying a queue pair ends only the receive that this queue pair had begun.
     ///
     /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later
-    /// signaled request of its queue has completed.
+    /// signaled request on the same queue has completed.
     #[doc(alias = "ibv_wr_set_sge")]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
 
@@ -225,10 +228,10 @@ where
     }
 }
 
-/// Copying bytes from any memory into a request, for generic code. The memory is free at once.
+/// Copies bytes from any memory into a request. The memory can be reused after the call. Generic code uses this trait.
 pub trait SetInlineData: Sealed {
-    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request, at most the queue pair's
-    /// `max_inline_data`; only for sends and writes.
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — copies bytes into the request. Their number must not exceed the
+    /// queue pair's `max_inline_data`. Only sends and writes support this.
     #[doc(alias = "ibv_wr_set_inline_data")]
     fn setup_inline_data(self, data: &[u8]);
 

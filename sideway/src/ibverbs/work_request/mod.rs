@@ -1,8 +1,9 @@
 //! Work requests, which are posted to a queue pair.
 //!
-//! The last step of building a request, which sets its data (`setup_sge`, `setup_inline_data`, …), writes the request.
-//! The device processes nothing before [`post`](PostSendGuard::post). Dropping a handle half-way writes nothing;
-//! dropping a guard without `post` discards its requests.
+//! The last step of building a request sets its data (`setup_sge`, `setup_inline_data`, …) and adds the request to the
+//! batch. The device does not process any request before [`post`](PostSendGuard::post) is called. If a handle is
+//! dropped before the last step, its request is not added. If a guard is dropped without `post`, its requests are
+//! discarded.
 //!
 //! ```text
 //! start_post_send ─► guard ── construct_wr(wr_id, flags) ─► WorkRequestHandle
@@ -11,8 +12,8 @@
 //!                    guard ── post()                                            the device has the batch
 //! ```
 //!
-//! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step, because the device accesses the memory after the
-//! call has returned. Inline data is copied at once, so setting it is safe.
+//! The step that names memory (`setup_sge`, `setup_sge_list`) is unsafe, because the device accesses the memory after
+//! the call has returned. Inline data is copied during the call, so setting it is safe.
 
 mod address;
 mod batch;

@@ -1,4 +1,4 @@
-//! Why a batch was not posted, and the request at fault.
+//! The reason why a batch was not posted, and the request at fault.
 
 use std::{error, fmt};
 
@@ -11,10 +11,10 @@ pub type PostSendError = PostError;
 /// The error of [`PostRecvGuard::post`](super::PostRecvGuard::post).
 pub type PostRecvError = PostError;
 
-/// A batch of requests was not posted, or only in part.
+/// The error of a batch of requests that was not posted, or was posted only partly.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostError(
-    // Boxed to one pointer, so that a successful post costs no more than in C.
+    // The error is a boxed pointer, so that a successful post costs no more than in C.
     Box<Inner>,
 );
 
@@ -34,17 +34,18 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostErrorKind {
-    /// A request is invalid: too many entries, too much inline data, an operation that the transport does not support.
+    /// A request is invalid. For example, it has too many entries or too much inline data, or the transport does not
+    /// support its operation.
     InvalidWorkRequest,
-    /// The queue pair accepts no requests in its state.
+    /// The queue pair accepts no requests in its current state.
     InvalidQueuePair,
-    /// The queue is full: poll its completion queue, then post again. [`queue_limit`](PostError::queue_limit) returns
+    /// The queue is full. Poll its completion queue, then post again. [`queue_limit`](PostError::queue_limit) returns
     /// its capacity. If this occurs on an empty queue, the batch is too large: it has more requests, entries or inline
     /// data than the queue pair was built for.
     NotEnoughResources,
     /// The queue pair was not built for this operation, or the device does not support it.
     OperationNotEnabled(SendOperationFlags),
-    /// Anything else.
+    /// Any other error.
     Verb,
 }
 
@@ -52,7 +53,7 @@ pub enum PostErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailedRequest {
-    /// The index of the request in the batch, from 0, if known.
+    /// The index of the request in the batch, counted from 0, if it is known.
     pub index: Option<usize>,
     /// The number of the request (`wr_id`).
     pub wr_id: u64,
@@ -88,9 +89,9 @@ pub enum RefusalReason {
         /// The maximum length in bytes.
         limit: usize,
     },
-    /// The flag [`Inline`](super::WorkRequestFlags::Inline) was set on a request with registered memory. sideway 0.4
-    /// copied the memory at the post on basic queue pairs; a program that relied on that would reuse its buffer too
-    /// early.
+    /// The flag [`Inline`](super::WorkRequestFlags::Inline) was set on a request with registered memory. On basic queue
+    /// pairs, sideway 0.4 copied this memory when the request was posted. A program that relied on that would reuse its
+    /// buffer too early.
     InlineMemory,
     /// The packet header is longer than a request permits, or than the queue pair was built for.
     HeaderTooLong {
@@ -120,15 +121,15 @@ pub enum RefusalReason {
     NoReceives,
     /// The queue pair was not built for this operation.
     NotEnabled(SendOperationFlags),
-    /// The device does not report this operation.
+    /// The device does not report support for this operation.
     NotOfDevice(SendOperationFlags),
     /// The driver is known to execute this request incorrectly.
     DriverFault(&'static str),
 }
 
 impl PostError {
-    /// Creates the error of a batch that the driver rejected: `failed` is the request at fault if the driver reports
-    /// it, and `posted` the number of posted requests if known. The queue was built for `limit` requests.
+    /// Creates the error of a batch that the driver rejected. `failed` is the request at fault, if the driver reports
+    /// it. `posted` is the number of posted requests, if it is known. The queue was built for `limit` requests.
     #[cold]
     pub(crate) fn from_driver(
         verb: &'static str,
@@ -155,7 +156,7 @@ impl PostError {
         Self(Box::new(Inner { kind, source, refusal: None, failed, posted, limit }))
     }
 
-    /// Creates the error of a batch that this crate rejected; nothing was posted.
+    /// Creates the error of a batch that this crate rejected. No request was posted.
     #[cold]
     pub(crate) fn from_refusal(verb: &'static str, refusal: Refusal) -> Self {
         let (kind, errno, hint) = match refusal.reason {
@@ -269,28 +270,29 @@ impl PostError {
         self.0.kind
     }
 
-    /// Returns why this crate rejected the batch without calling the driver; `None` if the driver rejected it.
+    /// Returns why this crate rejected the batch without calling the driver, or `None` if the driver rejected the
+    /// batch.
     pub fn refusal(&self) -> Option<RefusalReason> {
         self.0.refusal
     }
 
-    /// Returns the request at fault. `None` for the extended verbs, which do not report it.
+    /// Returns the request at fault. Returns `None` for the extended verbs, which do not report it.
     pub fn failed_request(&self) -> Option<FailedRequest> {
         self.0.failed
     }
 
-    /// Returns the number of requests at the start of the batch that were posted despite the error; `None` if the
-    /// driver does not report it. The device uses the memory of requests that may have been posted, as after a
-    /// successful post.
+    /// Returns how many requests at the start of the batch were posted despite the error, or `None` if the driver does
+    /// not report this. As after a successful post, the device uses the memory of all requests that may have been
+    /// posted.
     ///
-    /// According to their documentation, the extended verbs post nothing of a failed batch. However, soft-RoCE's driver
-    /// may post all of it and fail to ring the doorbell.
+    /// According to their documentation, the extended verbs do not post any request of a failed batch. However, the
+    /// soft-RoCE driver may post the whole batch and then fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
     }
 
-    /// Returns the capacity of the queue if it was full ([`NotEnoughResources`](PostErrorKind::NotEnoughResources)). A
-    /// driver may hold more requests.
+    /// Returns the capacity of the queue if it was full ([`NotEnoughResources`](PostErrorKind::NotEnoughResources)).
+    /// The queue of the driver may have space for more requests.
     pub fn queue_limit(&self) -> Option<usize> {
         self.0.limit
     }

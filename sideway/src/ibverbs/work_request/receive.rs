@@ -14,7 +14,7 @@ use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::QueuePairCore;
 
-/// The receive queue of a queue pair, for one thread at a time.
+/// The receive queue of a queue pair. One thread at a time can post to it.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     qp: *mut ibv_qp,
@@ -22,9 +22,10 @@ pub struct ReceiveQueue {
     core: Arc<QueuePairCore>,
 }
 
-// SAFETY: the queue owns its requests; any thread may post to a queue pair, and `&mut` allows one at a time.
+// SAFETY: the queue owns its requests. Any thread may post to a queue pair, and `&mut` permits only one thread at a
+// time.
 unsafe impl Send for ReceiveQueue {}
-// SAFETY: a shared receive queue only gives access to the core.
+// SAFETY: a shared reference to the queue only gives access to the core, which is `Sync`.
 unsafe impl Sync for ReceiveQueue {}
 
 impl ReceiveQueue {
@@ -39,7 +40,7 @@ impl ReceiveQueue {
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 
-    /// Creates a queue for a queue pair without receives: each request is rejected for this reason.
+    /// Creates a queue for a queue pair without receives. It rejects each request for this reason.
     pub(crate) fn refusing(
         verb: &'static str,
         core: &Arc<QueuePairCore>,
@@ -56,7 +57,7 @@ impl ReceiveQueue {
         unsafe { PostRecvGuard::new(self.qp, &mut self.requests) }
     }
 
-    /// Whether receives can be posted here.
+    /// Whether receives can be posted to this queue.
     pub(crate) fn holds_requests(&self) -> bool {
         self.requests.len() > 0
     }
@@ -71,9 +72,9 @@ impl ReceiveQueue {
     }
 }
 
-/// The target of receives.
+/// The C object to which receives are posted.
 pub trait ReceiveTarget: Sealed + Copy {
-    /// The verb that posts them.
+    /// The verb that posts the receives.
     #[doc(hidden)]
     const VERB: &'static str;
 
@@ -81,7 +82,7 @@ pub trait ReceiveTarget: Sealed + Copy {
     ///
     /// # Safety
     ///
-    /// The target is live, `first` begins a terminated list of requests, and `bad` can be written.
+    /// The target is live, `first` is the start of a terminated list of requests, and `bad` can be written.
     #[doc(hidden)]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
 }
@@ -138,7 +139,7 @@ impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
         Self { target, batch: requests.batch() }
     }
 
-    /// Starts a request, whose completion returns `wr_id`.
+    /// Starts a request. Its completion contains `wr_id`.
     #[inline]
     pub fn construct_wr(&mut self, wr_id: u64) -> RecvWorkRequestHandle<'_, 'q> {
         RecvWorkRequestHandle { batch: &mut self.batch, wr_id }
@@ -161,12 +162,13 @@ impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
     #[inline]
     pub fn post(self) -> Result<(), PostRecvError> {
         // SAFETY: the target is live as long as the queue that the batch borrows (`new`), and the batch's list of
-        // requests is valid for the call.
+        // requests is valid during the call.
         self.batch.post(T::VERB, |first, bad| unsafe { self.target.post(first, bad) })
     }
 }
 
-/// A receive that needs its buffer, which adds it to the batch. Dropping the handle writes nothing.
+/// A receive whose buffer must be set next. Setting the buffer adds the receive to the batch. Dropping the handle adds
+/// nothing to the batch.
 #[must_use = "a receive without a buffer is not posted"]
 pub struct RecvWorkRequestHandle<'g, 'q> {
     batch: &'g mut Batch<'q, ibv_recv_wr>,
@@ -174,7 +176,7 @@ pub struct RecvWorkRequestHandle<'g, 'q> {
 }
 
 impl RecvWorkRequestHandle<'_, '_> {
-    /// Sets no buffer: for messages of length zero and for the immediate data of writes.
+    /// Sets no buffer. This is for messages of length zero, and for the immediate data of writes.
     #[inline]
     pub fn setup_no_data(self) {
         // SAFETY: an empty list names no memory.
@@ -189,7 +191,7 @@ impl RecvWorkRequestHandle<'_, '_> {
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         let Some(wr) = self.batch.reserve_with_entry(self.wr_id) else { return };
-        // SAFETY: the request exists, and its list has room for an entry.
+        // SAFETY: the request exists, and its list has space for an entry.
         unsafe {
             (*wr).wr_id = self.wr_id;
             (*wr).num_sge = 1;
@@ -210,7 +212,7 @@ impl RecvWorkRequestHandle<'_, '_> {
         if list.len() > limit {
             return self.batch.refuse(self.wr_id, RefusalReason::TooManyEntries { given: list.len(), limit });
         }
-        // SAFETY: the request exists, its list has room for `max_sge` entries, and an entry is an ibv_sge.
+        // SAFETY: the request exists, its list has space for `max_sge` entries, and an entry is an ibv_sge.
         unsafe {
             (*wr).wr_id = self.wr_id;
             (*wr).num_sge = list.len() as c_int;

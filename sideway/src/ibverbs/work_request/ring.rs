@@ -1,25 +1,25 @@
-//! Requests and lists at fixed addresses, so that they can point to each other.
+//! Arrays at fixed addresses, so that requests and lists can point to each other.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// An array on the heap, accessed only through its address.
+/// An array on the heap, which is accessed only through its address.
 pub(crate) struct Ring<T> {
     first: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: a ring owns its elements like a box; it returns addresses, and using them is unsafe.
+// SAFETY: a ring owns its elements, like a box. It only returns addresses, and using them is unsafe.
 unsafe impl<T> Send for Ring<T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// The maximum size, more than any queue needs. Without a limit, the system might grant more memory than it has
-    /// (overcommit).
+    /// The maximum size of a ring, which is more than any queue needs. Without a limit, the system might grant more
+    /// memory than it has (overcommit).
     pub(crate) const MOST_BYTES: usize = 1 << 30;
 
-    /// Allocates `len` elements of `value`; `None` if memory is exhausted, or they exceed
+    /// Allocates `len` copies of `value`. Returns `None` if memory is exhausted or the size exceeds
     /// [`MOST_BYTES`](Self::MOST_BYTES).
     pub(crate) fn new(value: T, len: usize) -> Option<Self> {
         if len.checked_mul(size_of::<T>())? > Self::MOST_BYTES {

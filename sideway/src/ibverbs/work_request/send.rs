@@ -19,13 +19,13 @@ pub trait PostSendGuard: SendSink + Sized {
     /// The service, which determines the fields of requests.
     type Service: Service;
 
-    /// Starts a request, whose completion returns `wr_id`.
+    /// Starts a request. Its completion contains `wr_id`.
     #[inline]
     fn construct_wr(&mut self, wr_id: u64, flags: WorkRequestFlags) -> WorkRequestHandle<'_, Self> {
         WorkRequestHandle { guard: self, wr_id, flags: flags.bits() }
     }
 
-    /// Posts the batch: `ibv_wr_complete`, or `ibv_post_send`. Posting an empty batch does nothing.
+    /// Posts the batch, with `ibv_wr_complete` or `ibv_post_send`. Posting an empty batch does nothing.
     ///
     /// # Errors
     ///
@@ -35,8 +35,8 @@ pub trait PostSendGuard: SendSink + Sized {
     fn post(self) -> Result<(), PostSendError>;
 }
 
-/// A guard whose batch may refer to data that lives for `'q`, until it is posted: address handles, memory windows,
-/// packet headers.
+/// A guard whose batch may refer to data that lives for `'q`, until the batch is posted. Such data are address handles,
+/// memory windows and packet headers.
 ///
 /// Sealed.
 ///
@@ -45,7 +45,7 @@ pub trait PostSendGuard: SendSink + Sized {
 /// The guard does not use its batch after `'q` has ended.
 pub unsafe trait HoldsFor<'q>: PostSendGuard {}
 
-/// The sink of finished requests; implemented only by this crate's guards.
+/// The sink of finished requests. Only the guards of this crate implement this trait.
 pub trait SendSink {
     /// Adds a request to the batch.
     ///
@@ -57,7 +57,7 @@ pub trait SendSink {
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D);
 }
 
-/// A request that needs its operation. Dropping the handle writes nothing.
+/// A request whose operation must be set next. Dropping the handle adds nothing to the batch.
 #[must_use = "a request without an operation and data is not posted"]
 pub struct WorkRequestHandle<'g, G> {
     guard: &'g mut G,
@@ -66,21 +66,23 @@ pub struct WorkRequestHandle<'g, G> {
 }
 
 impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
-    /// `ibv_wr_send(qp)` — a message that consumes a receive of the peer.
+    /// `ibv_wr_send(qp)` — sends a message, which consumes a receive of the peer.
     #[doc(alias = "ibv_wr_send")]
     #[inline]
     pub fn setup_send(self) -> LocalBufferHandle<'g, G, Send> {
         self.with(Send)
     }
 
-    /// `ibv_wr_send_imm(qp, imm_data)` — a message with 4 bytes for the peer's completion; host byte order.
+    /// `ibv_wr_send_imm(qp, imm_data)` — sends a message with 4 bytes of immediate data, which the peer's completion
+    /// contains. They are in host byte order.
     #[doc(alias = "ibv_wr_send_imm")]
     #[inline]
     pub fn setup_send_imm(self, imm_data: u32) -> LocalBufferHandle<'g, G, SendImm> {
         self.with(SendImm { imm_data })
     }
 
-    /// [`setup_send_imm`](Self::setup_send_imm) if there is immediate data, otherwise [`setup_send`](Self::setup_send).
+    /// Calls [`setup_send_imm`](Self::setup_send_imm) if there is immediate data, otherwise
+    /// [`setup_send`](Self::setup_send).
     #[inline]
     pub fn setup_send_optional_imm(self, imm_data: Option<u32>) -> LocalBufferHandle<'g, G, Either<Send, SendImm>> {
         self.with(imm_data.map_or(Either::Left(Send), |imm_data| Either::Right(SendImm { imm_data })))
@@ -93,8 +95,9 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(Write { rkey: rkey.into(), remote_addr })
     }
 
-    /// `ibv_wr_rdma_write_imm(qp, rkey, remote_addr, imm_data)` — writes, then consumes a receive of the peer, whose
-    /// completion has the 4 bytes; host byte order.
+    /// `ibv_wr_rdma_write_imm(qp, rkey, remote_addr, imm_data)` — writes to the peer's memory, then consumes a receive
+    /// of the peer. The completion of that receive contains the 4 bytes of immediate data, which are in host byte
+    /// order.
     #[doc(alias = "ibv_wr_rdma_write_imm")]
     #[inline]
     pub fn setup_write_imm(
@@ -106,7 +109,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(WriteImm { rkey: rkey.into(), remote_addr, imm_data })
     }
 
-    /// [`setup_write_imm`](Self::setup_write_imm) if there is immediate data, otherwise
+    /// Calls [`setup_write_imm`](Self::setup_write_imm) if there is immediate data, otherwise
     /// [`setup_write`](Self::setup_write).
     #[inline]
     pub fn setup_write_optional_imm(
@@ -129,8 +132,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(Read { rkey: rkey.into(), remote_addr })
     }
 
-    /// `ibv_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap)` — replaces the peer's 8 bytes, aligned to 8, with
-    /// `swap` if they equal `compare`. The old value is written to the local buffer. Values are in host byte order.
+    /// `ibv_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap)` — replaces 8 bytes of the peer, aligned to 8, with
+    /// `swap` if they equal `compare`. The old value is written to the local buffer. All values are in host byte order.
     #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     #[inline]
     pub fn setup_atomic_compare_swap(
@@ -143,8 +146,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(CompareSwap { rkey: rkey.into(), remote_addr, compare, swap })
     }
 
-    /// `ibv_wr_atomic_fetch_add(qp, rkey, remote_addr, add)` — adds to the peer's 8 bytes, aligned to 8. Their old
-    /// value is written to the local buffer. Values are in host byte order.
+    /// `ibv_wr_atomic_fetch_add(qp, rkey, remote_addr, add)` — adds `add` to 8 bytes of the peer, aligned to 8. Their
+    /// old value is written to the local buffer. Both values are in host byte order.
     #[doc(alias = "ibv_wr_atomic_fetch_add")]
     #[inline]
     pub fn setup_atomic_fetch_add(
@@ -156,18 +159,19 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(FetchAdd { rkey: rkey.into(), remote_addr, add })
     }
 
-    /// `ibv_wr_send_inv(qp, invalidate_rkey)` — a message that invalidates a key of the peer on arrival: the key of a
-    /// memory window of type 2, or of a region created for this use.
+    /// `ibv_wr_send_inv(qp, invalidate_rkey)` — sends a message that invalidates a key of the peer when it arrives. The
+    /// key is that of a memory window of type 2, or of a region that was created for this use.
     #[doc(alias = "ibv_wr_send_inv")]
     #[inline]
     pub fn setup_send_inv(self, invalidate_rkey: impl Into<RemoteKey>) -> LocalBufferHandle<'g, G, SendInv> {
         self.with(SendInv { invalidate_rkey: invalidate_rkey.into() })
     }
 
-    /// `ibv_wr_send_tso(qp, hdr, hdr_sz, mss)` — a packet that the device divides into segments of `mss` bytes, each
-    /// after a copy of `header`. The header has at least the 14 bytes of Ethernet, and at most the queue pair's limit
-    /// ([`setup_max_tso_header`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_tso_header)). mlx5's driver
-    /// has a fault with some headers of more than 18 bytes: [`quirks`](crate::manual::quirks#all-drivers).
+    /// `ibv_wr_send_tso(qp, hdr, hdr_sz, mss)` — sends a packet that the device divides into segments of `mss` bytes.
+    /// Each segment follows a copy of `header`. The header has at least the 14 bytes of an Ethernet header, and must
+    /// not exceed the queue pair's limit
+    /// ([`setup_max_tso_header`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_tso_header)). The mlx5 driver
+    /// has a fault with some headers of more than 18 bytes; see [`quirks`](crate::manual::quirks#all-drivers).
     #[doc(alias = "ibv_wr_send_tso")]
     #[inline]
     pub fn setup_send_tso<'q>(self, header: &'q [u8], mss: u16) -> LocalBufferHandle<'g, G, SendTso<'q>>
@@ -177,8 +181,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(SendTso { header, mss })
     }
 
-    /// `ibv_wr_atomic_write(qp, rkey, remote_addr, atomic_wr)` — replaces the peer's 8 bytes, aligned to 8, atomically.
-    /// The bytes are copied into the request; a basic queue pair posts them as inline data.
+    /// `ibv_wr_atomic_write(qp, rkey, remote_addr, atomic_wr)` — atomically replaces 8 bytes of the peer, aligned to 8.
+    /// The new bytes are copied into the request. A basic queue pair posts them as inline data.
     #[doc(alias = "ibv_wr_atomic_write")]
     #[inline]
     pub fn setup_atomic_write(self, rkey: impl Into<RemoteKey>, remote_addr: u64, value: [u8; 8])
@@ -186,7 +190,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         G::Service: Offers<AtomicWrite>,
     {
         let operation = AtomicWrite { rkey: rkey.into(), remote_addr, value };
-        // SAFETY: no memory is named.
+        // SAFETY: the request names no memory.
         unsafe { self.emit(operation, Within(&value)) }
     }
 
@@ -205,12 +209,12 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         G::Service: Offers<Flush>,
     {
         let operation = Flush { rkey: rkey.into(), remote_addr, length, placement, level };
-        // SAFETY: no memory is named.
+        // SAFETY: the request names no memory.
         unsafe { self.emit(operation, Nothing) }
     }
 
-    /// `ibv_wr_local_inv(qp, invalidate_rkey)` — invalidates a local key: the key of a memory window of type 2, or of a
-    /// region created for this use. Later requests of peers with that key fail.
+    /// `ibv_wr_local_inv(qp, invalidate_rkey)` — invalidates a local key. The key is that of a memory window of type 2,
+    /// or of a region that was created for this use. Later requests of peers with that key fail.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline]
     pub fn setup_local_inv(self, rkey: impl Into<RemoteKey>)
@@ -218,18 +222,19 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         G::Service: Offers<LocalInvalidate>,
     {
         let operation = LocalInvalidate { rkey: rkey.into() };
-        // SAFETY: no memory is named.
+        // SAFETY: the request names no memory.
         unsafe { self.emit(operation, Nothing) }
     }
 
-    /// `ibv_wr_bind_mw(qp, mw, rkey, bind_info)` — binds a memory window of type 2 to a range of a region; `rkey` is
-    /// its new key, computed from the previous one by [`inc_rkey`](RemoteKey::inc_rkey). Set it on the window with
-    /// [`set_rkey`](MemoryWindow::set_rkey).
+    /// `ibv_wr_bind_mw(qp, mw, rkey, bind_info)` — binds a memory window of type 2 to a range of a region. `rkey` is
+    /// the window's new key, which [`inc_rkey`](RemoteKey::inc_rkey) computes from the previous key. Also set the new
+    /// key on the window, with [`set_rkey`](MemoryWindow::set_rkey).
     ///
-    /// The batch borrows the window exclusively until it is posted, because irdma's driver writes the new key into it.
+    /// The batch borrows the window exclusively until the batch is posted, because the irdma driver writes the new key
+    /// to the window.
     ///
-    /// Posting returns an error for a window of type 1 or of another device, a region of another domain, or an empty
-    /// binding.
+    /// Posting returns an error if the window is of type 1 or belongs to another device, if the region belongs to
+    /// another domain, or if the binding is empty.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline]
     pub fn setup_bind_mw<'q>(self, window: &'q mut MemoryWindow, rkey: impl Into<RemoteKey>, bind: BindInformation<'q>)
@@ -238,8 +243,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         G::Service: Offers<BindMemoryWindow<'q>>,
     {
         let operation = BindMemoryWindow { window, rkey: rkey.into(), bind };
-        // SAFETY: no memory is named for local requests; the registration's contract covers what peers may do
-        // (`reg_mr`, MemoryWindowBind).
+        // SAFETY: the request names no memory for local access. The contract of the registration covers the access of
+        // peers (`reg_mr`, MemoryWindowBind).
         unsafe { self.emit(operation, Nothing) }
     }
 
@@ -272,7 +277,7 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     where
         G::Service: Offers<O>,
     {
-        // SAFETY: no memory is named, and the service offers the operation.
+        // SAFETY: the request names no memory, and the service offers the operation.
         unsafe { self.guard.emit(self.wr_id, 0, operation, Refused(reason)) }
     }
 }
@@ -288,18 +293,18 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_send_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WorkRequestFlags: u32 {
-        /// Starts only after earlier reads and atomics have completed.
+        /// The request starts only after earlier reads and atomics have completed.
         const Fence = raw::IBV_SEND_FENCE.0;
-        /// Reports the completion. Without it, only a failure is reported. Signal a request from time to time, because
-        /// only completions free the queue's entries.
+        /// The completion of the request is reported. Without this flag, only a failure is reported. Signal a request
+        /// from time to time, because only completions free the queue's entries.
         const Signaled = raw::IBV_SEND_SIGNALED.0;
-        /// The peer's completion counts as solicited.
+        /// The peer's completion is solicited.
         const Solicited = raw::IBV_SEND_SOLICITED.0;
-        /// Set by `setup_inline_data`. A request that sets it and names registered memory is rejected
+        /// `setup_inline_data` sets this flag. A request that has this flag and names registered memory is rejected
         /// ([`InlineMemory`](super::RefusalReason::InlineMemory)).
         const Inline = raw::IBV_SEND_INLINE.0;
-        /// The device computes the IP checksums. An extended queue pair for raw packets accepts it only with an
-        /// Ethernet port of a device with `RawIpChecksum`.
+        /// The device computes the IP checksums. An extended queue pair for raw packets accepts this flag only with an
+        /// Ethernet port of a device that has `RawIpChecksum`.
         const IpChecksum = raw::IBV_SEND_IP_CSUM.0;
         // Unnamed bits are kept.
         const _ = !0;

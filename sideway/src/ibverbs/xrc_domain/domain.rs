@@ -20,18 +20,19 @@ bitflags::bitflags! {
     pub struct XrcDomainFlags: c_int {
         /// `O_CREAT`: creates the file's domain if it does not exist.
         const Create = libc::O_CREAT;
-        /// `O_EXCL`: with `Create`, fails if the file already has a domain.
+        /// `O_EXCL`: together with `Create`, the call fails if the file already has a domain.
         const Exclusive = libc::O_EXCL;
         // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
-/// An XRC domain: XRC shared receive queues and receiving XRC queue pairs work together only within one domain.
+/// An XRC domain. An XRC shared receive queue and a receiving XRC queue pair can be used together only if they belong
+/// to the same domain.
 #[doc(alias = "ibv_xrcd")]
 #[derive(Debug)]
 pub struct XrcDomain {
-    // First field, so dropped first: the context must outlive it.
+    // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_xrcd>,
     context: Arc<DeviceContext>,
 }
@@ -45,7 +46,8 @@ impl DeviceContext {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support XRC.
-    /// - `EINVAL`: the file has a domain and `Exclusive` is set; or neither a file nor `Create`.
+    /// - `EINVAL`: the file already has a domain and `Exclusive` is set, or there is neither a file nor the flag
+    ///   `Create`.
     /// - `EAGAIN`: the file has no domain, and `Create` is not set.
     /// - Otherwise the driver's errno.
     ///
@@ -76,15 +78,15 @@ impl DeviceContext {
         // SAFETY: the context is open as long as `self`, the attributes are initialised, and the descriptor is open.
         let xrcd = unsafe { sys::ibv_open_xrcd(self.raw(), &mut attr) };
         let xrcd = check_pointer(OPEN, xrcd).map_err(|error| explain(error, file.is_some(), flags))?;
-        // SAFETY: just opened and not shared; ibv_close_xrcd is the verb that closes it.
+        // SAFETY: the domain was just opened and is not shared, and ibv_close_xrcd closes it.
         let handle = unsafe { Handle::new(xrcd, close_xrcd, "ibv_close_xrcd") };
         Ok(Arc::new(XrcDomain { handle, context: Arc::clone(self) }))
     }
 }
 
 impl XrcDomain {
-    /// `ibv_close_xrcd(xrcd)` — closes the domain and returns errors, which drop only logs. The domain itself exists
-    /// until the last process has closed it.
+    /// `ibv_close_xrcd(xrcd)` — closes the domain. This method returns an error of the verb, whereas drop only logs it.
+    /// The domain itself exists until the last process has closed it.
     ///
     /// Take a domain out of its `Arc` with [`Arc::into_inner`], which succeeds once all its objects are dropped.
     ///
@@ -120,9 +122,9 @@ impl XrcDomain {
     }
 }
 
-/// Whether the driver can close a domain that it has opened; the header's inline function does not check.
+/// Whether the driver can close a domain that it has opened. The inline function of the C header does not check this.
 fn can_close(context: &DeviceContext) -> bool {
-    // SAFETY: the context is open; the member is read only if the table is long enough.
+    // SAFETY: the context is open, and the member is read only if the table is long enough to have it.
     unsafe {
         let table = sys::verbs_get_ctx(context.raw());
         !table.is_null()
@@ -133,7 +135,8 @@ fn can_close(context: &DeviceContext) -> bool {
 
 /// The verb as a function with the calling convention of C.
 unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: only the handle calls it, with a live domain of a context that can close it (`can_close`).
+    // SAFETY: only the handle calls this function, with a live domain of a context that can close domains
+    // (`can_close`).
     unsafe { sys::ibv_close_xrcd(xrcd) }
 }
 

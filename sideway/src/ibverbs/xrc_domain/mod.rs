@@ -1,5 +1,5 @@
-//! XRC, extended reliable connections: the processes of a host share its receiving queue pairs, and each sender names
-//! the shared receive queue of its message.
+//! XRC, extended reliable connections. The processes of a host share its receiving queue pairs, and the sender of each
+//! message names the shared receive queue for the message.
 //!
 //! ```text
 //! DeviceContext::open_xrcd ─► XrcDomain ── create_recv_qp ─► XrcReceiveQueuePair   connected to the sender's XRC queue pair

@@ -17,8 +17,8 @@ use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard
 
 const RECEIVE: QueuePairType = QueuePairType::ReliableConnectionExtendedRecv;
 
-/// A receiving XRC queue pair. It has no queues: a message is received by the shared receive queue that its sender
-/// names. Connect it with [`modify`](Self::modify), like any queue pair.
+/// A receiving XRC queue pair. It has no queues, because the shared receive queue that the sender names receives a
+/// message. Connect the queue pair with [`modify`](Self::modify), like any other queue pair.
 #[doc(alias = "IBV_QPT_XRC_RECV")]
 #[derive(Debug)]
 pub struct XrcReceiveQueuePair {
@@ -30,7 +30,7 @@ impl XrcDomain {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` or `ENOSYS` if the device or its driver does not support it; otherwise the driver's errno.
+    /// Returns `EOPNOTSUPP` or `ENOSYS` if the device or its driver does not support XRC; otherwise the driver's errno.
     ///
     /// # References
     ///
@@ -51,12 +51,13 @@ impl XrcDomain {
             ),
             _ => error,
         })?;
-        // SAFETY: just created in this domain.
+        // SAFETY: the queue pair was just created in this domain.
         Ok(unsafe { self.adopt(qp) })
     }
 
     /// `ibv_open_qp(context, {qp_num, xrcd, IBV_QPT_XRC_RECV})` — opens the receiving queue pair with this number,
-    /// created by another process or this one in the same domain. It exists until every process has closed it.
+    /// which this process or another one has created in the same domain. The queue pair exists until every process has
+    /// closed it.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl XrcDomain {
             ),
             _ => error,
         })?;
-        // SAFETY: just opened in this domain.
+        // SAFETY: the queue pair was just opened in this domain.
         Ok(unsafe { self.adopt(qp) })
     }
 
@@ -102,7 +103,7 @@ impl XrcDomain {
     /// `qp` is a receiving queue pair that was just created or opened in this domain, and has no other owner.
     unsafe fn adopt(self: &Arc<Self>, qp: NonNull<ibv_qp>) -> XrcReceiveQueuePair {
         let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
-        // SAFETY: by the contract of this function; it has no context.
+        // SAFETY: by the contract of this function. The queue pair has no context.
         let core = unsafe {
             QueuePairCore::adopt(
                 qp,
@@ -117,11 +118,13 @@ impl XrcDomain {
 }
 
 impl XrcReceiveQueuePair {
-    /// `ibv_destroy_qp(qp)` — closes the queue pair and returns errors, which drop only logs.
+    /// `ibv_destroy_qp(qp)` — closes the queue pair. This method returns an error of the verb, whereas drop only logs
+    /// it.
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue pair is then leaked. If an event references it, dropping the event destroys it.
+    /// Returns `EBUSY` if an event still references the queue pair. It is then destroyed when the event is dropped.
+    /// Otherwise returns the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
@@ -131,7 +134,7 @@ impl XrcReceiveQueuePair {
     ///
     /// # Safety
     ///
-    /// Use it only while `self` lives; do not destroy it or post to it.
+    /// Use the object only while `self` lives. Do not destroy it, and do not post to it.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core.as_non_null()
     }

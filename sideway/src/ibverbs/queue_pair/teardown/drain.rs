@@ -14,20 +14,20 @@ use crate::ibverbs::queue_pair::common::AsQueuePairCore;
 use crate::ibverbs::queue_pair::{Pair, QueuePairAttribute, QueuePairCore, QueuePairState as State, SendQueue};
 use crate::ibverbs::work_request::PostError;
 
-/// The sleep after a poll without completions.
+/// How long the thread sleeps after a poll without completions.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// How long a queue without an end marker must be quiet to count as empty.
+/// How long a queue without an end marker must deliver no completions before it is regarded as empty.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How a queue pair was drained. In either case none of its requests uses its buffers any more.
+/// How a queue pair was drained. In both cases, the requests of the queue pair no longer use their buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All requests have completed, and every completion was passed on; or the queue pair was already in Reset, and
-    /// nothing was polled.
+    /// All requests have completed, and every completion was passed to the program. Or the queue pair was already in
+    /// Reset, and nothing was polled.
     Flushed,
-    /// The queue pair was reset: completions that had not arrived are lost.
+    /// The queue pair was reset. Completions that had not arrived before the reset are lost.
     Reset(ResetReason),
 }
 
@@ -43,18 +43,19 @@ pub enum ResetReason {
     Poll(VerbError),
     /// The driver rejected the request that marks the end of a queue.
     Post(PostError),
-    /// The end of a queue cannot be marked: this applies to sends of datagrams and raw packets, and to receives from a
-    /// shared receive queue. The completions that arrived before the queue became quiet were passed on.
+    /// The end of a queue cannot be marked. This applies to sends of datagrams and raw packets, and to receives from a
+    /// shared receive queue. The completions that arrived before the queue became quiet were passed to the program.
     Unmarked,
 }
 
 impl<S: SendQueue> Pair<S> {
     /// Moves the queue pair to the Error state, polls `queues` until all its requests are flushed, and passes every
-    /// completion to `seen`, including those of other queue pairs. If this takes longer than `timeout`, or the end
-    /// cannot be detected, the queue pair is reset.
+    /// completion to `seen`, including those of other queue pairs. If this takes longer than `timeout`, or if the last
+    /// completion cannot be detected, the queue pair is reset.
     ///
-    /// `queues` must contain both completion queues of the queue pair; one if they are the same. Requests with the
-    /// numbers [`DRAIN_MARKERS`](super::DRAIN_MARKERS) are posted after the others.
+    /// `queues` must contain both completion queues of the queue pair, or the only one if sends and receives use the
+    /// same queue. This method posts requests with the numbers [`DRAIN_MARKERS`](super::DRAIN_MARKERS) after all other
+    /// requests.
     ///
     /// # Errors
     ///
@@ -84,7 +85,8 @@ impl<S: SendQueue> Pair<S> {
                 if let Err(source) = core.modify(QueuePairAttribute::new().setup_state(State::Reset)) {
                     return Err(DrainError::Stuck { reason, source });
                 }
-                // An error here was already reported, or is not the reason for the reset.
+                // An error of this last poll is ignored: it was already reported, or it is not the reason for the
+                // reset.
                 let _ = sweep(&core, queues, &mut seen);
                 Ok(Drained::Reset(reason))
             }
@@ -103,7 +105,7 @@ impl<S: SendQueue> Pair<S> {
         if let Err(reason) = to_error(core) {
             return Some(reason);
         }
-        // Markers of an earlier, failed drain do not cover the requests posted since.
+        // The markers of an earlier drain that failed do not cover the requests that were posted after it.
         if let Err(error) = sweep(core, queues, seen) {
             return Some(ResetReason::Poll(error));
         }
@@ -116,8 +118,8 @@ impl<S: SendQueue> Pair<S> {
             if let Err(error) = ends[0].mark_sends(send).and_then(|()| ends[1].mark_receives(recv)) {
                 return Some(ResetReason::Post(error));
             }
-            // The soft-RoCE driver does not notify its kernel of a receive: the kernel notices a receive that was
-            // posted after the flush only at the next transition.
+            // The soft-RoCE driver does not notify the kernel of a new receive. If a receive is posted after the flush,
+            // the kernel notices it only at the next transition.
             if receives != ends[1]
                 && let Err(reason) = to_error(core)
             {
@@ -171,7 +173,7 @@ fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Re
     Ok(())
 }
 
-/// Passes on pending completions, ignoring markers.
+/// Passes all pending completions except those of markers to the program.
 fn sweep(
     core: &QueuePairCore,
     queues: &mut [&mut dyn PollCompletions],

@@ -10,14 +10,14 @@ use crate::ibverbs::queue_pair::{ModifyQueuePairError, Pair};
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// A completion queue of the queue pair is missing; nothing was done.
+    /// A completion queue of the queue pair is missing. The queue pair is unchanged.
     QueueMissing {
         /// `sends` or `receives`.
         which: &'static str,
     },
-    /// The send queue and the receive queue belong to two queue pairs; nothing was done.
+    /// The send queue and the receive queue belong to two queue pairs. Both queue pairs are unchanged.
     MixedQueues,
-    /// The queue pair could be neither flushed nor reset: the device may still use the buffers of its requests.
+    /// The queue pair could be neither flushed nor reset, so the device may still use the buffers of its requests.
     Stuck {
         /// The reason why it was not flushed.
         reason: ResetReason,
@@ -49,7 +49,7 @@ impl fmt::Display for DrainError {
     }
 }
 
-// The text includes those of the inner errors, so there is no source.
+// The text of this error includes the texts of the inner errors, so there is no source.
 impl error::Error for DrainError {}
 
 impl fmt::Display for ResetReason {
@@ -63,8 +63,8 @@ impl fmt::Display for ResetReason {
     }
 }
 
-/// The error of [`Pair::tear_down`], with the queue pair and the buffers. Dropping it leaks the buffers, because the
-/// device may still use them.
+/// The error of [`Pair::tear_down`]. It contains the queue pair and the buffers. Dropping the error leaks the buffers,
+/// because the device may still use them.
 pub struct TearDownError<S, B>(Box<Parts<S, B>>);
 
 struct Parts<S, B> {
@@ -83,7 +83,8 @@ impl<S, B> TearDownError<S, B> {
         &self.0.source
     }
 
-    /// Returns the queue pair and the buffers, which must not be dropped before its requests have ended.
+    /// Returns the queue pair and the buffers. The buffers must not be dropped before the requests of the queue pair
+    /// have ended.
     pub fn into_parts(self) -> (Pair<S>, ManuallyDrop<B>) {
         (self.0.pair, self.0.buffers)
     }

@@ -1,11 +1,12 @@
-//! Ending a queue pair so that its buffers can be freed: no device accesses freed memory.
+//! Ending a queue pair so that its buffers can be freed without a device accessing freed memory.
 //!
-//! A time-out in the program does not stop the device: it may still execute a request, in memory that has been reused
-//! since. A request ends only when its completion has been polled, or the queue pair has been reset or destroyed.
+//! A time-out in the program does not stop the device. The device may still execute the request later, in memory that
+//! the program has reused by then. A request ends only when its completion has been polled, or the queue pair has been
+//! reset or destroyed.
 //!
-//! - [`Pair::drain`](super::Pair::drain) moves the queue pair to the Error state, which flushes all requests, and polls
-//!   until the last of them completes. Every completion is passed to the program. After the time limit, a reset ends
-//!   remaining requests.
+//! - [`Pair::drain`](super::Pair::drain) moves the queue pair to the Error state, which flushes all requests. It then
+//!   polls until the last of them completes, and passes every completion to the program. If the time limit expires, it
+//!   resets the queue pair, which ends the remaining requests.
 //! - [`Pair::tear_down`](super::Pair::tear_down) does this, destroys the queue pair, and then returns the buffers.
 
 mod drain;

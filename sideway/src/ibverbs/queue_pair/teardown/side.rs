@@ -1,16 +1,17 @@
-//! The drain state of one queue: a marker request after its last request marks the end.
+//! The state of draining one queue. A marker request that is posted after the queue's last request marks the end of the
+//! queue.
 
 use super::DRAIN_MARKERS;
 use crate::ibverbs::completion::CompletionRecord;
 use crate::ibverbs::queue_pair::{QueuePairCore, SendQueue, Service};
 use crate::ibverbs::work_request::{PostError, PostErrorKind, ReceiveQueue};
 
-/// The progress towards the end of a queue.
+/// How far a queue has been drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The marker must still be posted: not tried yet, or the queue was full.
+    /// The marker must still be posted, because posting was not tried yet or the queue was full.
     ToPost,
-    /// The marker was posted, and has not completed.
+    /// The marker was posted, but has not completed.
     Posted,
     /// The queue is empty, or does not exist.
     Seen,
@@ -61,9 +62,9 @@ impl End {
     fn posted(&mut self, posted: Result<(), PostError>) -> Result<(), PostError> {
         match posted {
             Ok(()) => *self = Self::Posted,
-            // The queue is full. Posting is attempted again after completions have freed entries. An attempt on a full
-            // queue is harmless even with mlx5, which overwrites the data of the previous request (`manual::quirks`):
-            // in the Error state requests are flushed and not executed, and the number for the completion is stored
+            // The queue is full. Posting is attempted again after completions have freed entries. On a full queue, mlx5
+            // overwrites the data of the previous request (`manual::quirks`). This is harmless here: in the Error
+            // state, requests are flushed and not executed, and the request number for the completion is stored
             // elsewhere.
             Err(error) if error.kind() == PostErrorKind::NotEnoughResources => {}
             Err(error) => return Err(error),
@@ -77,7 +78,7 @@ impl End {
     }
 }
 
-/// Whether the completion is that of a marker; if so, records it.
+/// Returns whether the completion is that of a marker. If it is, records that the marker has completed.
 pub(super) fn is_marker(core: &QueuePairCore, record: &CompletionRecord, ends: &mut [End; 2]) -> bool {
     if record.qp_num != core.qp_number() {
         return false;

@@ -1,4 +1,4 @@
-//! Draining, destroying, and returning the buffers.
+//! Draining and destroying a queue pair, and returning its buffers.
 
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -16,22 +16,23 @@ pub struct TornDown<B> {
     pub buffers: B,
     /// How the requests ended.
     pub drained: Drained,
-    /// Whether the queue pair could be destroyed. If flows or asynchronous events reference it (`EBUSY`), dropping the
-    /// last reference destroys it; after any other error it is leaked. In either case no request is outstanding.
+    /// Whether the queue pair could be destroyed. If flows or asynchronous events still reference it (`EBUSY`),
+    /// dropping the last reference destroys it. After any other error it is leaked. In all cases, no request is
+    /// outstanding.
     pub destroyed: Result<(), VerbError>,
 }
 
 impl<S: SendQueue> Pair<S> {
-    /// [Drains](Pair::drain) the queue pair, destroys it, and returns `buffers`, the owner of its requests' memory. The
-    /// buffers are not dropped while the device may use them.
+    /// [Drains](Pair::drain) the queue pair, destroys it, and returns `buffers`, the value that owns the memory of its
+    /// requests. The buffers are not dropped as long as the device may use them.
     ///
-    /// The memory of receives in a shared receive queue is not included: these receives end with the shared queue,
-    /// because other queue pairs also consume them.
+    /// `buffers` must not include the memory of receives in a shared receive queue. Other queue pairs also consume
+    /// these receives, so they end only with the shared receive queue.
     ///
     /// # Errors
     ///
-    /// [`TearDownError`] contains the queue pair and the buffers, so the call can be repeated. Dropping it leaks the
-    /// buffers.
+    /// [`TearDownError`] contains the queue pair and the buffers, so the call can be repeated. Dropping the error leaks
+    /// the buffers.
     pub fn tear_down<B>(
         mut self,
         queues: &mut [&mut dyn PollCompletions],

@@ -1,12 +1,13 @@
-//! The transitions as rows in C's names, written from the kernel's check (`ib_modify_qp_is_ok`) and the manual page of
-//! `ibv_modify_qp`, independently of the functions that the tests compare with them.
+//! The transitions as rows, with the names of C. The rows were written from the kernel's check (`ib_modify_qp_is_ok`)
+//! and the manual page of `ibv_modify_qp`, independently of the functions that the tests compare with them.
 
 use proptest::prelude::*;
 
 use super::{Mask, State, Type, reachable, standard_transition as transition};
 
-/// From, to, the types, the required attributes, and after the slash the optional ones. Every known state except
-/// UNKNOWN leads to RESET, and every one except RESET to ERR, without attributes.
+/// Each row has the old state, the new state, the types, the required attributes and, after the slash, the optional
+/// attributes. In addition, every state except UNKNOWN can change to RESET, and every state except RESET can change to
+/// ERR, without attributes.
 const ROWS: &str = "
     RESET INIT  RC UC XRC_SEND XRC_RECV : PKEY_INDEX PORT ACCESS_FLAGS /
     RESET INIT  UD                      : PKEY_INDEX PORT QKEY /
@@ -114,7 +115,7 @@ fn every_row_is_parsed() {
     let read =
         TYPES.iter().flat_map(|(_, qp_type)| (0..8).flat_map(move |from| (0..8).map(move |to| (*qp_type, from, to))));
     let transitions = read.filter(|&(qp_type, from, to)| expected(qp_type, from, to).is_some()).count();
-    // Each type has nine transitions from the rows and thirteen from the rule above.
+    // Each type has nine transitions from the rows, and thirteen from the additional rule.
     assert_eq!(transitions, 6 * (9 + 13));
 }
 

@@ -1,4 +1,4 @@
-//! Operations on local keys, without a peer.
+//! Operations on local keys, which involve no peer.
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
@@ -40,8 +40,8 @@ unsafe impl SendOperation for LocalInvalidate {
     }
 }
 
-// SAFETY: window and region live as long as the lifetime in the type. The window was checked to belong to the queue
-// pair's device, and the region to the window's domain.
+// SAFETY: the window and the region live as long as the lifetime in the type. `check` has verified that the window
+// belongs to the queue pair's device, and the region to the window's domain.
 unsafe impl SendOperation for BindMemoryWindow<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
@@ -59,7 +59,8 @@ unsafe impl SendOperation for BindMemoryWindow<'_> {
         // SAFETY: the caller upholds the contract of this function.
         unsafe { self.check(qp)? };
         wr.opcode = raw::IBV_WR_BIND_MW;
-        // The soft-RoCE driver rejects a bind if the field contains immediate data, even of an earlier request.
+        // The soft-RoCE driver rejects a bind if this field contains immediate data, even if that data is left from an
+        // earlier request.
         wr.__bindgen_anon_1.imm_data = 0;
         wr.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: self.window.raw(),
@@ -75,7 +76,7 @@ impl BindMemoryWindow<'_> {
     ///
     /// `qp` is live.
     unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // SAFETY: by the contract of this function; the window lives while it is borrowed.
+        // SAFETY: by the contract of this function. The window lives while it is borrowed.
         unsafe {
             check_device((*self.window.raw()).context, qp)?;
         }

@@ -15,7 +15,7 @@ pub struct Send;
 /// `ibv_wr_send_imm`.
 #[derive(Clone, Copy, Debug)]
 pub struct SendImm {
-    /// In host byte order.
+    /// The immediate data, in host byte order.
     pub(crate) imm_data: u32,
 }
 
@@ -29,7 +29,7 @@ pub struct SendInv {
 #[derive(Clone, Copy, Debug)]
 pub struct SendTso<'a> {
     pub(crate) header: &'a [u8],
-    /// The payload per packet in bytes.
+    /// The number of bytes of payload in each packet.
     pub(crate) mss: u16,
 }
 
@@ -84,7 +84,7 @@ unsafe impl SendOperation for SendInv {
 unsafe impl SendOperation for SendTso<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: by the contract of this function a batch is open; drivers read the header before they return.
+        // SAFETY: by the contract of this function, a batch is open. Drivers read the header before they return.
         unsafe {
             match SendContext::header_length(qp, self.header.len()) {
                 Ok(length) => sys::ibv_wr_send_tso(qp, self.header.as_ptr().cast_mut().cast(), length, self.mss),
@@ -95,7 +95,7 @@ unsafe impl SendOperation for SendTso<'_> {
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        // Drivers check the queue pair's limit before they write anything.
+        // Drivers check the header against the queue pair's limit before they write anything.
         let hdr_sz = u16::try_from(self.header.len())
             .map_err(|_| RefusalReason::HeaderTooLong { given: self.header.len(), limit: u16::MAX.into() })?;
         wr.opcode = raw::IBV_WR_TSO;

@@ -1,4 +1,5 @@
-//! Operations: how each is begun on an extended queue pair, and written into a request for a basic one.
+//! The operations of send requests. Each defines how it is begun on an extended queue pair, and how it is written into
+//! a request of a basic queue pair.
 
 mod local;
 mod message;
@@ -47,20 +48,21 @@ open_enum! {
     }
 }
 
-/// One operation with its parameters. Sealed.
+/// One operation with its parameters. This trait is sealed.
 ///
 /// # Safety
 ///
 /// Both functions follow the driver's interface. Pointers that they store in the request are valid until the batch is
-/// posted, which is within the lifetime in the guard's type (see [`HoldsFor`](super::HoldsFor)). [`write`](Self::write)
-/// does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds to `send_flags`.
+/// posted, which happens within the lifetime in the guard's type (see [`HoldsFor`](super::HoldsFor)).
+/// [`write`](Self::write) does not change `wr_id`, `next`, `sg_list` and `num_sge`, and only adds flags to
+/// `send_flags`.
 pub unsafe trait SendOperation: Sealed + Copy {
-    /// Whether a basic queue pair accepts this operation only if the device reports atomic writes. The check is needed
-    /// because siw looks up every opcode in a table that has no entry for atomic writes.
+    /// Whether a basic queue pair accepts this operation only if the device reports support for atomic writes. The
+    /// check is needed because the siw driver looks up every opcode in a table, which has no entry for atomic writes.
     #[doc(hidden)]
     const IS_ATOMIC_WRITE: bool = false;
 
-    /// Begins the request; the data is set next.
+    /// Begins the request. Its data is set next.
     ///
     /// # Safety
     ///
@@ -72,7 +74,7 @@ pub unsafe trait SendOperation: Sealed + Copy {
     ///
     /// # Errors
     ///
-    /// The reason, which rejects the batch.
+    /// Returns the reason. The batch is then rejected.
     ///
     /// # Safety
     ///
@@ -91,7 +93,7 @@ pub enum Either<A, B> {
 
 impl<A, B> Sealed for Either<A, B> {}
 
-// SAFETY: as for the contained operation.
+// SAFETY: the contained operation upholds the contract.
 unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
@@ -123,14 +125,14 @@ macro_rules! seal {
 seal!(Send, SendImm, SendInv, SendTso<'_>, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
 seal!(LocalInvalidate, BindMemoryWindow<'_>);
 
-/// Checks that a request of `qp` may name an object of the device `context`; drivers assume without a check that the
-/// object is theirs.
+/// Checks that a request of `qp` may name an object of the device `context`. Drivers do not check whether the object
+/// belongs to their device.
 ///
 /// # Safety
 ///
 /// `qp` is a live queue pair.
 #[inline]
 pub(crate) unsafe fn check_device(context: *mut ibv_context, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-    // SAFETY: by the contract of this function; the field does not change.
+    // SAFETY: by the contract of this function, `qp` is live, and the field does not change.
     if context == unsafe { (*qp).context } { Ok(()) } else { Err(RefusalReason::OfAnotherDevice) }
 }

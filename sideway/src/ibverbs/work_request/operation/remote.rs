@@ -21,7 +21,7 @@ pub struct Write {
 pub struct WriteImm {
     pub(crate) rkey: RemoteKey,
     pub(crate) remote_addr: u64,
-    /// In host byte order.
+    /// The immediate data, in host byte order.
     pub(crate) imm_data: u32,
 }
 
@@ -87,7 +87,7 @@ open_enum! {
     pub enum FlushLevel {
         /// Only the range that the request names.
         Range = sys::IBV_FLUSH_RANGE,
-        /// The whole region of the key; the range is ignored.
+        /// The whole region of the key. The range in the request is ignored.
         MemoryRegion = sys::IBV_FLUSH_MR,
     }
 }
@@ -163,13 +163,13 @@ remote_operation!(
 unsafe impl SendOperation for Flush {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // A level that does not fit becomes 255, which has no meaning either: the peer rejects it.
+        // A level that does not fit becomes 255. This value has no meaning either, so the peer rejects it.
         let (placement, level) = (self.placement.bits(), u8::try_from(self.level.raw()).unwrap_or(u8::MAX));
         // SAFETY: the caller upholds the contract of this function.
         unsafe { SendContext::flush(qp, self.rkey.raw(), self.remote_addr, self.length, placement, level) }
     }
 
-    /// `struct ibv_send_wr` has no fields for a flush.
+    /// A basic queue pair cannot post a flush, because `struct ibv_send_wr` has no fields for it.
     #[inline]
     unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
         Err(RefusalReason::ExtendedOnly(SendOperationFlags::Flush))
