@@ -56,7 +56,7 @@ impl Keepalive {
         Ok(received)
     }
 
-    /// Sends progress if the interval since the last progress message has passed.
+    /// Sends progress if the last progress message was sent long enough ago.
     pub(super) fn report(&mut self, connection: &mut Connection, done: f64) -> Result<(), Failure> {
         let now = Instant::now();
         if now.duration_since(self.last_report) >= REPORT_INTERVAL.min(connection.timeout() / 4) {

@@ -133,7 +133,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
         text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
     };
     match (failure, wait) {
-        // The client adds how long it has waited, because the text comes from the server, which cannot contain it.
+        // The text of a busy server does not contain how long the client has waited, so the client adds this time.
         (Failure::Busy(text), None) => Failure::Busy(format!("{text}; try later, or {WAIT}")),
         (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}; try later, or {LONGER}", late(&text, time))),
         (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),

@@ -70,7 +70,7 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the number of ports per side. Queue pairs and threads are distributed equally among the ports; the first
-    /// ones belong to the first port.
+    /// queue pairs and threads belong to the first port.
     pub fn ports(&self) -> u32 {
         u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }

@@ -13,7 +13,7 @@ use crate::plan::{Measure, Plan};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     measure: Measure,
-    /// The threshold in percent. A change that is not larger counts as none.
+    /// The threshold in percent. A change up to this size counts as no change.
     threshold: f64,
     changes: Vec<Change>,
     /// The sizes that only the baseline has.
@@ -142,7 +142,7 @@ impl Comparison {
         self.gain(change) < -self.threshold
     }
 
-    /// Returns the threshold in percent. A change that is not larger counts as none.
+    /// Returns the threshold in percent. A change up to this size counts as no change.
     pub fn threshold(&self) -> f64 {
         self.threshold
     }

@@ -76,9 +76,9 @@ pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -
     pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
 }
 
-/// Returns the first device that suits. If none does, returns the first device that can be opened, and if there is
-/// none, an error with all causes. A softrnic device is used only if the system has no other device: if the user's own
-/// device is down, the error helps more.
+/// Returns the first device that suits. If no device suits, returns the first one that can be opened. If no device can
+/// be opened, returns an error with all causes. A softrnic device is used only if the system has no other device: if
+/// the user's own device is down, the error helps more.
 fn pick<D, T>(
     devices: impl Iterator<Item = D>,
     is_soft: impl Fn(&D) -> bool,

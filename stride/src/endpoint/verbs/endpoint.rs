@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_millis(200);
 const READ_TICK: Duration = Duration::from_millis(100);
 /// Interval of progress reports on a side that measures nothing and continues when the peer has finished.
 const WAITING_TICK: Duration = Duration::from_millis(20);
-/// Minimum number of reports per interval of the test. The delay between the end of an interval and its report is
-/// therefore at most a fifth of the interval.
+/// Minimum number of progress reports during each interval of the test. The delay between the end of an interval and
+/// its report is therefore at most a fifth of the interval.
 const TICKS: u32 = 5;
 
 /// One side of a test that uses sideway.

@@ -86,7 +86,7 @@ impl Scalable {
 }
 
 /// Returns the default inline limits of latency tests, which are tried in this order. Sends use the limit of the
-/// device; other operations send nothing inline.
+/// device, but at most 220 bytes; other operations send nothing inline.
 pub(super) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
     if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
         return Ok(vec![0]);

@@ -200,8 +200,8 @@ pub enum Remedy {
     Reads(u32),
 }
 
-/// Returns a hint if the threads of a side may run far from its device. `option` is the one that selects their
-/// processors.
+/// Returns a hint if the threads of a side may run far from its device. `option` is the option that selects the
+/// processors of the threads.
 pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let node = facts.numa_node?;
     let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;

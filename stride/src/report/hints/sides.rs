@@ -19,7 +19,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all
 }
 
-/// Returns a hint if the GPU of a side is on another NUMA node than the device. `option` is the one that selects the
+/// Returns a hint if the GPU of a side is on another NUMA node than the device. `option` is the option that selects the
 /// device.
 fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let far = |port: &PortInfo| {

@@ -163,7 +163,7 @@ where
         self.fill(Some(&ends))
     }
 
-    /// Sends until each queue pair has posted as many requests as its entry in `ends`, and until all of them have
+    /// Sends until the `posted` count of each queue pair has reached its entry in `ends`, and all posted requests have
     /// completed.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
         let posted = |qp: &QpDriver<'_, S, R>| qp.posted;

@@ -28,7 +28,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Returns the kind of memory that `place` names, after checking that the plan supports it.
+    /// Returns the kind of memory that `place` names. If the plan uses on-demand paging, first checks that the device
+    /// supports it.
     pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &SideConfig) -> Result<Self> {
         if plan.placement.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
