@@ -1,4 +1,4 @@
-//! Writes the manual pages. clap generates the part about options; the sections of `manual.txt` follow it.
+//! Writes the manual pages. clap generates the part about options, and the sections of `manual.txt` follow that part.
 
 use std::io::{self, Write};
 

@@ -137,7 +137,7 @@ impl Client<'_> {
         Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
     }
 
-    /// Receives the next message. Passes the notes that arrive before it on to the observer.
+    /// Receives the next message. The observer receives all notes that arrive before that message.
     fn receive(&mut self) -> Result<Message, Failure> {
         let message = self.connection.receive();
         self.forward_notes();
@@ -310,7 +310,7 @@ impl Client<'_> {
                 Err(failure) => trouble = Some(failure),
             }
             is_whole = watch.progress(size, done);
-            // If only the server sends, the client ends its step when the server has ended its own.
+            // If only the server sends, the client ends its step after the server has ended the step.
             trouble.is_none() && is_whole && !(only_answers && server.is_some())
         });
         self.forward_notes();

@@ -49,8 +49,8 @@ impl Connection {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
         let (wire, last_received) = (Box::new(wire), Instant::now());
         let mut new = Self { wire, role, timeout, last_received, notes: Vec::new(), version: None };
-        // An incompatible peer may have closed the connection already. What it sent before explains more than the error
-        // of this write.
+        // An incompatible peer may have closed the connection already. The data that the peer sent before explains more
+        // than the error of this write.
         let sent = new.write(&Message::Hello(hello));
         let theirs = new.hello()?;
         sent.map_err(|error| new.lost(&error))?;

@@ -11,7 +11,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// Interval of progress messages. This interval must suit the peer's time-out, which may be shorter than this side's
 /// but is at least `LEAST_TIMEOUT`.
 ///
-/// While a step runs, the caller reads the connection every 200 ms at most. This interval is a little shorter, so that
+/// While a step runs, the caller may read the connection only every 200 ms. This interval is a little shorter, so that
 /// each such call also sends progress.
 const REPORT_INTERVAL: Duration = Duration::from_millis(180);
 /// Maximum number of messages that one call reads, so that a peer that floods this side with messages does not block

@@ -43,7 +43,7 @@ impl Nodes {
 
     /// Returns the processors to which threads are bound by default, which are those of the device's node. Returns
     /// `None` if the machine has only one node with processors, or if the device's node has none. Also returns `None`
-    /// if the threads are already bound, so that they may not run on all `online` processors.
+    /// if the threads are already bound, which is the case if they may not run on all `online` processors.
     pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
         let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
         let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));

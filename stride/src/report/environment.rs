@@ -45,8 +45,8 @@ impl Environment {
     }
 }
 
-/// Returns a name for each port of a test, which contains the remote port to which it is connected. If a port is used
-/// several times with different GIDs, its names also contain the GIDs.
+/// Returns a name for each port of a test. The name also contains the remote port to which the port is connected. If a
+/// port is used several times with different GIDs, its names also contain the GIDs.
 pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
     let gid = |facts: &PortInfo, gid: Option<u32>| {

@@ -39,8 +39,8 @@ impl Gap {
     {
         let (begin, mut idle) = (Instant::now(), Idle::default());
         loop {
-            // The loop polls for two reasons: this runs the code of software devices, and it returns the error of a
-            // queue pair that has failed.
+            // The loop polls during the pause, because polling runs the code of software devices, and returns the error
+            // of a queue pair that has failed.
             queue.poll(|done| {
                 qp.finish(done.wr_id);
             })?;

@@ -352,8 +352,8 @@ where
         // The loop has no pause instruction, because the measured time would include it.
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(128) {
-            // The loop also polls the queue, for two reasons: this runs the code of software devices, and it returns
-            // the error of a queue pair that has failed.
+            // The loop also polls the queue, because polling runs the code of software devices, and returns the error
+            // of a queue pair that has failed.
             queue.poll(|done| {
                 qp.finish(done.wr_id);
             })?;

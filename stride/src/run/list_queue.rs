@@ -97,7 +97,7 @@ impl<T: Service> Kept<'_, T> {
         }
     }
 
-    /// Signals the request with the number `first` and every further request with the distance `every`.
+    /// Signals the request with the number `first`, and one in `every` requests after it.
     #[cold]
     fn signal(&mut self, Signals { first, every, .. }: Signals) {
         self.first = first;

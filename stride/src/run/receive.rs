@@ -222,7 +222,7 @@ pub(crate) fn take_count<C: Poll>(
         RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
-    // `before` is the number of messages when the window started, and `counted` the number at the last update that
+    // `before` is the number of messages when the window started, and `counted` is the number at the last update that
     // found new messages. `last` is the time of that update.
     let (mut before, mut counted, mut last) = (0, 0, begun);
     let (mut reported, mut quiet, mut stopped) = (0, None, None);
@@ -284,8 +284,8 @@ pub(crate) fn take_count<C: Poll>(
 }
 
 /// Extends a window to all messages that count, if the run length is a number of messages. Messages that had arrived
-/// before it started are assumed to have arrived at the rate of the others. If more than half of all messages had
-/// arrived before, the thread was late and has no window of its own.
+/// before the window started are assumed to have arrived at the rate of the others. If more than half of all messages
+/// had arrived before, the thread was late and has no window of its own.
 fn with_first(window: Window, all: u64) -> Window {
     let Window { started, ended, messages, .. } = window;
     if messages == 0 || messages < all / 2 {

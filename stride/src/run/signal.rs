@@ -15,7 +15,8 @@ pub(crate) struct Signal {
     /// millisecond to check for work, the figures of a small machine would be worse.
     sleepers: Mutex<()>,
     stopped: Condvar,
-    /// The window of the step. The first thread that starts opens it, and the first thread that ends closes it.
+    /// The window of the step. The first thread that starts opens the window, and the first thread that ends closes the
+    /// window.
     opened: OnceLock<Moment>,
     closed: OnceLock<Moment>,
     /// The summaries of latency intervals. Threads add to this list rarely.

@@ -147,8 +147,8 @@ fn total(plan: &Plan) -> Option<u64> {
 }
 
 /// Returns the minimum number of messages per queue pair in a timed test. Because slots are used in turn, at least the
-/// first slot is used, and no slot after an unused one is. With a rate limit, the time may end before each queue pair
-/// has sent a message.
+/// first slot is used, and no slot is used after an unused one. With a rate limit, the time may end before each queue
+/// pair has sent a message.
 fn least(plan: &Plan, qp: usize) -> u64 {
     u64::from(plan.workload.rate_limit.is_none() || qp == 0)
 }

@@ -93,7 +93,7 @@ impl VerbsEndpoint {
     pub(super) fn look(place: &SideConfig) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
         let places = place.each_port();
-        // The role selects the names of options in errors, and these options are those of this side.
+        // With `Role::Client`, errors name the options of this side, such as `--device`.
         let found = ports::open(&places, Role::Client, |_| true)?;
         found.iter().zip(&places).try_for_each(|((context, port), place)| port_context::look(context, *port, place))
     }
@@ -115,8 +115,8 @@ impl VerbsEndpoint {
     fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
         let _bound = numa::bind(&near(facts));
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
-        // Queue pairs are distributed evenly among the threads. If their number is not divisible, the first threads
-        // have one more.
+        // Queue pairs are distributed evenly among the threads. If their number is not a multiple of the number of
+        // threads, the first threads have one queue pair more.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
         let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));

@@ -15,8 +15,8 @@ pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
     values.into_iter().step_by(step).collect()
 }
 
-/// Returns the labels of a logarithmic axis. The labels are 1, 2 and 5 of each decade, or only 1 if there would be too
-/// many, or even steps if there would be too few.
+/// Returns the labels of a logarithmic axis. The labels are 1, 2 and 5 times each power of ten. If these are too many,
+/// the labels are the powers of ten alone. If these are too few, the labels have even steps.
 pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
     let powers = |of: &[f64]| {
         let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;

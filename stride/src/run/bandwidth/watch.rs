@@ -27,7 +27,7 @@ impl Watch {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
-    /// Starts again at the time `now`, because rounds may take another time from then on.
+    /// Starts again at the time `now`, because rounds may take more or less time from then on.
     pub(super) fn begin(&mut self, now: Instant) {
         *self = Self { last: now, ..Self::new() };
     }

@@ -275,7 +275,7 @@ impl Setup<'_> {
             }
             Unconnected::Datagram(pair, target) => {
                 let qkey = make_ready(&id, pair, own)?;
-                // librdmacm does not return the path to the client in this case, so the server uses the exchanged
+                // For datagrams, librdmacm does not return the path to the client, so the server uses the exchanged
                 // addresses.
                 *target = Some(by_hand.target(self.pd, their, qkey)?);
                 request.accept_lookup(&self.parameter(own))?;
@@ -324,7 +324,7 @@ impl Setup<'_> {
     }
 
     /// Modifies the queue pairs of both directions. The connection is for the client's messages. The server's messages
-    /// use the same path, but the queue pair numbers that the sides have exchanged.
+    /// use the same path, with the queue pair numbers that the sides have exchanged.
     fn both_ways(
         &self,
         id: &Identifier,

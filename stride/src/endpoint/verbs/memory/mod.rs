@@ -81,8 +81,8 @@ impl Source {
     }
 }
 
-/// Logs a warning that no reserved huge pages are available. Logs it once, because both sides and all of their regions
-/// have the same cause.
+/// Logs a warning that no reserved huge pages are available. The warning is logged only once, because the cause is the
+/// same for both sides and all of their regions.
 #[cold]
 fn warn_about_huge_pages(bytes: usize, error: &VerbError) {
     static WARNED: Once = Once::new();

@@ -62,7 +62,7 @@ thread_local! {
     static RETAINED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// All allocations by start address. The `bool` contains the attribute that makes copies synchronous.
+/// All allocations by start address. The `bool` is the value of the attribute that makes copies synchronous.
 static MEMORY: Mutex<BTreeMap<u64, (usize, Layout, bool)>> = Mutex::new(BTreeMap::new());
 
 fn memory() -> MutexGuard<'static, BTreeMap<u64, (usize, Layout, bool)>> {
