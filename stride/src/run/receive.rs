@@ -1,4 +1,4 @@
-//! The receiver of sends and of writes with immediate data, which posts used receives again in batches.
+//! The receiver of sends and of writes with immediate data. The receiver posts used receives again, in batches.
 
 use std::time::{Duration, Instant};
 

@@ -101,7 +101,7 @@ fn targets_are_ready_before_the_peer_receives_them() {
         assert_eq!((attributes.path_mtu, attributes.min_rnr_timer), (ibv_mtu::IBV_MTU_1024, 12));
         assert_eq!((attributes.ah_attr.is_global, attributes.ah_attr.port_num, attributes.ah_attr.sl), (1, 1, 3));
         assert_eq!((attributes.ah_attr.grh.sgid_index, attributes.ah_attr.grh.traffic_class), (0, 32));
-        // The access rights are set in the first state change. If the second one fails, they can still be read.
+        // The access rights are set in the first state change. They can still be read if the second state change fails.
         recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
         side.create_queue_pairs(&path()).unwrap_err();
         assert_eq!(recording.qp_attr().unwrap().qp_access_flags, rights, "{operation}");
@@ -209,7 +209,7 @@ fn dc_queue_pairs_use_the_given_partition() {
     };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
-    // The index is set in the first state change. If the second one fails, it can still be read.
+    // The index is set in the first state change. It can still be read if the second state change fails.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.create_queue_pairs(&path()).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of targets");
@@ -360,7 +360,7 @@ fn rnr_retry_is_set_only_if_the_device_supports_it() {
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
     client.create_queue_pairs(&path()).unwrap();
-    // The Q_Key is set in the first state change. If the second one fails, it can still be read.
+    // The Q_Key is set in the first state change. It can still be read if the second state change fails.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.connect(&path(), &far).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().qkey, 0x1111_1111, "as requests name it");

@@ -241,8 +241,8 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 
 impl Given<'_> {
     /// Returns the link speed in Gb/s. The speed is the sum over all pairs of ports, where the slower port of each pair
-    /// counts. The result is limited by the sum over the distinct ports of either side, because several ports may be
-    /// connected to the same one. `None` for softrnic.
+    /// counts. Several ports of one side may be connected to the same port. The result is therefore at most the sum
+    /// over all different ports of the client, and at most that of the server. `None` for softrnic.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;

@@ -82,7 +82,7 @@ mod tests {
         pace.sent += 10;
         assert_eq!(pace.due(Duration::from_millis(9), 128), 0);
         assert_eq!(pace.due(Duration::from_millis(10), 128), 10);
-        // The rest of a burst that has begun may be sent at once.
+        // After a part of a burst has been sent, the rest may be sent at once.
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
         assert_eq!(pace.due(Duration::from_millis(20), 128), 16);

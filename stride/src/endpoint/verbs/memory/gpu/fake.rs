@@ -257,7 +257,7 @@ unsafe extern "C" fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes
 
 unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> c_uint {
     code(in_context("cuMemcpyDtoH").and_then(|()| {
-        // SAFETY: as above.
+        // SAFETY: the range is within an allocation, and the caller's bytes do not overlap it.
         unsafe { ptr::copy_nonoverlapping(within(from, bytes)?.cast_const(), to.cast(), bytes) };
         Ok(())
     }))

@@ -116,7 +116,7 @@ impl GpuRegion {
             }
             Way::Address => {
                 let address = usize::try_from(start)?;
-                // SAFETY: as above.
+                // SAFETY: the memory outlives the region, and the processor never accesses it, as in the other branch.
                 unsafe { pd.reg_mr(address, bytes, access) }?
             }
         };
