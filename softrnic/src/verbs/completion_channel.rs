@@ -39,7 +39,7 @@ pub(crate) struct CompletionChannel {
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
     is_iwarp: bool,
-    /// Whether the descriptor is readable also when sockets are.
+    /// Whether the descriptor is also readable while the sockets of the transport are.
     has_sockets: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
 }
 
 impl CompletionChannel {
-    /// The number of the channel for [`Sockets::claim`].
+    /// Returns the number that identifies the channel in a call of [`Sockets::claim`].
     fn number(&self) -> usize {
         ptr::from_ref(&self.c).addr()
     }
@@ -130,14 +130,15 @@ impl CompletionChannel {
             if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
-            // Other threads may take the event.
+            // Another thread may take the event, so the loop checks again.
             self.events.wait(claimed.map(|(_, descriptor)| descriptor))?;
             rounds = 0;
         }
     }
 
-    /// Makes the program's descriptor readable also when the sockets are. A program that would then block in
-    /// `ibv_get_cq_event` sees completions only.
+    /// Makes the program's descriptor readable also while the sockets are readable, if `has_sockets` is set. It is set
+    /// only if the descriptor is in nonblocking mode. In blocking mode, a program that found the descriptor readable
+    /// without a completion event would block in `ibv_get_cq_event`.
     fn show(&self, sockets: BorrowedFd<'_>, has_sockets: bool) {
         if self.has_sockets.swap(has_sockets, Ordering::Relaxed) == has_sockets {
             return;

@@ -20,7 +20,7 @@ use crate::sys::fork;
 use crate::sys::usage::Usage;
 use crate::wire::limits;
 
-/// An open device. C programs have a pointer to the `ibv_context` at the end of `verbs`.
+/// An open device. C programs use a pointer to the `ibv_context` at the end of `verbs`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
@@ -31,11 +31,11 @@ pub(crate) struct Context {
     pub(crate) generation: u32,
     /// The next handle of an object.
     pub(crate) handles: AtomicU32,
-    /// Protection domains by handle, for imports.
+    /// The protection domains by their handles, so that they can be imported.
     pub(crate) domains: Mutex<HashMap<u32, Weak<Domain>>>,
-    /// Regions and device memory by handle, for imports.
+    /// The regions and device memory by their handles, so that they can be imported.
     pub(crate) exports: Exports,
-    /// The device file of a real context: here a descriptor that is never readable.
+    /// In a context of the kernel's drivers this is the device file. Here it is a descriptor that is never readable.
     _commands: OwnedFd,
 }
 
@@ -88,7 +88,7 @@ fn start(context: *mut ibv_context) -> *mut Context {
     context.wrapping_byte_sub(offset_of!(Context, verbs) + offset_of!(verbs_context, context)).cast()
 }
 
-/// An eventfd that is never written to.
+/// Opens an eventfd that is never written to.
 fn descriptor() -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes only numbers.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     }
 }
 
-/// Fails while the context has objects.
+/// `ibv_close_device(context)`: fails with `EBUSY` while objects of the context exist.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: the context belongs to this provider and is open.
     if unsafe { Context::of(context) }.usage.is_used() {

@@ -1,4 +1,4 @@
-//! `struct ibv_device`: the devices of the process, which exist from their registration until the process ends.
+//! `struct ibv_device`. The devices of the process exist from their registration until the process ends.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -11,11 +11,11 @@ use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status, ibv_node_type, ib
 use crate::sys;
 use crate::wire::address::Gid;
 
-/// Size of a name with its terminator.
+/// The size of a device name, including its terminator.
 pub(crate) const NAME_SIZE: usize = 64;
-/// How the names of iWARP devices begin.
+/// The prefix of the names of iWARP devices.
 const IWARP_PREFIX: &str = "softiw";
-/// First index of soft devices. Kernels number their devices from zero.
+/// The index of the first soft device. The kernel numbers its devices from zero.
 const FIRST_INDEX: c_int = 1 << 16;
 
 /// A device, which stays on the heap until the process ends.
@@ -23,7 +23,7 @@ const FIRST_INDEX: c_int = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Device {
     c: UnsafeCell<ibv_device>,
-    /// Big-endian, as in C.
+    /// The GUID in big-endian byte order, as in C.
     guid: u64,
     index: c_int,
     is_iwarp: bool,
@@ -37,11 +37,12 @@ unsafe impl Send for Device {}
 static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
 
 impl Device {
-    /// Creates a device. The name is shorter than [`NAME_SIZE`]; `place` is its index in the list.
+    /// Creates a device. `name` must be shorter than [`NAME_SIZE`], and `place` is the index of the device in the list.
     pub(super) fn new(name: &str, place: c_int) -> Self {
         // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
-        // In the kernel, the character device has a name of its own. A soft device uses one name for both.
+        // In the kernel, the character device of an RDMA device has a name of its own. A soft device uses one name for
+        // both.
         for copy in [&mut c.name, &mut c.dev_name] {
             for (to, from) in copy.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
                 *to = from as c_char;
@@ -65,7 +66,8 @@ impl Device {
         unsafe { &*device.cast::<Self>() }
     }
 
-    /// Returns the iWARP device of a context; `None` for a RoCE device, and for a null context or device.
+    /// Returns the device of a context if it is an iWARP device. Returns `None` if it is a RoCE device, or if the
+    /// context or the device is null.
     ///
     /// # Safety
     ///
@@ -77,7 +79,8 @@ impl Device {
         Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
     }
 
-    /// The C pointer, which has provenance for the whole device. C writes only to the C struct, which is in a cell.
+    /// Returns the C pointer, which has provenance for the whole device. C writes only to the C struct, which is in a
+    /// cell.
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -87,7 +90,7 @@ impl Device {
         unsafe { CStr::from_ptr((&raw const (*self.as_c()).name).cast()) }.to_bytes()
     }
 
-    /// Big-endian.
+    /// Returns the GUID in big-endian byte order.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
     }
@@ -96,7 +99,7 @@ impl Device {
         self.is_iwarp
     }
 
-    /// The GID of an iWARP device: a MAC address, derived from the GUID, and zeros.
+    /// Returns the GID of an iWARP device. It consists of a MAC address, which is derived from the GUID, and zeros.
     pub(crate) fn iwarp_gid(&self) -> Gid {
         let [a, b, c, .., d, e, f] = self.guid.to_ne_bytes();
         let mut gid = Gid::ZERO;
@@ -105,7 +108,7 @@ impl Device {
     }
 }
 
-/// A GUID that is the same in all processes of a host, marked as locally administered.
+/// Computes a GUID that is the same in all processes of a host. It is marked as locally administered.
 fn guid(name: &str) -> u64 {
     const LOCALLY_ADMINISTERED: u64 = 0x02 << 56;
     const GROUP: u64 = 0x01 << 56;
@@ -114,14 +117,14 @@ fn guid(name: &str) -> u64 {
     fnv(bytes) & !GROUP | LOCALLY_ADMINISTERED
 }
 
-/// FNV-1a. Unlike the standard library's hash, this hash is the same in every build.
+/// Computes the FNV-1a hash. Unlike the hash of the standard library, it is the same in every build.
 fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes
         .into_iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Creates the devices, once.
+/// Creates the devices. Only the first call has an effect.
 pub(crate) fn make(names: &[String]) {
     let _ = DEVICES.get_or_init(|| {
         let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place)));
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn hash_matches_published_vectors() {
-        // Vectors published by the authors of FNV.
+        // These test vectors were published by the authors of FNV.
         assert_eq!(fnv(*b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(*b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv(*b"foobar"), 0x8594_4171_f739_67e8);

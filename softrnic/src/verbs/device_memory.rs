@@ -1,5 +1,5 @@
-//! `struct ibv_dm`: device memory, which is host memory of this process. Another process can access this memory only
-//! through a region.
+//! `struct ibv_dm`. Device memory is host memory of this process. Another process can access this memory only through a
+//! region.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -23,7 +23,7 @@ use crate::wire::limits::MAX_DM_SIZE;
 pub(crate) struct DeviceMemory {
     pub(crate) c: ibv_dm,
     buffer: Arc<Buffer>,
-    /// Counts the regions of the memory.
+    /// Counts the regions that use the memory.
     usage: Usage,
     /// Keeps the context in use.
     uses: Vec<Use>,
@@ -35,7 +35,7 @@ unsafe impl Object for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// The address of `length` bytes from `offset` on, or `EINVAL` if they exceed the memory.
+    /// Returns the address of the `length` bytes that start at `offset`, or `EINVAL` if they exceed the memory.
     fn range(&self, offset: u64, length: usize) -> Result<usize, Errno> {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
         if offset > self.buffer.len() || length > self.buffer.len() - offset {
@@ -72,7 +72,7 @@ pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buf
     DeviceMemory { c, buffer, usage: Usage::default(), uses }.into_c()
 }
 
-/// `ibv_alloc_dm`. The memory is zeroed, and aligned to a cache line at least.
+/// `ibv_alloc_dm`. The memory is zeroed, and its alignment is at least a cache line.
 ///
 /// # Safety
 ///
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
         return failure::null(Errno::NO_MEMORY);
     }
     let alignment = 1usize.checked_shl(attr.log_align_req).unwrap_or(0).max(64);
-    // A shift by the word size or more is invalid.
+    // A shift by at least the number of bits in a word would be invalid.
     let is_alignable = attr.log_align_req < usize::BITS;
     let buffer = if is_alignable { Buffer::new(attr.length, alignment) } else { Err(Errno::INVALID) };
     match buffer {

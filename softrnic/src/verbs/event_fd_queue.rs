@@ -1,5 +1,5 @@
-//! Event queues with a descriptor that is readable while the queue is not empty: for completion channels and
-//! asynchronous events. The latter also report changes of the host's addresses.
+//! Event queues for completion channels and for asynchronous events. Each queue has a descriptor that is readable while
+//! the queue is not empty. A queue for asynchronous events also reports changes of the host's addresses.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,28 +12,28 @@ use crate::sys::changes::Changes;
 use crate::sys::errno::Errno;
 use crate::sys::{signals, unpoisoned};
 
-/// A queue with an eventfd. Each event is written to the eventfd, so that edge-triggered waiters wake too. The eventfd
-/// is read when the queue becomes empty.
+/// A queue with an eventfd. The eventfd is written for each event, so that a program that waits for edges is also
+/// woken. The eventfd is read when the queue becomes empty.
 ///
 /// System calls bypass libc, whose functions are cancellation points. `pthread_cancel` cannot unwind Rust functions,
-/// and must not unwind a thread that holds a lock. A cancelled thread therefore waits until there is an event, or a
-/// signal whose handler does not restart system calls.
+/// and must not unwind a thread that holds a lock. A thread that is cancelled while it waits therefore continues to
+/// wait until there is an event, or until a signal arrives whose handler does not restart system calls.
 #[derive(Debug)]
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
-    /// The descriptor for the program, if it is readable not only while `descriptor` is.
+    /// The descriptor that the program uses, if it is readable in more cases than `descriptor`.
     joint: Option<OwnedFd>,
     watch: Option<Watch<T>>,
 }
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Changes of the host that also raise an event.
+/// The changes of the host's addresses that also raise an event.
 #[derive(Debug)]
 struct Watch<T> {
     changes: Changes,
-    /// The addresses reported to the program.
+    /// The addresses that were last reported to the program.
     reported: Mutex<Vec<Address>>,
     event: fn() -> T,
 }
@@ -43,7 +43,7 @@ impl<T> EventFdQueue<T> {
     ///
     /// # Errors
     ///
-    /// The errors of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV`, `ENOMEM`.
+    /// Returns an error of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV` or `ENOMEM`.
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC };
         // SAFETY: the call takes only numbers.
@@ -71,7 +71,7 @@ impl<T> EventFdQueue<T> {
         Ok(event_fd_queue)
     }
 
-    /// Gives the program a descriptor that [`join`](Self::join) extends.
+    /// Opens another descriptor for the program, to which [`join`](Self::join) can add other descriptors.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl<T> EventFdQueue<T> {
         self.join(self.descriptor.as_fd())
     }
 
-    /// Makes the program's descriptor readable also while another one is, until that is closed or
-    /// [parted](Self::part).
+    /// Makes the program's descriptor readable also while `other` is readable. This ends when `other` is closed or
+    /// passed to [`part`](Self::part).
     pub(crate) fn join(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
         let Some(joint) = &self.joint else { return Ok(()) };
         epoll::add(joint, other, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(errno)
@@ -95,7 +95,7 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// The descriptor for the program.
+    /// Returns the descriptor that the program uses.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
@@ -104,22 +104,22 @@ impl<T> EventFdQueue<T> {
         self.joint.as_ref().unwrap_or(&self.descriptor).as_fd()
     }
 
-    /// Queues an event. Never blocks.
+    /// Adds an event to the queue. This function never blocks.
     pub(crate) fn put(&self, event: T) {
         let mut events = self.lock();
         events.push_back(event);
-        // The write would block only at a sum of 2^64 - 1.
+        // The write could block only if the sum of all unread values reached 2^64 - 1.
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
     /// Takes the oldest event. If the queue is empty, the call blocks, or fails with `EAGAIN` if the program has set
-    /// `O_NONBLOCK`. As for `read(2)`, a signal ends it with `EINTR`, unless its handler restarts system calls
-    /// (`SA_RESTART`).
+    /// `O_NONBLOCK`. As with `read(2)`, a signal ends the call with `EINTR`, unless the handler of the signal restarts
+    /// system calls (`SA_RESTART`).
     ///
-    /// Calls `seen` with the event while [`remove`](Self::remove) cannot run. So the destruction of an object finds the
-    /// event either in the queue or already counted as taken.
+    /// Calls `seen` with the event while [`remove`](Self::remove) cannot run. When an object is destroyed, its events
+    /// are therefore either still in the queue or already counted as taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
-        // A blocking program may already have seen the descriptor readable.
+        // A program in blocking mode may already have found the descriptor readable.
         let is_nonblocking = self.is_nonblocking()?;
         let mut is_awaited = !is_nonblocking;
         loop {
@@ -133,12 +133,12 @@ impl<T> EventFdQueue<T> {
             if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
-            // Other threads may take the event.
+            // Another thread may take the event, so the loop checks again.
             self.wait(None)?;
         }
     }
 
-    /// As [`take`](Self::take), but `None` if the queue is empty.
+    /// Takes the oldest event like [`take`](Self::take), but returns `None` if the queue is empty.
     pub(crate) fn try_take<R>(&self, seen: impl FnOnce(T) -> R) -> Option<R> {
         let mut events = self.lock();
         self.pop(&mut events).map(seen)
@@ -156,7 +156,8 @@ impl<T> EventFdQueue<T> {
     ///
     /// # Errors
     ///
-    /// `EINTR` as for [`take`](Self::take); `EBADF` if the program has closed the descriptor.
+    /// `EINTR` if a signal ends the call, as for [`take`](Self::take); `EBADF` if the program has closed the
+    /// descriptor.
     pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         match poll(self.as_fd(), other, None) {
             Err(Errno(libc::EINTR)) if signals::are_restarted() => Ok(()),
@@ -164,7 +165,7 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Removes the events of a destroyed object; returns their number.
+    /// Removes the events of an object that is being destroyed, and returns their number.
     pub(crate) fn remove(&self, mut is_of: impl FnMut(&T) -> bool) -> usize {
         let mut events = self.lock();
         let before = events.len();
@@ -176,8 +177,8 @@ impl<T> EventFdQueue<T> {
         removed
     }
 
-    /// Queues the event of a change. If `is_awaited`, a change that was reverted counts too: a blocking program may
-    /// already have seen the descriptor readable.
+    /// Adds an event to the queue if the addresses have changed. If `is_awaited` is set, a change that was reverted
+    /// counts too, because a program in blocking mode may already have found the descriptor readable.
     fn check_changes(&self, is_awaited: bool) {
         let Some(watch) = &self.watch else { return };
         if !watch.changes.take() {
@@ -192,8 +193,8 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Makes the descriptor unreadable; the caller holds the lock. Never blocks, even if the program has read the
-    /// descriptor.
+    /// Makes the descriptor unreadable. The caller must hold the lock. This function never blocks, even if the program
+    /// itself has read the descriptor.
     fn clear(&self) {
         // Miri does not support poll(2).
         if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), None, Some(&NO_TIME)), Ok(true)) {
@@ -220,7 +221,8 @@ fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }
 
-/// Waits until a descriptor, or the other one, is readable, with an optional time-out; returns whether the first is.
+/// Waits until `descriptor` or `other` is readable or an optional time-out has passed. Returns whether `descriptor` is
+/// readable.
 fn poll(descriptor: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, time: Option<&Timespec>) -> Result<bool, Errno> {
     let mut poll = [descriptor, other.unwrap_or(descriptor)].map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
     let count = if other.is_some() { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! Failures of verbs: each function sets errno and returns the value that the verb's manual page documents.
+//! Failures of verbs. Each function sets errno and returns the value by which verbs of one kind report a failure.
 
 use std::ffi::c_int;
 use std::ptr;

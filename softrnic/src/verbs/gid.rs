@@ -1,4 +1,4 @@
-//! The GID table, which contains the host's addresses, and is the same for all RoCE devices. An iWARP device has one
+//! The GID table. It contains the addresses of the host, and is the same for all RoCE devices. An iWARP device has one
 //! GID, which is not an IP address.
 
 use std::ffi::{c_int, c_uint};
@@ -15,18 +15,18 @@ use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 
-/// Table length, the range of an address handle's index.
+/// The length of the table, which is the range of the index in an address handle.
 pub(crate) const TABLE_LENGTH: u32 = 256;
-/// The value for RoCE v2 in `ibv_query_gid_type`, which has numbers of its own.
+/// The value that `ibv_query_gid_type` returns for RoCE v2. This verb has its own numbers for the types.
 const SYSFS_ROCE_V2: c_uint = 1;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
-/// Addresses by index. An address keeps its index while it exists, because QPs refer to the index.
+/// The addresses by their index. An address keeps its index while it exists, because QPs refer to it by this index.
 #[derive(Debug, Default)]
 struct Table(Vec<Option<Address>>);
 
 impl Table {
-    /// Removes old addresses, and adds new ones at the first free indexes.
+    /// Removes the addresses that no longer exist, and adds new ones at the first free indexes.
     fn update(&mut self, addresses: &[Address]) {
         for slot in &mut self.0 {
             *slot = slot.and_then(|old| addresses.iter().find(|new| new.ip == old.ip).copied());
@@ -44,7 +44,7 @@ impl Table {
     }
 }
 
-/// Returns the current table, from index 0.
+/// Returns the current table, which starts at index 0.
 fn table() -> Vec<Option<Address>> {
     static TABLE: PerProcess<Mutex<Table>> = PerProcess::new(Mutex::new(Table(Vec::new())), Box::default);
     let mut table = unpoisoned(TABLE.get().lock());
@@ -52,7 +52,7 @@ fn table() -> Vec<Option<Address>> {
     table.0.clone()
 }
 
-/// Returns the table of a device, its length, and the type of its GIDs with its value in sysfs.
+/// Returns the table of a device, the length of the table, the type of its GIDs, and the value of this type in sysfs.
 ///
 /// # Safety
 ///
@@ -68,13 +68,14 @@ unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv
     }
 }
 
-/// Returns the GID at an index; `None` if the index is empty.
+/// Returns the GID at an index, or `None` if the table has no GID there.
 pub(crate) fn by_index(index: u32) -> Option<Gid> {
     let slot = table().get(index as usize).copied().flatten();
     slot.map(|address| Gid::from(address.ip))
 }
 
-/// Returns the index of the GID's interface; `None` if the table has no GID at `index`.
+/// Returns the index of the network interface to which the GID at `index` belongs, or `None` if the table has no GID
+/// there.
 pub(crate) fn interface_of(index: u32) -> Option<u32> {
     Some(table().get(index as usize).copied().flatten()?.interface_index)
 }
@@ -96,7 +97,7 @@ pub(crate) unsafe extern "C" fn query_gid(
     let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < length) else {
         return failure::minus_one(Errno::INVALID);
     };
-    // An empty index has the zero GID.
+    // If the table has no GID at the index, the program receives the zero GID.
     let raw = table.get(index as usize).copied().flatten().map_or([0; 16], |address| address.ip.octets());
     // SAFETY: the program provides space for a GID.
     unsafe { gid.write(ibv_gid { raw }) };

@@ -1,9 +1,10 @@
-//! Checks for forks: in a child, verbs on objects of the parent fail with `EIO` and access nothing. A child can neither
-//! use nor destroy its parent's objects.
+//! Checks whether the process was forked. In a child, a verb on an object of the parent fails with `EIO` and does not
+//! access the object. A child can neither use nor destroy its parent's objects.
 //!
-//! `table` contains the functions of this file, which check the object and call the function of the same name.
-//! Functions in QPs, completion queues and device memory call [`is_inherited`] themselves. Functions of an extended
-//! completion queue check only when a poll begins: a poll that began before a fork continues in the parent only.
+//! `table` contains the functions of this file. Each of them checks the object and then calls the function of the same
+//! name. The functions whose pointers are in QPs, completion queues and device memory call [`is_inherited`] themselves.
+//! The functions of an extended completion queue check only when a poll begins, because a poll that began before a fork
+//! continues only in the parent.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -67,7 +68,7 @@ fn negative(errno: Errno) -> isize {
     -(code(errno) as isize)
 }
 
-/// Declares the functions, each with its return value on failure.
+/// Declares the functions that check an object, each with the value that it returns on failure.
 macro_rules! guarded {
     ($($fail:ident: $module:ident::$name:ident($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*) $(-> $Return:ty)?;)*) => {$(
         #[inline]
@@ -160,7 +161,7 @@ guarded! {
     code: xrc_domain::close_xrcd(xrcd: *mut ibv_xrcd) -> c_int;
 }
 
-/// Declares the functions that post lists. On failure, no entry is posted.
+/// Declares the functions that post lists of requests. On failure, they post no request.
 macro_rules! guarded_lists {
     ($($module:ident::$name:ident($Object:ty, $Request:ty);)*) => {$(
         #[inline]

@@ -1,4 +1,4 @@
-//! Imports by handle of regions (`ibv_import_mr`) and device memory (`ibv_import_dm`).
+//! Imports regions (`ibv_import_mr`) and device memory (`ibv_import_dm`) by their handles.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::sys::unpoisoned;
 
 const NO_SUCH: Errno = Errno(libc::ENOENT);
 
-/// Objects of a context by handle, as weak references.
+/// Weak references to the objects of a context, by their handles.
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
     regions: Mutex<HashMap<u32, Exported>>,
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32
     }
 }
 
-/// `ibv_unimport_dm(dm)`: the memory lives on if other objects or regions use it.
+/// `ibv_unimport_dm(dm)`: if other objects or regions use the memory, it stays allocated.
 ///
 /// # Safety
 ///

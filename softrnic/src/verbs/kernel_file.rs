@@ -1,4 +1,4 @@
-//! The files of an RDMA device in `/dev` and `/sys`, for programs that read them beside the C API.
+//! The files of an RDMA device in `/dev` and `/sys`, for programs that read these files in addition to using the C API.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,14 +6,15 @@ use super::device;
 use super::gid;
 use super::port::PORT;
 
-/// Whether the path is the character device of a soft device, `/dev/infiniband/DEVICE`.
+/// Whether the path is that of the character device of a soft device, `/dev/infiniband/DEVICE`.
 #[doc(hidden)]
 pub fn is_device_file(path: &CStr) -> bool {
     path.to_str().ok().and_then(|path| path.strip_prefix("/dev/infiniband/")).is_some_and(is_device)
 }
 
-/// Returns the text of a soft device's attribute: a GID's type or interface, in
-/// `/sys/class/infiniband/DEVICE/ports/1/gid_attrs`. `None` for every other path and for an empty index.
+/// Returns the text in an attribute file of a soft device, which reports the type or the interface of a GID. These
+/// files are in `/sys/class/infiniband/DEVICE/ports/1/gid_attrs`. Returns `None` for every other path, and if the table
+/// has no GID at the index.
 #[doc(hidden)]
 pub fn attribute_file(path: &CStr) -> Option<String> {
     let path = path.to_str().ok()?.strip_prefix("/sys/class/infiniband/")?;

@@ -26,9 +26,9 @@ const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 pub(crate) struct MemoryRegion {
     pub(crate) c: ibv_mr,
     pub(crate) region: Arc<Region>,
-    /// Whether the program registered memory by its address; only such regions can be re-registered.
+    /// Whether the program has registered memory by its address. Only such a region can be registered again.
     pub(super) is_plain: bool,
-    /// Use of the protection domain, which `ibv_rereg_mr` may change.
+    /// The use of the protection domain and of other objects. `ibv_rereg_mr` may change the domain.
     pub(super) uses: Mutex<Vec<Use>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Parts {
     pub(super) length: usize,
     pub(super) iova: u64,
     pub(super) access: Access,
-    /// Objects in use by the region, in addition to the protection domain.
+    /// The objects that the region uses in addition to the protection domain.
     pub(super) more: Vec<Use>,
 }
 
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
     unsafe { make(pd, Parts { backing, shown: address, length, iova, access, more: Vec::new() }) }
 }
 
-/// `ibv_reg_dmabuf_mr`, for a dma-buf that can be mapped.
+/// `ibv_reg_dmabuf_mr`. The dma-buf must permit mappings.
 ///
 /// # Safety
 ///
@@ -164,9 +164,9 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
 }
 
 fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: Access) -> Result<Mapping, Errno> {
-    /// `DMA_BUF_MAGIC` of linux/magic.h
+    /// The magic number of the file system of dma-bufs (`DMA_BUF_MAGIC` in linux/magic.h).
     const DMA_BUF: u64 = 0x444d_4142;
-    /// An error code that only the kernel defines. NVIDIA's driver returns this code for the memory of a GPU.
+    /// An error code that is defined only inside the kernel. NVIDIA's driver returns this code for the memory of a GPU.
     const ENOTSUPP: c_int = 524;
     const ALLOWED: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
@@ -182,7 +182,7 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     if unsafe { libc::fstatfs(descriptor, &mut status) } != 0 {
         return Err(Errno(libc::EBADF));
     }
-    // The file system identifies a dma-buf. A file of another type might shrink while mapped.
+    // The file system shows whether the file is a dma-buf. A file of another type might shrink while it is mapped.
     if status.f_type as u64 != DMA_BUF {
         return Err(Errno::INVALID);
     }
@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     unsafe { make(pd, parts) }
 }
 
-/// `ibv_rereg_mr`. On failure the region is unchanged, although C allows its loss.
+/// `ibv_rereg_mr`. If the verb fails, the region is unchanged, although the C API allows that it becomes unusable.
 ///
 /// # Safety
 ///
@@ -267,7 +267,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     0
 }
 
-/// `ibv_dereg_mr`. Afterwards the memory is neither read nor written.
+/// `ibv_dereg_mr`. After this verb succeeds, the device neither reads nor writes the memory.
 ///
 /// # Safety
 ///
@@ -286,7 +286,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// `ibv_advise_mr`: checks the ranges. All memory is populated already, so nothing else is done.
+/// `ibv_advise_mr`: checks the ranges. All registered memory is already populated, so the advice has no other effect.
 ///
 /// # Safety
 ///

@@ -18,7 +18,7 @@ const REMOTE_READ: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
 const REMOTE_WRITE: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
 const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
-/// A context without device, and two domains.
+/// A context that belongs to no device, and two protection domains.
 struct Bench {
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -44,7 +44,7 @@ impl Bench {
         }
     }
 
-    /// Writes through a local key, like the response to a read.
+    /// Writes bytes through a local key, as the response to a read does.
     fn write(&self, pd: *mut ibv_pd, lkey: u32, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         // SAFETY: the domain lives until `end`.
         let domain = unsafe { &ProtectionDomain::of(pd).domain };
@@ -66,7 +66,7 @@ fn errno() -> Option<i32> {
     std::io::Error::last_os_error().raw_os_error()
 }
 
-/// Two pages of zeros.
+/// Maps two pages of zeros.
 fn pages() -> (*mut c_void, usize) {
     let length = 2 * page_size();
     // SAFETY: the mapping is new and anonymous, and exists until the process ends.
@@ -284,7 +284,7 @@ fn device_memory_is_copied_and_registered() {
         assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
 
         assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
-        // Ranges beyond the end, and an empty range.
+        // These ranges exceed the memory, except one, which is empty.
         for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8), (8, 0)] {
             assert!(reg_dm_mr(bench.pd, dm, offset, length, 1 | ZERO_BASED).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));

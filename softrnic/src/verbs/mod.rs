@@ -1,7 +1,7 @@
-//! The C API: objects that start with their C struct, and the functions on them.
+//! The C API: the objects, each of which starts with its C struct, and the functions that operate on them.
 //!
-//! Each file contains a C object and its verbs as `extern "C"` functions, named as in C without `ibv_`. `table` lists
-//! all functions.
+//! Each file contains a C object and the verbs that operate on it. A verb is an `extern "C"` function, which has the
+//! name of the C function without `ibv_`. `table` lists all functions.
 //!
 //! Unsupported features: on-demand paging, flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
 //! packets, and path migration. Posting, polling and waiting for events are not cancellation points (`pthread_cancel`).

@@ -11,7 +11,7 @@ use crate::sys::errno::Errno;
 use crate::wire::address::Gid;
 use crate::wire::operation::Service;
 
-/// `ibv_attach_mcast(qp, gid, lid)`: for datagram QPs only. The LID is ignored.
+/// `ibv_attach_mcast(qp, gid, lid)`: succeeds only for a datagram QP. The LID is ignored.
 ///
 /// # Safety
 ///
@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair.number())))
 }
 
-/// Reads the GID of a group.
+/// Reads the GID of a multicast group.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! Objects of the C API. An object starts with its C struct, and is on the heap from its creation to its destruction by
-//! a verb.
+//! Objects of the C API. An object starts with its C struct. It is on the heap from the verb that creates it to the
+//! verb that destroys it.
 
 /// An object that starts with the C struct `C`.
 ///
@@ -7,7 +7,7 @@
 ///
 /// The type is `repr(C)`, and its first field is a `C` or a struct that starts with one.
 pub(crate) unsafe trait Object: Sized {
-    /// The C struct, to which programs have a pointer.
+    /// The C struct, to which the program has a pointer.
     type C;
 
     /// Moves the object to the heap and returns its C pointer.

@@ -19,15 +19,15 @@ use crate::wire::limits;
 pub(crate) const PORT: u8 = 1;
 /// The only partition key: the default partition with full membership.
 pub(crate) const PKEY: u16 = 0xffff;
-/// The speed in units of 100 Mbit/s: four lanes of 25 Gbit/s. The speed is not enforced.
+/// The reported speed in units of 100 Mbit/s. It is that of four lanes of 25 Gbit/s, but it does not limit the device.
 const SPEED: u64 = 1000;
-/// Four lanes.
+/// The code for four lanes.
 const WIDTH_4X: u8 = 2;
-/// 25 Gbit/s per lane.
+/// The code for 25 Gbit/s per lane.
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
 
-// QPs count packets by this MTU, which also limits datagrams and equals the reported MTU.
+// The reported MTU must equal the MTU that limits datagrams and by which QPs count packets.
 const _: () = assert!(limits::MTU == 4096);
 
 fn attributes(is_iwarp: bool) -> ibv_port_attr {
@@ -57,7 +57,7 @@ fn attributes(is_iwarp: bool) -> ibv_port_attr {
     }
 }
 
-/// The operation of the extended context; `port_attr_len` is the size of the program's struct.
+/// The function in the extended context. `port_attr_len` is the size of the program's struct.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port_num: u8,
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn query_port(
     0
 }
 
-/// The library function. The C struct of this function ends before the second capability flags.
+/// The function of the library. Its C struct ends before the second capability flags.
 pub(crate) unsafe extern "C" fn query_port_compat(
     context: *mut ibv_context,
     port_num: u8,

@@ -1,4 +1,4 @@
-//! `struct ibv_pd`, also for parent domains. An import works only on the context that created the domain
+//! `struct ibv_pd`, which also represents parent domains. An import works only on the context that created the domain
 //! (`ibv_import_device` fails with `EOPNOTSUPP`).
 
 use std::ffi::c_int;
@@ -27,9 +27,10 @@ pub(crate) struct ProtectionDomain {
     pub(crate) domain: Arc<Domain>,
     /// Counts the dependents of this C object. A parent domain is one dependent of its origin.
     pub(crate) usage: Usage,
-    /// Uses of the context and, for a parent domain, of its origin.
+    /// The uses of the context and, if this is a parent domain, of its origin.
     pub(crate) uses: Vec<Use>,
-    /// `Some` if this object created the domain, and must therefore be deallocated last.
+    /// `Some` if this object has created the domain. This object can be deallocated only while no other object uses the
+    /// domain.
     share: Option<Share>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     new(ibv_pd { context, handle }, domain, vec![open.usage.begin()], Some(share))
 }
 
-/// Deallocates a protection domain or a parent domain.
+/// `ibv_dealloc_pd(pd)`: deallocates a protection domain or a parent domain.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the domain belongs to this provider and is alive.
     let this = unsafe { ProtectionDomain::of(pd) };
@@ -76,7 +77,8 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// Accepts the program's allocator but never calls it, since only device resources are allocated here.
+/// `ibv_alloc_parent_domain(context, attr)`: accepts the program's allocator but never calls it, because no memory of
+/// the program is allocated.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
@@ -109,7 +111,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     new(ibv_pd { context, handle: from.c.handle }, Arc::clone(&from.domain), uses, None)
 }
 
-/// Creates another object for the domain of a handle.
+/// `ibv_import_pd(context, pd_handle)`: creates another object for the domain with this handle.
 pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
     // SAFETY: the context belongs to this provider and is open.
     let open = unsafe { Context::of(context) };
@@ -119,7 +121,7 @@ pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: 
     new(ibv_pd { context, handle: pd_handle }, domain, vec![open.usage.begin()], None)
 }
 
-/// The domain lives on if other objects use it.
+/// `ibv_unimport_pd(pd)`: if other objects use the domain, it continues to exist.
 pub(crate) unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: guaranteed by the caller. This function cannot return an error, so a domain in use is left allocated.
     unsafe { dealloc_pd(pd) };
@@ -136,7 +138,7 @@ mod tests {
     use super::super::thread_domain::{alloc_td, dealloc_td};
     use super::*;
 
-    /// Opens a context without device.
+    /// Opens a context that belongs to no device.
     fn open() -> *mut ibv_context {
         // SAFETY: `open_device` does not dereference the device.
         let context = unsafe { open_device(ptr::null_mut()) };

@@ -19,12 +19,12 @@ use crate::wire::limits;
 
 /// The vendor ID of a soft device. No hardware vendor uses this ID.
 const NO_VENDOR: u32 = 0x00ff_ffff;
-/// Any size from 4 KiB on, because the host manages pages.
+/// Every page size of at least 4 KiB is reported, because the host manages the pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
-/// Frequency of the device's clock in kHz; the clock counts nanoseconds.
+/// The frequency of the device's clock in kHz. The clock counts nanoseconds.
 const CLOCK: u64 = 1_000_000;
 
-/// The capability flags.
+/// The capability flags that devices report.
 const CAPABILITIES: c_uint = {
     use ibv_device_cap_flags as flags;
     flags::IBV_DEVICE_CURR_QP_STATE_MOD.0
@@ -37,10 +37,11 @@ const CAPABILITIES: c_uint = {
         | flags::IBV_DEVICE_XRC.0
 } as c_uint;
 
-/// Kernel flags beyond 32 bits: flushes for visibility, and atomic writes. Flushes for persistence are unsupported.
+/// The kernel's capability flags beyond the first 32 bits: flushes for visibility, and atomic writes. Flushes for
+/// persistence are unsupported.
 const MORE_CAPABILITIES: u64 = IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
 
-/// Converts to a C number, saturating.
+/// Converts a value to a C number. A larger value becomes the largest C number.
 fn number(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
@@ -70,8 +71,8 @@ fn attributes(guid: u64) -> ibv_device_attr {
     attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
     attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
     attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
-    // Atomics in host memory use the processor's instructions, so they are also atomic with respect to the program's
-    // own.
+    // Atomics in host memory use instructions of the processor, so they are also atomic with respect to the atomic
+    // instructions of programs.
     attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
     attr.max_mw = number(limits::MAX_MW);
     attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);
@@ -93,14 +94,14 @@ fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
     attr.completion_timestamp_mask = u64::MAX;
     attr.hca_core_clock = CLOCK;
     attr.device_cap_flags_ex = u64::from(CAPABILITIES) | MORE_CAPABILITIES;
-    // Any moderation is accepted.
+    // Any values for moderation are accepted.
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attr.max_dm_size = limits::MAX_DM_SIZE;
     attr.phys_port_cnt_ex = PORT.into();
     attr
 }
 
-/// The GUID of a context's device, big-endian.
+/// Returns the GUID of the device of a context in big-endian byte order.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ pub(crate) unsafe extern "C" fn query_device(context: *mut ibv_context, device_a
     0
 }
 
-/// Writes the attributes up to the size of the program's struct, at least the basic ones.
+/// Writes as many attributes as the program's struct has space for, but at least the basic ones.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -137,7 +138,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// The clock's value is in `tv_nsec` alone, and may exceed a second.
+/// `ibv_query_rt_values_ex(context, values)`: the value of the clock is in `tv_nsec` alone, which may exceed a second.
 pub(crate) unsafe extern "C" fn query_rt_values(_context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     const RAW_CLOCK: u32 = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
     // SAFETY: the program provides space for the values, and has written the mask.
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(attr.max_cqe, limits::MAX_CQE as c_int);
         assert_eq!(attr.phys_port_cnt, 1);
         assert_eq!(number(u32::MAX), c_int::MAX);
-        // All limits fit into C numbers.
+        // All limits fit into a C number.
         for limit in [attr.max_qp, attr.max_sge, attr.max_mr, attr.max_res_rd_atom, attr.max_total_mcast_qp_attach] {
             assert!((1..c_int::MAX).contains(&limit), "{limit}");
         }

@@ -1,5 +1,5 @@
-//! The functions of libibverbs and of contexts. Most functions go through `guard`, which has a function of the same
-//! name.
+//! The tables of the functions of libibverbs and of contexts. For most functions, the table contains the function of
+//! the same name in `guard`.
 
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;
@@ -7,7 +7,7 @@ use rdma_mummy_sys::verbs_context;
 
 use super::{async_event, context, device, guard};
 
-/// The functions of the library.
+/// Returns the functions of the library.
 pub(crate) fn table() -> IbverbsTable {
     IbverbsTable {
         ibv_get_device_list: Some(device::get_device_list),

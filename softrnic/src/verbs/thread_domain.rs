@@ -1,4 +1,5 @@
-//! `struct ibv_td`: a program's promise that one thread at a time uses the objects of the domain.
+//! `struct ibv_td`. With a thread domain, a program promises that only one thread at a time uses the objects of the
+//! domain.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! A lock without a guard for polls and batches, which one C function acquires and another releases.
+//! The lock for polls and batches. It has no guard, because one C function acquires it and another one releases it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -8,22 +8,22 @@ use crate::sys::errno::Errno;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Bit that means: locked, with waiting threads.
+/// The value of the word if the lock is held and other threads wait for it.
 const AWAITED: u32 = 2;
 
-/// How long a thread waits for the owner. Polls and batches take microseconds, so an owner that holds the lock for
-/// longer has probably forgotten to release it.
+/// How long a thread waits until the owner releases the lock. Polls and batches take microseconds, so an owner that
+/// holds the lock for longer has probably forgotten to release it.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A lock that any thread may release.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     word: AtomicU32,
-    /// The owner thread as in [`this_thread`], or zero.
+    /// The number of the thread that holds the lock, as [`this_thread`] returns it, or zero.
     owner: AtomicUsize,
 }
 
-/// A number that is unique among running threads. Never zero.
+/// Returns a number that is unique among running threads and never zero.
 fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| ptr::from_ref(place).addr())
@@ -121,7 +121,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // Captures the whole struct instead of a field.
+                    // The closure captures the whole struct instead of a field.
                     let counter = &counter;
                     for at in 0..EACH {
                         assert_eq!(counter.turn.take(), Ok(()));

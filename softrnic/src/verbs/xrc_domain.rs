@@ -1,4 +1,4 @@
-//! `struct ibv_xrcd`. XRC domains are shared within the process only.
+//! `struct ibv_xrcd`. An XRC domain can be shared only within the process.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -31,14 +31,15 @@ unsafe impl Object for XrcDomain {
     type C = ibv_xrcd;
 }
 
-/// The key of a domain: a device (by address), and a file (by file system and inode).
+/// The key of a domain: the address of its device, and the file system and the inode of its file.
 type Key = (usize, libc::dev_t, libc::ino_t);
 type Named = HashMap<Key, Weak<Domain>>;
 
-/// The domains of files, as weak references.
+/// Weak references to the domains that files identify.
 static NAMED: PerProcess<Mutex<Option<Named>>> = PerProcess::new(Mutex::new(None), Box::default);
 
-/// `ibv_open_xrcd(context, xrcd_init_attr)`: domains are shared within the process, by the inode of a descriptor.
+/// `ibv_open_xrcd(context, xrcd_init_attr)`: descriptors with the same inode identify the same domain, but only within
+/// this process.
 ///
 /// # Safety
 ///
@@ -82,7 +83,7 @@ fn domain(device: usize, init: &ibv_xrcd_init_attr) -> Result<Arc<Domain>, Errno
     }
 }
 
-/// The identity of a descriptor's file.
+/// Returns the file system and the inode of the file to which a descriptor refers.
 fn file(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the status is writable, and `fstat` accepts any number.
@@ -122,7 +123,7 @@ mod tests {
         ibv_xrcd_init_attr { comp_mask: mask, fd, oflags }
     }
 
-    /// An unnamed file, and another descriptor of it.
+    /// Opens an unnamed file, and duplicates its descriptor.
     fn unnamed() -> (File, File) {
         // SAFETY: the name is a C string; the descriptor is new, and the `File` alone owns it.
         let file = unsafe {

@@ -1,4 +1,4 @@
-//! GIDs and paths.
+//! GIDs, and the paths between them.
 
 use std::net::Ipv6Addr;
 
@@ -6,11 +6,11 @@ use std::net::Ipv6Addr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Gid(pub(crate) [u8; 16]);
 
-/// The path to a peer, held by an address handle or a connected QP (`struct ibv_ah_attr` on RoCE).
+/// The path to a peer (`struct ibv_ah_attr` on RoCE). An address handle contains a path, and so does a connected QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) destination: Gid,
-    /// The local GID of `source_index`.
+    /// The local GID at the index `source_index`.
     pub(crate) source: Gid,
     pub(crate) source_index: u8,
     pub(crate) flow_label: u32,
@@ -31,7 +31,7 @@ impl Gid {
     /// The unspecified GID.
     pub(crate) const ZERO: Self = Self([0; 16]);
 
-    /// Prefix of a mapped IPv4 address.
+    /// The prefix of an IPv4 address that is mapped to IPv6.
     const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
     pub(crate) fn from_ipv4(address: [u8; 4]) -> Self {
@@ -41,7 +41,7 @@ impl Gid {
         Self(gid)
     }
 
-    /// The IPv4 address, if this GID is a mapped one.
+    /// Returns the IPv4 address, if this GID is a mapped one.
     pub(crate) fn ipv4(self) -> Option<[u8; 4]> {
         let [.., a, b, c, d] = self.0;
         self.0.starts_with(&Self::IPV4).then_some([a, b, c, d])

@@ -1,4 +1,4 @@
-//! Limits that `ibv_query_device` reports and that softrnic enforces.
+//! The limits that `ibv_query_device` reports and that softrnic enforces.
 
 pub(crate) const MAX_QP: u32 = 1 << 16;
 pub(crate) const MAX_QP_WR: u32 = 1 << 15;
@@ -16,10 +16,10 @@ pub(crate) const MAX_SRQ: u32 = 1 << 16;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 15;
 pub(crate) const MAX_MCAST_GRP: u32 = 1 << 13;
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 1 << 10;
-/// The largest message: 2 GiB, the limit of the InfiniBand specification.
+/// The size of the largest message. It is 2 GiB, which is the limit of the InfiniBand specification.
 pub(crate) const MAX_MSG_SIZE: u32 = 1 << 31;
 pub(crate) const COMP_VECTORS: u32 = 8;
-/// `ibv_mtu` 4096.
+/// The MTU of the port in bytes (`IBV_MTU_4096`).
 pub(crate) const MTU: u32 = 4096;
-/// The largest device memory (`ibv_alloc_dm`).
+/// The size of the largest device memory (`ibv_alloc_dm`).
 pub(crate) const MAX_DM_SIZE: u64 = 1 << 26;

@@ -1,8 +1,8 @@
-//! The messages between QPs, and the traits between QPs and transports.
+//! The messages between QPs, and the traits that connect QPs and transports.
 //!
-//! A work request becomes a [`message::Request`]. A QP of the same process handles it directly. For other QPs, a
-//! [`transport::Transport`] carries it as [`packet::Part`]s and returns [`packet::Response`]s. The bytes of both are
-//! [`bytes::Segment`]s.
+//! A work request becomes a [`message::Request`]. If the destination is in the same process, its QP handles the message
+//! directly. Otherwise a [`transport::Transport`] carries the message as [`packet::Part`]s and returns
+//! [`packet::Response`]s. The bytes of both are [`bytes::Segment`]s.
 
 pub(crate) mod address;
 pub(crate) mod bytes;

@@ -1,27 +1,27 @@
-//! Transport services and operations.
+//! The transport services and their operations.
 
-/// The transport service.
+/// The transport service of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     ReliableConnection,
     UnreliableConnection,
     UnreliableDatagram,
-    /// An XRC initiator.
+    /// The service of an XRC initiator.
     XrcSend,
-    /// An XRC target.
+    /// The service of an XRC target.
     XrcReceive,
-    /// A reliable connection of iWARP, which has its own stream. The stream neither loses nor repeats messages, and the
-    /// responder answers only messages that need a response.
+    /// The reliable connection of iWARP. Each connection has its own stream. The stream neither loses nor repeats
+    /// messages, so the responder responds only to messages that need a response.
     Iwarp,
 }
 
 impl Service {
-    /// Whether messages are acknowledged and ordered, and errors are reported to the requester.
+    /// Whether messages are acknowledged and arrive in order, and whether errors are reported to the requester.
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive | Self::Iwarp)
     }
 
-    /// The service of the peer.
+    /// Returns the service that the peer's QP must have.
     pub(crate) fn peer(self) -> Self {
         match self {
             Self::XrcSend => Self::XrcReceive,
@@ -30,7 +30,7 @@ impl Service {
         }
     }
 
-    /// Whether the send queue supports the operation (the table in `ibv_post_send(3)`).
+    /// Whether the send queue of a QP of this service supports the operation (see the table in `ibv_post_send(3)`).
     pub(crate) fn sends(self, operation: Operation) -> bool {
         use Operation as O;
         match self {
@@ -57,7 +57,7 @@ impl Service {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send,
-    /// `immediate` has the program's byte order, big-endian by convention.
+    /// `immediate` has the byte order that the program has chosen, which by convention is big-endian.
     SendImmediate {
         immediate: u32,
     },
@@ -107,12 +107,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Whether the operation counts against `max_rd_atomic` and its response carries data.
+    /// Whether the operation counts against `max_rd_atomic`. The response to such an operation contains data.
     pub(crate) fn is_read_or_atomic(self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
 
-    /// Whether the message contains data, instead of only requesting data.
+    /// Whether the message itself contains data, instead of only requesting data.
     pub(crate) fn has_data(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Operation {
         )
     }
 
-    /// Whether the operation returns the previous value.
+    /// Whether the operation returns the previous value of the memory.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }

@@ -1,36 +1,37 @@
-//! Packets between QPs of different processes: parts of messages, and their responses.
+//! The packets between QPs of different processes. They are parts of messages, and responses to messages.
 
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 
-/// The destination QP number of iWARP messages; iWARP peers have no QP number.
+/// The destination QP number of iWARP messages, because iWARP peers have no QP number.
 pub(crate) const STREAM_PEER: u32 = 1;
 
-/// Largest payload of a part.
+/// The largest payload of a part in bytes.
 pub(crate) const MAX_PAYLOAD: u32 = 16 << 10;
 
-/// The largest QP number or PSN, which have 24 bits.
+/// The largest QP number and the largest PSN. Both have 24 bits.
 pub(crate) const MAX_NUMBER: u32 = (1 << 24) - 1;
 
 /// The destination QP number of multicast datagrams.
 pub(crate) const MULTICAST_NUMBER: u32 = 0xff_ffff;
 
-/// Size of a block of QP numbers. One process owns a block; the block of a number is `number / BLOCK`.
+/// The size of a block of QP numbers. Each block belongs to one process. The block of a number is `number / BLOCK`.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// A part of a message to a responder. The parts of a message arrive in order; parts of other QPs may come between
-/// them. A message without data, or one that requests data, is one part without payload.
+/// A part of a message to a responder. The parts of a message arrive in order, but parts for other QPs may arrive
+/// between them. A message without data and a message that requests data consist of one part without payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// The destination QP; [`MULTICAST_NUMBER`] for multicast datagrams.
+    /// The number of the destination QP, which is [`MULTICAST_NUMBER`] for multicast datagrams.
     pub(crate) number: u32,
     /// The message, whose `length` is the length of the whole message.
     pub(crate) request: Request,
-    /// Offset of the payload in the message's data.
+    /// The offset of the payload in the data of the message.
     pub(crate) offset: u64,
-    /// Length of the payload in bytes.
+    /// The length of the payload in bytes.
     pub(crate) length: u32,
-    /// The number of the attempt. The response returns it, so that responses to abandoned attempts are recognized.
+    /// The number of the attempt. The response contains it too, so that the requester can ignore the responses to
+    /// attempts that it has abandoned.
     pub(crate) attempt: u32,
 }
 
@@ -45,17 +46,18 @@ impl Part {
 /// A responder's response to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
-    /// The requester's QP.
+    /// The QP number of the requester.
     pub(crate) number: u32,
-    /// The responder's QP.
+    /// The QP number of the responder.
     pub(crate) source_number: u32,
-    /// The PSN and the attempt of the message.
+    /// The PSN and the attempt of the message to which this packet responds.
     pub(crate) psn: u32,
     pub(crate) attempt: u32,
     pub(crate) kind: ResponseKind,
 }
 
-/// The responses to one message: the data of a read, in order, then the reply.
+/// The content of a response. If a message is a read, its data arrives first, in order. Every message then gets one
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseKind {
     /// Data of a read.
@@ -74,7 +76,7 @@ pub(crate) enum Packet {
 }
 
 impl Packet {
-    /// Length of the payload in bytes.
+    /// The length of the payload in bytes.
     #[inline]
     pub(crate) fn length(&self) -> u32 {
         match self {
@@ -85,21 +87,21 @@ impl Packet {
     }
 }
 
-/// The payload of a packet, with the length that the packet states.
+/// The payload of a packet. Its length is the one that the packet states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'p> {
     Bytes(&'p [u8]),
     Memory(&'p [Segment]),
 }
 
-/// The number of packets of a message of `length` bytes at this MTU; at least one.
+/// Returns how many packets a message of `length` bytes has at this MTU, which is at least one.
 pub(crate) fn packet_count(length: u64, mtu: u32) -> u32 {
     let packets = length.div_ceil(u64::from(mtu.max(1))).max(1);
-    // PSNs wrap around, so the remainder of a larger count is enough. No message exceeds 2 GiB anyway.
+    // No message exceeds 2 GiB, so the exact value of a larger count does not matter.
     u32::try_from(packets).unwrap_or(MAX_NUMBER)
 }
 
-/// The PSN `packets` packets after `psn`.
+/// Returns the PSN that is `packets` packets after `psn`.
 pub(crate) fn psn_after(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & MAX_NUMBER
 }

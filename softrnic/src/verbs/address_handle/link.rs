@@ -8,11 +8,11 @@ use super::path;
 use crate::verbs::failure::code;
 use crate::wire::address::Gid;
 
-/// The value for frames without a VLAN tag.
+/// The VLAN number that stands for a frame without a VLAN tag.
 const NO_VLAN: u16 = 0xffff;
 
-/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: returns zeros, the address of the loopback interface;
-/// for a group, its standard Ethernet address.
+/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: returns zeros, which are the address of the loopback
+/// interface. For a multicast group, returns its standard Ethernet address.
 ///
 /// # Safety
 ///
@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     0
 }
 
-/// The hardware address of a group (RFC 1112, RFC 2464); zeros otherwise.
+/// Returns the hardware address of a multicast group (RFC 1112, RFC 2464), and zeros for any other GID.
 pub(super) fn address(gid: Gid) -> [u8; 6] {
     let [.., a, b, c, d] = gid.0;
     match (gid.is_multicast(), gid.ipv4()) {

@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
     }
 }
 
-/// Creates a handle.
+/// Creates an address handle.
 ///
 /// # Safety
 ///
@@ -71,7 +71,7 @@ unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
     }
 }
 
-/// `ibv_destroy_ah(ah)`. Posted requests have their own copy of the path.
+/// `ibv_destroy_ah(ah)`. Requests that were posted before have their own copy of the path.
 ///
 /// # Safety
 ///
@@ -84,13 +84,14 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 
 /// Reads the path from the attributes of an address handle or a connected QP.
 ///
-/// This function does not check that the peer is reachable; if not, the first request fails. The kernel's drivers check
-/// here, and fail with `ETIMEDOUT` or `ENETUNREACH`.
+/// This function does not check whether the peer is reachable. If it is not, the first request fails. The drivers of
+/// the kernel check this here, and fail with `ETIMEDOUT` or `ENETUNREACH`.
 ///
 /// # Errors
 ///
-/// `EINVAL`: a port other than 1, no global route, an empty index of the GID table, a zero destination, or an address
-/// family different from the source's. As in the kernel's drivers, every group is accepted from either family.
+/// `EINVAL` if the port is not 1, if there is no global route, if the GID table is empty at the source index, if the
+/// destination is zero, or if source and destination have different address families. As in the kernel's drivers, a
+/// source of either family may be used with every multicast group.
 pub(crate) fn path(attr: &ibv_ah_attr) -> Result<Path, Errno> {
     path_from(attr, gid::by_index)
 }

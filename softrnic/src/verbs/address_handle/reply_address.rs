@@ -14,7 +14,8 @@ use crate::verbs::gid;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
 
-/// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)`: reads the header if the completion reports one.
+/// `ibv_init_ah_from_wc(context, port_num, wc, grh, ah_attr)`: reads the header `grh` if the flags of the completion
+/// report a header.
 ///
 /// # Safety
 ///

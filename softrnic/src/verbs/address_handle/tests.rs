@@ -148,7 +148,7 @@ fn ipv6(source: Gid, destination: Gid, class: u8, flow: u32, hops: u8) -> [u8; L
     bytes
 }
 
-/// The reply address: destination, source index, traffic class, flow label and hop limit.
+/// Returns the fields of the reply address: destination, source index, traffic class, flow label and hop limit.
 fn reply(bytes: &[u8; LENGTH], sl: u8) -> (Gid, u8, u8, u32, u8) {
     let attr = reply_attributes(&completion(sl), Header::parse(bytes), index_of).unwrap();
     assert_eq!((attr.is_global, attr.sl), (1, sl));

@@ -1,4 +1,5 @@
-//! The counters of acknowledged events in the C structs. The destruction of an object waits for these counters.
+//! The counters of acknowledged events in the C structs. The verb that destroys an object waits until all events of the
+//! object are counted there.
 
 use std::ptr;
 
@@ -105,7 +106,7 @@ impl Acknowledgements {
         }
     }
 
-    /// Adds to the count of acknowledged events.
+    /// Adds `count` to the number of acknowledged events.
     ///
     /// # Safety
     ///
@@ -120,7 +121,8 @@ impl Acknowledgements {
         }
     }
 
-    /// Waits until at least `taken` events are acknowledged; an incorrect program may acknowledge more than it took.
+    /// Waits until at least `taken` events are acknowledged. An incorrect program may acknowledge more events than it
+    /// has taken.
     ///
     /// # Safety
     ///
@@ -129,7 +131,7 @@ impl Acknowledgements {
         // SAFETY: guaranteed by the caller; the count is read only under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
-            // The difference of two wrapping counts.
+            // Both counters may wrap around, so the sign of their difference is tested.
             while taken.wrapping_sub(*self.count).cast_signed() > 0 {
                 libc::pthread_cond_wait(self.condition, self.mutex);
             }

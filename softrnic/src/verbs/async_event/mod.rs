@@ -34,7 +34,7 @@ pub(crate) enum Element {
 pub(crate) struct AsyncEvent {
     pub(crate) kind: ibv_event_type,
     pub(crate) element: Element,
-    /// The counter of this object's events that the program has taken.
+    /// Counts the events of the object that the program has taken.
     taken: Option<Arc<AtomicU32>>,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct AsyncEvent {
 unsafe impl Send for AsyncEvent {}
 
 impl AsyncEvent {
-    /// An event for a change of the GID table, which contains the host's addresses.
+    /// Creates an event that reports a change of the GID table, which contains the addresses of the host.
     pub(crate) fn of_addresses() -> Self {
         Self { kind: ibv_event_type::IBV_EVENT_GID_CHANGE, element: Element::Port(PORT), taken: None }
     }
 
-    /// An event of a port, numbered from 1.
+    /// Creates an event of a port. Ports are numbered from 1.
     #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
     pub(crate) fn of_port(kind: ibv_event_type, port: u8) -> Self {
         Self { kind, element: Element::Port(port), taken: None }
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event
     0
 }
 
-/// `ibv_ack_async_event(event)`. In a child, an event of the parent is ignored.
+/// `ibv_ack_async_event(event)`. In a child, this function ignores an event of the parent.
 pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: required by the C API: `get_async_event` has written the union member of its type, and its object exists
     // until this call.
@@ -131,7 +131,7 @@ mod tests {
     use crate::srq::ReceiveEvents;
     use crate::verbs::context::{close_device, open_device};
 
-    /// Number of yields after which a thread that wrongly does not wait would have continued.
+    /// How often the test yields. A thread that wrongly does not wait would have continued by then.
     const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
     /// Opens a device whose events do not block.

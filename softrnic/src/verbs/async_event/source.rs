@@ -12,7 +12,8 @@ use crate::qp::{PairEvent, PairEvents};
 use crate::srq::ReceiveEvents;
 use crate::verbs::event_fd_queue::EventFdQueue;
 
-/// The source of an object's asynchronous events. A QP or queue owns one reference, its C object the other:
+/// The source of the asynchronous events of an object. The QP or queue has one reference to the source, and its C
+/// object has the other. The source is used as follows:
 ///
 /// 1. [`new`](Self::new), with a clone: `Box::new(Arc::clone(&source))` is a `PairEvents` or a `ReceiveEvents`.
 /// 2. [`begin`](Self::begin), once the C object is at its final address.
@@ -33,7 +34,8 @@ impl<C: Acknowledged> Source<C> {
         })
     }
 
-    /// Sets the address of the object for its events, and initializes its mutex and condition variable.
+    /// Sets the address of the C object that its events contain, and initializes the mutex and the condition variable
+    /// of this object.
     ///
     /// # Safety
     ///
@@ -58,8 +60,8 @@ impl<C: Acknowledged> Source<C> {
         }
     }
 
-    /// Ends the object's events: removes those that were not taken, waits for the acknowledgement of the others, and
-    /// destroys its mutex and condition variable. Has no effect before [`begin`](Self::begin).
+    /// Ends the events of the object. Removes the events that were not taken, waits until the others are acknowledged,
+    /// and destroys the mutex and the condition variable of the object. Has no effect before [`begin`](Self::begin).
     ///
     /// # Safety
     ///

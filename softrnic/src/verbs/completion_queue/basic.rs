@@ -29,8 +29,8 @@ pub(crate) unsafe extern "C" fn create_cq(
     unsafe { Queue::create(context, &options, |_| {}) }.unwrap_or_else(failure::null)
 }
 
-/// `ibv_poll_cq(cq, num_entries, wc)`: the number of completions; -1 if a completion was lost and all earlier ones were
-/// polled.
+/// `ibv_poll_cq(cq, num_entries, wc)`: returns the number of completions, or -1 if a completion was lost and all
+/// earlier ones were polled.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };
@@ -42,11 +42,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
         // SAFETY: required by the C API: `num_entries` elements are writable, and `at` is less than that.
         unsafe { wc.add(at).write(as_c(&completion)) };
     });
-    // Lossless: at most `num_entries`.
+    // The conversion is lossless, because the value is at most `num_entries`.
     if taken == 0 { none_in(&queue.queue) } else { taken as c_int }
 }
 
-/// The result of a poll without completions.
+/// Returns the result of a poll that found no completion.
 fn none_in(queue: &CompletionQueue) -> c_int {
     if queue.is_broken() { -1 } else { 0 }
 }
@@ -70,7 +70,7 @@ fn as_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel, the call has no effect.
+/// `ibv_req_notify_cq(cq, solicited_only)`: returns zero. If the queue has no channel, the call has no effect.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };

@@ -1,4 +1,5 @@
-//! The extended verbs: a cursor, and a reader for each requested field.
+//! The extended verbs. A poll selects one completion after the other, and a function for each requested field reads
+//! this field of the selected completion.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
@@ -22,13 +23,14 @@ use crate::verbs::turn::Turn;
 /// this field.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// The lock that is held from the start of a poll to its end, unless the program has promised to use one thread.
+    /// The lock that a thread holds from the start of a poll to its end, unless the program has promised to use only
+    /// one thread.
     turn: Turn,
     current: UnsafeCell<Option<Completion>>,
 }
 
-/// `ibv_create_cq_ex(context, attr)`: null and errno on failure. `EOPNOTSUPP` for fields that no message has (VLANs,
-/// flow tags, tag matching), `EINVAL` for other unknown values.
+/// `ibv_create_cq_ex(context, attr)`: returns null and sets errno on failure. `EOPNOTSUPP` if a requested field exists
+/// in no message (VLANs, flow tags, tag matching); `EINVAL` if another value is unknown.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
@@ -69,7 +71,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     unsafe { Queue::create(context, &options, fill) }.map_or_else(failure::null, |cq| cq.cast())
 }
 
-/// The values that a reader returns if no completion is current. The C API forbids a call of a reader then.
+/// The values that the functions return if no completion is selected. The C API forbids calling them in this case.
 static NOTHING: Completion = Completion {
     wr_id: 0,
     status: ibv_wc_status::IBV_WC_SUCCESS,
@@ -85,7 +87,7 @@ static NOTHING: Completion = Completion {
     slots: None,
 };
 
-/// Advances to the next completion; returns whether there is one.
+/// Selects the next completion. Returns whether there is one.
 ///
 /// # Safety
 ///
@@ -105,7 +107,7 @@ unsafe fn advance(queue: &Queue, cq: *mut ibv_cq_ex) -> bool {
     has_next
 }
 
-/// Returns zero if a poll can begin, otherwise the errno.
+/// Returns zero if a poll can begin, and an errno value otherwise.
 ///
 /// # Safety
 ///
@@ -186,7 +188,8 @@ macro_rules! readers {
         /// The fields that can be requested.
         const FIELDS: u64 = 0 $(| Field::$Flag.0 as u64)+;
 
-        /// Sets the readers of the requested fields; others stay null, as with drivers.
+        /// Sets the functions that read the requested fields. The other functions stay null, as with the drivers of
+        /// NICs.
         fn set_readers(cq: &mut ibv_cq_ex, asked: u64) {
             $( cq.$always = Some($always); )+
             $(

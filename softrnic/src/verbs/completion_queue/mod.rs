@@ -32,10 +32,10 @@ use crate::sys::usage::{Quota, Share, Usage, Use};
 use crate::wire::limits;
 use extended::Cursor;
 
-/// A completion queue, basic or extended: each has space for the extended struct.
+/// A completion queue, which is basic or extended. Both kinds have space for the extended struct.
 #[repr(C)]
 pub(crate) struct Queue {
-    /// The C struct. C's pointer writes to the struct while references to the other fields exist.
+    /// The C struct. It is written through a C pointer while references to the other fields exist.
     c: UnsafeCell<ibv_cq_ex>,
     pub(crate) queue: Arc<CompletionQueue>,
     cursor: Cursor,
@@ -63,7 +63,7 @@ struct Options {
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     vector: u32,
-    /// `ibv_create_cq_wc_flags`
+    /// The requested fields, as bits of `ibv_create_cq_wc_flags`.
     fields: u64,
     ignores_overrun: bool,
     /// The parent domain, or null.
@@ -71,12 +71,12 @@ struct Options {
 }
 
 impl Queue {
-    /// Creates a queue; `fill` sets its functions.
+    /// Creates a queue, whose functions `fill` sets.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the vector or the number of entries exceeds the device's limits; `ENOMEM` at the device's limit of
-    /// queues.
+    /// `EINVAL` if the vector or the number of entries exceeds the limits of the device. `ENOMEM` if the maximum number
+    /// of queues exists.
     ///
     /// # Safety
     ///
@@ -142,7 +142,7 @@ impl Queue {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counter of acknowledged completion events.
+    /// Returns the counter of acknowledged completion events.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
     failure::result(resized)
 }
 
-/// `ibv_modify_cq(cq, attr)`: accepts any moderation without effect, since events are never delayed.
+/// `ibv_modify_cq(cq, attr)`: accepts any values for moderation, which have no effect because events are never delayed.
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     // SAFETY: required by the C API: the attributes are readable.
     let mask = unsafe { (*attr).attr_mask };
@@ -187,7 +187,7 @@ pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modif
     0
 }
 
-/// `ibv_destroy_cq(cq)`: `EBUSY` while QPs use it. Waits until all taken events are acknowledged.
+/// `ibv_destroy_cq(cq)`: `EBUSY` while QPs use it. Waits until all events that were taken are acknowledged.
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: required by the C API: the queue is alive.
     let queue = unsafe { Queue::of(cq) };

@@ -16,10 +16,10 @@ use crate::verbs::context::{close_device, open_device};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
 
 const STANDARD: u64 = 127;
-/// Number of yields after which a thread that wrongly does not wait would have continued.
+/// How often a test yields. A thread that wrongly does not wait would have continued by then.
 const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
-/// An open device with a channel, both nonblocking.
+/// An open device with a completion channel. Both are in nonblocking mode.
 struct World {
     context: *mut ibv_context,
     channel: *mut ibv_comp_channel,
@@ -66,7 +66,7 @@ impl World {
         if cq.is_null() { Err(errno()) } else { Ok(cq) }
     }
 
-    /// The queue and context of the next completion event.
+    /// Takes the next completion event, and returns its queue and the context of the queue.
     fn event(&self) -> Option<(*mut ibv_cq, usize)> {
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is alive, and both are writable.
@@ -134,7 +134,7 @@ fn push(cq: *mut ibv_cq, wr_ids: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// The completions of one call of `ibv_poll_cq`.
+/// Returns the completions that one call of `ibv_poll_cq` polls.
 fn poll(cq: *mut ibv_cq, most: c_int) -> Vec<ibv_wc> {
     // SAFETY: the type has only numbers, for which zero is valid.
     let mut wc: [ibv_wc; 16] = unsafe { zeroed() };
@@ -217,7 +217,7 @@ fn requested_fields_can_be_read() {
         assert_eq!((*cq).read_sl.unwrap()(cq), 3);
         let first = (*cq).read_completion_ts.unwrap()(cq);
         let wall = (*cq).read_completion_wallclock_ns.unwrap()(cq);
-        // Miri's clock may be zero.
+        // The clock of Miri may be zero.
         assert!(cfg!(miri) || first > 0 && wall > 1_600_000_000_000_000_000, "{first}, {wall}");
         assert!((*cq).read_cvlan.is_none() && (*cq).read_flow_tag.is_none() && (*cq).read_tm_info.is_none());
         assert_eq!(next(cq), 0);
@@ -256,7 +256,7 @@ fn other_readers_are_null_and_other_flags_are_refused() {
     for attr in refused {
         assert_eq!(world.extended(attr), Err(libc::EINVAL));
     }
-    // Without their mask bits, the other fields are ignored.
+    // The other fields are ignored, because their mask bits are not set.
     let attr = ibv_cq_init_attr_ex { flags: !0, parent_domain: ptr::dangling_mut(), ..world.attr(0) };
     destroy(world.extended(attr).expect("fields outside of the mask are ignored").cast());
 }
@@ -280,7 +280,7 @@ fn flags_and_parent_domain_take_effect() {
     unsafe {
         assert_eq!(dealloc_pd(pd), libc::EBUSY);
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-        // No lock is held: an unfinished poll does not block the next one.
+        // No lock is held, so an unfinished poll does not block the next one.
         assert_eq!((*cq).start_poll.unwrap()(cq, &raw mut attr), 0);
         assert_eq!((*cq).wr_id, 2);
         push(cq.cast(), [3]);
@@ -391,7 +391,7 @@ fn event_names_its_queue() {
         ack_cq_events(second, 1);
         assert_eq!(((*first).comp_events_completed, (*second).async_events_completed), (1, 0));
     }
-    // Without a channel there is no event.
+    // A queue without a channel raises no event.
     let silent = world.extended(world.attr(0)).expect("a queue").cast();
     // SAFETY: the queue is alive.
     assert_eq!(unsafe { req_notify_cq(silent, 0) }, 0);

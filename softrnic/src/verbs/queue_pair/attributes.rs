@@ -1,4 +1,4 @@
-//! `struct ibv_qp_attr`: values for `ibv_modify_qp`, and results of `ibv_query_qp`.
+//! `struct ibv_qp_attr`, which contains the values for `ibv_modify_qp` and the results of `ibv_query_qp`.
 
 use rdma_mummy_sys::{
     ib_uverbs_access_flags, ibv_access_flags, ibv_ah_attr, ibv_mig_state, ibv_mtu, ibv_qp_attr,
@@ -14,7 +14,7 @@ use crate::wire::packet::MAX_NUMBER;
 
 const MAX_TIMER: u8 = 31;
 const MAX_RETRIES: u8 = 7;
-/// The access flags in the bindings, the flags of flush, and the optional flags, which a provider may ignore.
+/// All valid access flags: those in the bindings, those of flush, and the optional flags, which a provider may ignore.
 const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
@@ -31,7 +31,7 @@ const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
 ///
 /// # Errors
 ///
-/// `EINVAL` if the device does not support a value, or for an alternate path, which is unsupported.
+/// `EINVAL` if the device does not support a value, or if an alternate path is given, which is unsupported.
 pub(super) fn apply(
     attributes: &mut Attributes,
     attr: &ibv_qp_attr,
@@ -55,11 +55,11 @@ pub(super) fn apply(
         attributes.path = Some(path(&attr.ah_attr)?);
     }
     if has(mask::IBV_QP_ALT_PATH) {
-        // Alternate paths are rejected, as by all RoCE devices under Linux.
+        // Alternate paths are rejected, as all RoCE devices under Linux do.
         return Err(Errno::INVALID);
     }
     if has(mask::IBV_QP_PATH_MIG_STATE) {
-        // Without path migration, any state is accepted and MIGRATED reported.
+        // Path migration is unsupported, so any migration state is accepted and the state MIGRATED is always reported.
         checked((), attr.path_mig_state.0 <= ibv_mig_state::IBV_MIG_ARMED.0)?;
     }
     if has(mask::IBV_QP_PATH_MTU) {
@@ -98,7 +98,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-// Lossless: the limit fits into a byte.
+// The conversion is lossless, because the limit fits into a byte.
 const MAX_READS: u8 = limits::MAX_RD_ATOMIC as u8;
 const _: () = assert!(limits::MAX_RD_ATOMIC <= u8::MAX as u32);
 
@@ -110,7 +110,7 @@ fn at_most(value: u8, max: u8) -> Result<u8, Errno> {
     checked(value, value <= max)
 }
 
-/// The size of a path MTU in bytes.
+/// Returns the size of a path MTU in bytes.
 fn bytes(mtu: ibv_mtu) -> Result<u32, Errno> {
     match mtu {
         ibv_mtu::IBV_MTU_256 => Ok(256),
@@ -122,7 +122,7 @@ fn bytes(mtu: ibv_mtu) -> Result<u32, Errno> {
     }
 }
 
-/// The path MTU of a size in bytes.
+/// Returns the path MTU that has this size in bytes.
 pub(super) fn mtu(bytes: u32) -> ibv_mtu {
     match bytes {
         0..=256 => ibv_mtu::IBV_MTU_256,
@@ -152,7 +152,7 @@ mod tests {
         static_rate: 0,
     };
 
-    /// Applies the attributes of `set` to those of RESET.
+    /// Applies the attributes that `set` sets to the attributes of a QP in RESET.
     fn applied(given: mask, set: impl FnOnce(&mut ibv_qp_attr)) -> Result<Attributes, Errno> {
         // SAFETY: the type has only numbers, for which zero is valid.
         let mut attr: ibv_qp_attr = unsafe { zeroed() };

@@ -28,14 +28,14 @@ use crate::verbs::xrc_domain::XrcDomain;
 use crate::wire::limits;
 use crate::wire::operation::Service;
 
-/// The parent of a QP.
+/// The object from which a QP is created.
 enum Parent<'o> {
     Domain(*mut ibv_pd),
-    /// The parent of an XRC target.
+    /// The XRC domain from which an XRC target is created.
     Xrc(&'o XrcDomain),
 }
 
-/// `ibv_create_qp(pd, qp_init_attr)`: for all services but an XRC target.
+/// `ibv_create_qp(pd, qp_init_attr)`: creates a QP of any service except an XRC target.
 ///
 /// # Safety
 ///
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *m
     }
 }
 
-/// Returns the parent and the requested operations.
+/// Returns the object from which the QP is created, and the requested operations.
 ///
 /// # Safety
 ///
@@ -121,7 +121,8 @@ unsafe fn create(
         }
         Parent::Xrc(xrc) if service == Service::XrcReceive => {
             uses.push(xrc.usage.begin());
-            // Messages use the protection domain of their shared receive queue, so the QP's own domain is never used.
+            // A message uses the protection domain of its shared receive queue, so the domain of the QP itself is never
+            // used.
             (std::ptr::null_mut(), Arc::new(Domain::new()), Some(Arc::clone(&xrc.domain)))
         }
         _ => return Err(Errno::INVALID),
@@ -172,7 +173,7 @@ unsafe fn create(
     (base.handle, base.qp_num) = (open.handle(), pair.number());
     (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, requested.qp_type);
     if is_iwarp {
-        // An RNIC has no RESET.
+        // A QP of an RNIC has no state RESET.
         pair.change(State::Reset, State::Init, pair.attributes())?;
         base.state = ibv_qp_state::IBV_QPS_INIT;
     }
@@ -203,7 +204,7 @@ fn service(qp_type: ibv_qp_type, is_iwarp: bool) -> Result<Service, Errno> {
     }
 }
 
-/// Whether QPs of the service both send and receive: all services but XRC.
+/// Whether a QP of the service both sends and receives, which is true for all services except XRC.
 fn is_two_way(service: Service) -> bool {
     !matches!(service, Service::XrcSend | Service::XrcReceive)
 }
@@ -218,7 +219,7 @@ unsafe fn queue<'q>(context: *mut ibv_context, cq: *mut ibv_cq) -> Result<&'q Qu
     unsafe { if !cq.is_null() && (*cq).context == context { Ok(Queue::of(cq)) } else { Err(Errno::INVALID) } }
 }
 
-/// Returns the shared receive queue, which RC and UD may have.
+/// Returns the shared receive queue, which only QPs of the services RC and UD may have.
 ///
 /// # Safety
 ///
@@ -237,7 +238,7 @@ unsafe fn shared<'q>(
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
 }
 
-/// The granted capacities: at least the requested ones, and at least one piece per request.
+/// Returns the granted capacities. They are at least the requested ones, and allow at least one piece per request.
 fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     let mut cap = requested;
     if service == Service::XrcReceive {
@@ -261,8 +262,9 @@ fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<i
     Ok(cap)
 }
 
-/// `ibv_destroy_qp(qp)`: `EBUSY` while the QP is attached to a multicast group. Waits until all taken asynchronous
-/// events are acknowledged. A QP with further handles (`ibv_open_qp`) lives until the last handle is destroyed.
+/// `ibv_destroy_qp(qp)`: `EBUSY` while the QP is attached to a multicast group. Waits until all asynchronous events
+/// that were taken are acknowledged. If the QP has other handles (`ibv_open_qp`), it exists until the last handle is
+/// destroyed.
 ///
 /// # Safety
 ///

@@ -34,22 +34,22 @@ pub(crate) use self::open::open_qp;
 pub(crate) use self::post::{bind_mw, post_recv, post_send};
 pub(crate) use self::query::{query_qp, query_qp_data_in_order};
 
-/// A QP, basic or extended: each has space for the extended struct.
+/// A QP, which is basic or extended. Both kinds have space for the extended struct.
 ///
-/// Programs write to `c` (`wr_id` and `wr_flags`) while other threads use the rest. Concurrent verbs therefore access
-/// single fields, and create no reference to the whole.
+/// Programs write to fields of `c` (`wr_id` and `wr_flags`) while other threads use the other fields of this struct.
+/// Verbs that may run at the same time therefore access single fields, and create no reference to the whole struct.
 #[repr(C)]
 pub(crate) struct Pair {
     pub(crate) c: ibv_qp_ex_since_v44,
     pub(crate) pair: Arc<QueuePair>,
-    /// The granted capacities.
+    /// The capacities that were granted when the QP was created.
     cap: ibv_qp_cap,
-    /// All handles of the QP, including this one.
+    /// All handles of the QP. This object is one of them.
     handles: Arc<Handles>,
     events: Arc<Source<ibv_qp>>,
-    /// Held from `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
+    /// The lock that a thread holds from `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
     turn: Turn,
-    /// Owned by the thread that holds the turn.
+    /// The batch, which belongs to the thread that holds the turn.
     batch: UnsafeCell<Building>,
     pub(crate) uses: Vec<Use>,
 }
@@ -95,7 +95,7 @@ fn state_to_c(state: State) -> ibv_qp_state {
     }
 }
 
-/// Converts a state from C; `None` if it is invalid.
+/// Converts a state from C. Returns `None` if the state is invalid.
 fn state_from_c(state: ibv_qp_state) -> Option<State> {
     match state {
         ibv_qp_state::IBV_QPS_RESET => Some(State::Reset),

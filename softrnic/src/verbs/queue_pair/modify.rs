@@ -1,4 +1,4 @@
-//! `ibv_modify_qp`, and enhanced connection establishment (ECE), for which the device has no options.
+//! `ibv_modify_qp`, and the verbs of enhanced connection establishment (ECE). The device has no options for ECE.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
 
-/// `ibv_modify_qp(qp, attr, attr_mask)`: changes all attributes or none. `EBUSY` during a batch of this thread; other
-/// threads' batches see the new state when they end.
+/// `ibv_modify_qp(qp, attr, attr_mask)`: changes all attributes or none. `EBUSY` while this thread has an unfinished
+/// batch. A batch of another thread is posted in the new state if it ends after this call.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
         match pair.change(from, to, after) {
             Ok(()) => return Ok(to),
             Err(errno) if pair.state() == from => return Err(errno),
-            // The QP has failed in the meantime, so the check is outdated and is repeated with the new state.
+            // The QP has failed since its state was read, so the attributes are checked again for the new state.
             Err(_) => {}
         }
     }

@@ -1,5 +1,5 @@
-//! `ibv_open_qp`: an XRC target has a handle for each `ibv_open_qp`, and each handle has its own events. Targets are
-//! shared within the process only.
+//! `ibv_open_qp`. Each call creates another handle of an XRC target, and each handle has its own events. A target can
+//! be shared only within the process.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -25,13 +25,13 @@ use crate::verbs::xrc_domain::XrcDomain;
 /// The handles of a QP. Each handle receives all events of the QP.
 #[derive(Debug)]
 pub(super) struct Handles {
-    /// Locked while the state or the attributes change.
+    /// This lock is held while the state or the attributes of the QP change.
     changing: Mutex<()>,
-    /// Empty after the last handle is destroyed, and never filled again.
+    /// The event sources of the handles. After the last handle is destroyed, the list is empty and stays empty.
     sources: Mutex<Vec<Arc<Source<ibv_qp>>>>,
 }
 
-/// The XRC targets that can be opened, by number.
+/// The XRC targets that can be opened, by their numbers.
 static TARGETS: PerProcess<Mutex<BTreeMap<u32, Target>>> = PerProcess::new(Mutex::new(BTreeMap::new()), Box::default);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Target {
 }
 
 impl Handles {
-    /// Creates the list of a new QP, which has one handle.
+    /// Creates the list of handles of a new QP, which has one handle.
     pub(super) fn of(source: &Arc<Source<ibv_qp>>) -> Arc<Self> {
         Arc::new(Self { changing: Mutex::new(()), sources: Mutex::new(vec![Arc::clone(source)]) })
     }
@@ -57,13 +57,13 @@ impl Handles {
         targets.insert(pair.number(), Target { pair: Arc::downgrade(pair), handles: Arc::downgrade(self) });
     }
 
-    /// Adds a handle; `None` if the last one was destroyed.
+    /// Adds a handle. Returns `None` if the last handle was destroyed.
     fn add(&self, source: &Arc<Source<ibv_qp>>) -> Option<()> {
         let mut sources = unpoisoned(self.sources.lock());
         (!sources.is_empty()).then(|| sources.push(Arc::clone(source)))
     }
 
-    /// Removes a handle, which receives no more events. Returns whether the handle was the last.
+    /// Removes a handle, which then receives no more events. Returns whether the handle was the last one.
     pub(super) fn remove(&self, source: &Arc<Source<ibv_qp>>) -> bool {
         let mut sources = unpoisoned(self.sources.lock());
         sources.retain(|other| !Arc::ptr_eq(other, source));
@@ -77,7 +77,7 @@ impl PairEvents for Arc<Handles> {
     }
 }
 
-/// `ibv_open_qp(context, qp_open_attr)`: opens an XRC target in its own XRC domain.
+/// `ibv_open_qp(context, qp_open_attr)`: opens an XRC target. The domain in the attributes must be that of the target.
 ///
 /// # Safety
 ///
@@ -136,7 +136,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     Ok(qp)
 }
 
-/// Returns the target with this number, if the target belongs to this domain.
+/// Returns the target with this number, if it belongs to this domain.
 fn find(number: u32, domain: &Domain) -> Option<(Arc<QueuePair>, Arc<Handles>)> {
     let (pair, handles) = {
         let targets = unpoisoned(TARGETS.get().lock());

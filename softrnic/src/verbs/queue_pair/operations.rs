@@ -1,10 +1,10 @@
-//! The operations of each transport service.
+//! The operations that each transport service supports.
 
 use rdma_mummy_sys::ibv_qp_create_send_ops_flags as with;
 
 use crate::wire::operation::{Operation, Service};
 
-/// The operations of a service, in bits of `enum ibv_qp_create_send_ops_flags`.
+/// Returns the operations of a service as bits of `enum ibv_qp_create_send_ops_flags`.
 pub(super) fn of(service: Service) -> u64 {
     let (address, rkey, immediate) = (0, 0, 0);
     let all = [

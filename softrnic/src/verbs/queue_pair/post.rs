@@ -12,7 +12,7 @@ use crate::verbs::failure;
 use crate::verbs::shared_receive_queue::post_receives;
 use crate::wire::operation::Operation;
 
-/// `ibv_post_send(qp, wr, bad_wr)`: requests before a refused one are executed.
+/// `ibv_post_send(qp, wr, bad_wr)`: if a request is refused, the requests before it are still executed.
 ///
 /// # Safety
 ///
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn post_send(
     0
 }
 
-/// Whether the QP has a send queue, in a state that accepts requests.
+/// Whether the QP has a send queue and is in a state in which it accepts requests.
 pub(super) fn accepts_sends(pair: &QueuePair) -> bool {
     pair.parts().send_queue.is_some() && !matches!(pair.state(), State::Reset | State::Init | State::ReadyToReceive)
 }
@@ -75,7 +75,7 @@ unsafe fn refuse(wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr, errno: Err
     failure::code(errno)
 }
 
-/// `ibv_post_recv(qp, wr, bad_wr)`: in any state but RESET. In the error state, receives are flushed.
+/// `ibv_post_recv(qp, wr, bad_wr)`: fails in the state RESET. In the error state, the receives are flushed.
 ///
 /// # Safety
 ///
@@ -102,13 +102,13 @@ pub(crate) unsafe extern "C" fn post_recv(
     code
 }
 
-/// Whether the QP has its own receive queue, and is not in RESET.
+/// Whether the QP has a receive queue of its own and is not in RESET.
 fn accepts_receives(pair: &QueuePair) -> bool {
     let parts = pair.parts();
     parts.receive_queue.is_some() && !parts.is_shared && pair.state() != State::Reset
 }
 
-/// `ibv_bind_mw(qp, mw, mw_bind)`: for windows of type 1. The window has its new key when the call returns.
+/// `ibv_bind_mw(qp, mw, mw_bind)`: binds a window of type 1. The window has its new key when the call returns.
 ///
 /// # Safety
 ///

@@ -10,7 +10,7 @@ use super::attributes::mtu;
 use super::{Pair, show_state, state_to_c};
 use crate::wire::address::Path;
 
-/// `ibv_query_qp(qp, attr, attr_mask, init_attr)`: fills in all attributes, whatever the mask.
+/// `ibv_query_qp(qp, attr, attr_mask, init_attr)`: writes all attributes, whatever the mask is.
 ///
 /// # Safety
 ///
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     0
 }
 
-/// Converts a path to C; zeros if there is none.
+/// Converts a path to its C struct. If there is no path, the struct contains zeros.
 fn address_vector(path: Option<Path>) -> ibv_ah_attr {
     let gid = path.map_or([0; 16], |path| path.destination.0);
     ibv_ah_attr {
@@ -89,8 +89,8 @@ fn address_vector(path: Option<Path>) -> ibv_ah_attr {
     }
 }
 
-/// `ibv_query_qp_data_in_order(qp, op, flags)`: guarantees no order. In practice, the last bytes of each piece are
-/// written last.
+/// `ibv_query_qp_data_in_order(qp, op, flags)`: returns zero, because the device guarantees no order. In practice, it
+/// writes the last bytes of each piece last.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Converts work requests of programs.
+//! Converts the work requests of programs from C.
 
 use std::ptr;
 use std::slice;
@@ -18,14 +18,14 @@ use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::wire::operation::{Operation, Service};
 
-/// The length of an atomic write.
+/// The number of bytes in an atomic write.
 pub(super) const WORD: usize = 8;
 
-/// Fills in a request from `ibv_post_send`.
+/// Sets the fields of a request from the arguments of `ibv_post_send`.
 ///
 /// # Errors
 ///
-/// `EINVAL` if the QP does not support the request, `EOPNOTSUPP` if the device does not.
+/// `EINVAL` if the QP does not support the request; `EOPNOTSUPP` if the device does not support it.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) 
     }
 }
 
-/// Sets the fields of every request.
+/// Sets the fields that every request has.
 pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Parts) {
     work.wr_id = wr_id;
     work.is_signaled = parts.signals_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
@@ -85,7 +85,7 @@ pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Par
     work.is_fenced = flags & flag::IBV_SEND_FENCE.0 != 0;
 }
 
-/// Reads the operation.
+/// Reads the operation of a request.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
             opcode::IBV_WR_LOCAL_INV => Operation::LocalInvalidate { rkey: wr.__bindgen_anon_1.invalidate_rkey },
             opcode::IBV_WR_BIND_MW => Operation::Bind,
             opcode::IBV_WR_TSO | opcode::IBV_WR_DRIVER1 => return Err(Errno::NOT_SUPPORTED),
-            // Flush is refused too, because `ibv_send_wr` has no fields for its arguments.
+            // A flush is refused too, because `ibv_send_wr` has no fields for its arguments.
             _ => return Err(Errno::INVALID),
         })
     }
@@ -139,7 +139,7 @@ pub(super) unsafe fn destination(ah: *mut ibv_ah, number: u32, key: u32, parts: 
     Ok(Destination { path: handle.path, number, key })
 }
 
-/// Returns the parameters of a bind.
+/// Returns the parameters of a bind request.
 ///
 /// # Safety
 ///
@@ -163,7 +163,7 @@ pub(super) unsafe fn bind(
         if (*mw).type_ != kind {
             return Err(Errno::INVALID);
         }
-        // Refers to this field only, because the program and other threads write the window's key.
+        // The reference is to this field only, because the program and other threads write the key of the window.
         let window = &(*mw.cast::<MemoryWindow>()).window;
         (Arc::clone(window), info.mr.as_ref().map_or(0, |region| region.lkey))
     };
@@ -171,7 +171,7 @@ pub(super) unsafe fn bind(
     Ok(Box::new(Bind { window, rkey, lkey, address, length, access }))
 }
 
-/// Returns the pieces of a request, at most `max_send_sge`.
+/// Returns the pieces of a request, of which there may be at most `max_send_sge`.
 ///
 /// # Safety
 ///
@@ -187,7 +187,7 @@ pub(super) unsafe fn pieces<'p>(list: *const ibv_sge, count: usize, parts: &Part
     Ok(unsafe { slice::from_raw_parts(list, count) })
 }
 
-/// Adds memory to read from or into. Empty pieces are ignored.
+/// Adds pieces of memory to a request. Empty pieces are ignored.
 pub(super) fn gather(work: &mut SendWork, pieces: &[ibv_sge]) {
     let pieces = pieces.iter().filter(|piece| piece.length != 0);
     work.pieces.extend(pieces.map(|piece| Piece { address: piece.addr, length: piece.length, lkey: piece.lkey }));
@@ -224,7 +224,7 @@ pub(super) unsafe fn inline(
     Ok(())
 }
 
-/// Copies memory of the program without a reference to it, because another thread may write there.
+/// Copies memory of the program. No reference to this memory is created, because another thread may write it.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! The required and optional attributes of each state transition: InfiniBand specification, volume 1, section 11.2.5.2,
-//! with the kernel's interpretation of ambiguities.
+//! The required and the optional attributes of each state transition. They follow the InfiniBand specification, volume
+//! 1, section 11.2.5.2. If the specification is ambiguous, they follow the kernel.
 
 use rdma_mummy_sys::ibv_qp_attr_mask as mask;
 
@@ -34,26 +34,26 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// `EINVAL` if `given` lacks a required attribute or has an unsupported one.
+    /// Returns `EINVAL` if `given` lacks a required attribute or contains one that is neither required nor optional.
     pub(crate) fn check(self, given: u32) -> Result<(), Errno> {
         let allowed = self.required | self.optional | mask::IBV_QP_STATE.0;
         if given & self.required == self.required && given & !allowed == 0 { Ok(()) } else { Err(Errno::INVALID) }
     }
 }
 
-/// The attributes of a service at each stage.
+/// The attributes that a service requires or permits in each transition.
 struct Stages {
-    /// Required from RESET to INIT; optional within INIT.
+    /// The attributes that are required from RESET to INIT, and optional in a change within INIT.
     identity: u32,
-    /// INIT to RTR.
+    /// The rule for the transition from INIT to RTR.
     connect: Rule,
-    /// Required from RTR to RTS.
+    /// The attributes that are required from RTR to RTS.
     start: u32,
-    /// Optional from RTR to RTS, and within RTS.
+    /// The attributes that are optional from RTR to RTS, and in a change within RTS.
     running: u32,
-    /// Optional from SQE to RTS.
+    /// The attributes that are optional from SQE to RTS.
     recover: u32,
-    /// Optional within SQD.
+    /// The attributes that are optional in a change within SQD.
     drained: u32,
 }
 
@@ -82,7 +82,7 @@ const fn stages(service: Service) -> Stages {
             recover: CURRENT | ACCESS,
             drained: DRAINED,
         },
-        // `rule` handles iWARP separately.
+        // The function `rule` handles iWARP separately.
         Service::ReliableConnection | Service::Iwarp => Stages {
             identity: IDENTITY,
             connect: Rule { required: PEER | RESPONDER, optional: PEER_OPTIONAL },
@@ -110,10 +110,10 @@ const fn stages(service: Service) -> Stages {
     }
 }
 
-/// The attributes of a transition; `None` if it is invalid.
+/// Returns the attributes of a transition, or `None` if the transition is invalid.
 pub(crate) fn rule(service: Service, from: State, to: State) -> Option<Rule> {
     if service == Service::Iwarp {
-        // Programs make only these transitions of iWARP QPs; the connection manager makes the others.
+        // A program can make only these transitions of an iWARP QP. The connection manager makes the others.
         let optional = match (from, to) {
             (_, State::Reset) => 0,
             (_, State::Error) if from != State::Reset => 0,
@@ -162,7 +162,7 @@ mod tests {
         State::Error,
     ];
 
-    /// The valid transitions, one row per source state.
+    /// The table of the valid transitions has one row for each source state.
     #[test]
     fn valid_transitions_match_the_table() {
         let valid = [

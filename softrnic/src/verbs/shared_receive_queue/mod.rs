@@ -29,13 +29,13 @@ use crate::wire::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
 
 pub(crate) use self::post::{post_receives, post_srq_recv};
 
-/// A shared receive queue, also for XRC.
+/// A shared receive queue, which may be one of XRC.
 #[repr(C)]
 pub(crate) struct SharedReceiveQueue {
     /// The C struct, which contains the counter of acknowledged events.
     pub(crate) c: UnsafeCell<ibv_srq>,
     pub(crate) queue: Arc<ReceiveQueue>,
-    /// The number of an XRC queue.
+    /// The number of the queue, if it is one of XRC.
     pub(crate) xrc: Option<u32>,
     events: Arc<Source<ibv_srq>>,
     /// The QPs that use this queue.
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_i
     }
 }
 
-/// `ibv_create_srq_ex(context, srq_init_attr_ex)`: for the basic type and XRC.
+/// `ibv_create_srq_ex(context, srq_init_attr_ex)`: creates a queue of the basic type or of XRC.
 ///
 /// # Safety
 ///
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     }
 }
 
-/// Returns the objects of XRC, if the attributes request XRC.
+/// Returns the XRC domain and the completion queue of the attributes, if they request XRC.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ unsafe fn create(
         Ok(share) => share,
         Err(errno) => return null(errno),
     };
-    // A receive with one piece costs no more than one without.
+    // A receive with one piece costs no more than a receive without pieces.
     attr.max_sge = attr.max_sge.max(1);
     // SAFETY: guaranteed by the caller; the context of a domain that is alive is open.
     let (domain, context, open) = unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context)) };
@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
     0
 }
 
-/// `ibv_destroy_srq(srq)`: `EBUSY` while QPs use it. Waits until all taken events are acknowledged.
+/// `ibv_destroy_srq(srq)`: `EBUSY` while QPs use it. Waits until all events that were taken are acknowledged.
 ///
 /// # Safety
 ///
@@ -238,7 +238,8 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         return code(Errno::BUSY);
     }
     if let Some(number) = shared.xrc {
-        // Messages that already refer to this queue may complete on a completion queue that is destroyed after it.
+        // Messages that already refer to this queue may still add completions to their completion queue, which is
+        // destroyed after this queue.
         QpRegistry::of_process().leave_shared(number, &shared.queue);
     }
     // SAFETY: no QP uses the SRQ, so the SRQ raises no events; the caller guarantees that the program no longer uses

@@ -1,4 +1,4 @@
-//! Posts receives.
+//! Posts receives to shared receive queues and to QPs.
 
 use std::ffi::c_int;
 use std::slice;
@@ -27,7 +27,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe { post_receives(&SharedReceiveQueue::of(srq).queue, wr, bad_wr) }
 }
 
-/// Posts a list of receives: zero, or errno with the first receive not posted in `bad_wr`.
+/// Posts a list of receives. Returns zero, or an errno value. In the latter case, the first receive that was not posted
+/// is stored in `bad_wr`.
 ///
 /// # Safety
 ///

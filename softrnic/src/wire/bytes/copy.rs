@@ -1,7 +1,8 @@
-//! Copies between memory that other threads read and write concurrently.
+//! Copies memory that other threads may read and write at the same time.
 //!
-//! Programs wait for data by polling its last bytes. The copy therefore stores the last bytes last, and in one store if
-//! they are aligned. If source and target overlap, the result is correct but the order of stores is unspecified.
+//! Programs wait for data by polling its last bytes. A copy therefore stores the last bytes last, and does so in one
+//! store if they are aligned. If source and target overlap, the result is correct, but the order of the stores is
+//! unspecified.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -10,18 +11,18 @@ use super::{Atomic, End, Fault, cuda};
 #[cfg(not(miri))]
 use crate::sys::cpu;
 
-/// Copies from one segment list to another, up to the length of the shorter. The last bytes of each piece are stored
-/// last, since programs poll them.
+/// Copies the bytes of one list of segments to another, up to the length of the shorter list. The last bytes of each
+/// piece are stored last, because programs poll them.
 ///
 /// # Errors
 ///
-/// GPU memory has been freed, or the CUDA driver failed.
+/// Returns an error if GPU memory was freed, or if the CUDA driver failed.
 #[inline]
 pub(crate) fn copy(from: &[Segment], to: &[Segment]) -> Result<(), Fault> {
     transfer(from, to).map_err(|(_, fault)| fault)
 }
 
-/// Copies like [`copy`], and on failure returns the failed end.
+/// Copies like [`copy`]. On failure, also returns whether the source or the target failed.
 #[inline]
 pub(crate) fn transfer(from: &[Segment], to: &[Segment]) -> Result<(), (End, Fault)> {
     if let ([from], [to]) = (from, to) {
@@ -30,22 +31,22 @@ pub(crate) fn transfer(from: &[Segment], to: &[Segment]) -> Result<(), (End, Fau
     move_runs(from.iter().map(Run::of), to.iter().map(Run::of))
 }
 
-/// Copies from a slice.
+/// Copies the bytes of a slice to segments.
 #[inline]
 pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-    // The slice is only read: `move_runs` writes to its second list only.
+    // The slice is only read, because `move_runs` writes only to its second list.
     let from = Run { place: Place::Host(from.as_ptr().cast_mut()), length: from.len() };
     move_runs([from].into_iter(), to.iter().map(Run::of)).map_err(|(_, fault)| fault)
 }
 
-/// Copies to a slice.
+/// Copies the bytes of segments to a slice.
 #[inline]
 pub(crate) fn read_bytes(from: &[Segment], to: &mut [u8]) -> Result<(), Fault> {
     let to = Run { place: Place::Host(to.as_mut_ptr()), length: to.len() };
     move_runs(from.iter().map(Run::of), [to].into_iter()).map_err(|(_, fault)| fault)
 }
 
-/// Runs an atomic on the eight bytes of `at`, and returns the previous value in native byte order.
+/// Executes an atomic on the eight bytes of `at`, and returns their previous value in native byte order.
 pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     if at.len() < 8 {
         return Err(Fault::Bounds);
@@ -70,7 +71,7 @@ pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     })
 }
 
-/// Usable bytes of a segment, or of a slice of the caller.
+/// The bytes of a segment or of the caller's slice.
 #[derive(Clone, Copy)]
 struct Run {
     place: Place,
@@ -111,7 +112,7 @@ fn move_runs(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = R
     }
 }
 
-/// Moves `length` bytes. The callers above have checked that both sides have at least this length.
+/// Moves `length` bytes. The functions above have checked that both sides have at least this length.
 #[inline]
 fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     match (from, to) {
@@ -128,7 +129,7 @@ fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)>
     Ok(())
 }
 
-/// The number of final bytes to store last: up to eight, within one aligned word.
+/// Returns how many of the last bytes are stored last. They are at most eight, and are within one aligned word.
 #[inline]
 pub(super) fn tail_of(start: usize, length: usize) -> usize {
     let end = start.wrapping_add(length) % 8;
@@ -143,7 +144,7 @@ pub(super) fn tail_of(start: usize, length: usize) -> usize {
 /// `from` is readable and `to` writable for `length` bytes.
 #[inline]
 unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
-    // Overlap check: without overlap, both distances wrap to at least `length`.
+    // If the ranges do not overlap, both differences are at least `length`, because the negative one wraps around.
     let distance = to.addr().wrapping_sub(from.addr());
     if distance < length || distance.wrapping_neg() < length {
         // SAFETY: guaranteed by the caller; `raw_move` supports overlap.
@@ -165,7 +166,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Zeroes host memory.
+/// Sets host memory to zero.
 ///
 /// # Safety
 ///
@@ -182,7 +183,7 @@ unsafe fn clear_host(to: *mut u8, length: usize) {
     }
 }
 
-/// Reads up to eight bytes. The memory may be read-only, where atomics are not allowed.
+/// Reads up to eight bytes. The memory may be read-only, and atomics are not allowed there.
 ///
 /// # Safety
 ///
@@ -202,7 +203,7 @@ unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
     word
 }
 
-/// Stores up to eight bytes of one aligned word, the last one last.
+/// Stores up to eight bytes within one aligned word. The last byte is stored last.
 ///
 /// # Safety
 ///
@@ -244,7 +245,7 @@ pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     }
 }
 
-/// Copies without overlap.
+/// Copies memory that does not overlap.
 ///
 /// # Safety
 ///
@@ -265,7 +266,7 @@ unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Copies `piece` bytes at a time.
+/// Copies memory in pieces of `piece` bytes.
 ///
 /// # Safety
 ///
@@ -284,7 +285,7 @@ unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize)
     unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), length - done) };
 }
 
-/// Copies with overlap.
+/// Copies memory that may overlap.
 ///
 /// # Safety
 ///
@@ -302,7 +303,7 @@ unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Zeroes memory.
+/// Sets memory to zero.
 ///
 /// # Safety
 ///
@@ -327,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    /// Consecutive pieces of one allocation, from `offset` on.
+    /// Returns consecutive pieces of one allocation. The first piece starts at `offset`.
     fn pieces(bytes: &mut [u64], offset: usize, lengths: &[usize]) -> Vec<Segment> {
         let start = bytes.as_mut_ptr().cast::<u8>();
         let mut at = offset;
@@ -346,12 +347,12 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Words with predictable, distinct bytes.
+    /// Returns words whose bytes are distinct and known.
     fn words(count: usize, seed: u64) -> Vec<u64> {
         (0..count as u64).map(|index| (index + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
     }
 
-    /// Number of words for five pieces of the largest size at the largest offset.
+    /// How many words five pieces of the largest size need if they start at the largest offset.
     const WORDS: usize = 27;
 
     proptest! {
@@ -417,7 +418,7 @@ mod tests {
         }
     }
 
-    // Under Miri, memory is not copied in pieces.
+    // This test does not run under Miri, where memory is not copied in pieces.
     #[test]
     #[cfg(not(miri))]
     fn copy_in_pieces_is_complete() {

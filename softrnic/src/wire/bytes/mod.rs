@@ -1,8 +1,8 @@
-//! The bytes of a message: their location and their copies.
+//! The bytes of a message: where they are, and how they are copied.
 //!
-//! A transport reads the bytes of a packet when it sends the packet, and passes received bytes to
-//! [`Deliver`](super::transport::Deliver). [`Segment`] and the copies therefore belong to a layer below memory regions
-//! and transports. The CUDA driver copies GPU memory (`cuda`).
+//! A transport reads the bytes of a packet when it sends the packet. It passes the bytes that it receives to
+//! [`Deliver`](super::transport::Deliver). [`Segment`] and the functions that copy therefore belong to a layer below
+//! memory regions and transports. The CUDA driver copies GPU memory (`cuda`).
 
 mod copy;
 pub(crate) mod cuda;
@@ -12,11 +12,11 @@ pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
 pub(crate) use self::cuda::End;
 pub(crate) use self::segment::{Place, Segment, Segments};
 
-/// Why memory cannot be used. A fault of local memory becomes `IBV_WC_LOC_PROT_ERR`, a fault of the responder's memory
-/// an access error.
+/// The reason why memory cannot be used. If the memory is local, the request completes with `IBV_WC_LOC_PROT_ERR`. If
+/// it is the responder's, the request completes with an access error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The key is invalid or no longer valid.
+    /// The key was never valid, or is no longer valid.
     Key,
     /// The region belongs to another protection domain, or the window to another QP.
     Domain,
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     Unmapped,
 }
 
-/// An operation of [`atomic`].
+/// The operation that [`atomic`] executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
     CompareSwap { compare: u64, swap: u64 },

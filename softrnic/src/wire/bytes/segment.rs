@@ -1,25 +1,25 @@
-//! Memory in use by a request.
+//! The memory that a request uses.
 
 use arrayvec::ArrayVec;
 
 use crate::sys::guard::Guard;
 use crate::wire::limits::MAX_SGE;
 
-/// The location of a segment's bytes.
+/// Where the bytes of a segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Memory of the process. Other threads and processes may change this memory at any time, so no reference to it is
     /// created.
     Host(*mut u8),
-    /// GPU memory, which the CUDA driver copies: a device address, the ID of its allocation, and the number of its
-    /// card.
+    /// GPU memory, which the CUDA driver copies. It has a device address, the ID of its allocation, and the number of
+    /// its card.
     Device { address: u64, buffer: u32, card: u16 },
     /// Reads return zeros, writes are discarded.
     Null,
 }
 
 impl Place {
-    /// The location `bytes` bytes further.
+    /// Returns the location that is `bytes` bytes after this one.
     #[inline]
     pub(crate) fn offset(self, bytes: usize) -> Self {
         match self {
@@ -34,12 +34,12 @@ impl Place {
 
 const _: () = assert!(size_of::<Place>() == 16, "each segment contains a `Place`");
 
-/// Checked memory, which stays in use until the segment is dropped.
+/// Memory that has passed all checks. It stays in use until the segment is dropped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     place: Place,
     length: usize,
-    /// `None` for the device's own memory and for empty segments.
+    /// The guard that keeps the memory in use. It is `None` for the device's own memory and for empty segments.
     _guard: Option<Guard>,
 }
 
@@ -49,7 +49,7 @@ unsafe impl Send for Segment {}
 // SAFETY: as above; a shared reference does not change the segment.
 unsafe impl Sync for Segment {}
 
-/// The memory of a request, on the stack of the thread that moves it.
+/// The memory of a request. This list is on the stack of the thread that copies the memory.
 pub(crate) type Segments = ArrayVec<Segment, { MAX_SGE as usize }>;
 
 impl Segment {
@@ -103,7 +103,7 @@ impl Segment {
     }
 }
 
-/// Constructors for tests.
+/// Functions for tests.
 #[cfg(test)]
 impl Segment {
     /// Reads return zeros, writes are discarded.
@@ -123,7 +123,8 @@ impl Segment {
         self.length -= bytes;
     }
 
-    /// Splits off the first bytes; `self` keeps the rest. The memory stays in use until both segments are dropped.
+    /// Splits off and returns the first `bytes` bytes, so that `self` contains the rest. The memory stays in use until
+    /// both segments are dropped.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         let mut first = Self { place: self.place, length: self.length, _guard: self._guard.clone() };
         first.truncate(bytes);

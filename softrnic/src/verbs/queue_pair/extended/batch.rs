@@ -13,21 +13,22 @@ use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
 use crate::wire::operation::{Operation, Service};
 
-/// A batch under construction, separate from the send queue, which is not locked yet.
+/// A batch to which the program can still add requests. The batch is separate from the send queue, which is not locked
+/// yet.
 #[derive(Debug, Default)]
 pub(in super::super) struct Building {
-    /// The requests of the batch, followed by unused ones whose memory is reused.
+    /// The requests of the batch. Unused requests follow, whose memory later requests reuse.
     works: Vec<SendWork>,
     count: usize,
-    /// Whether the batch has a last request, to which setters apply.
+    /// Whether the batch contains a request. If so, the setters apply to the last one.
     has_last: bool,
-    /// Whether the last request still lacks its address.
+    /// Whether the address of the last request must still be set.
     lacks_address: bool,
-    /// The first error. After an error, nothing is posted.
+    /// The first error of a call. After an error, the batch posts no request.
     error: Option<Errno>,
 }
 
-/// The open batch of the current thread.
+/// The batch that the current thread has begun.
 #[derive(Debug)]
 pub(super) struct Open<'o> {
     batch: &'o mut Building,
@@ -35,7 +36,7 @@ pub(super) struct Open<'o> {
 }
 
 impl<'o> Open<'o> {
-    /// Returns the thread's open batch.
+    /// Returns the batch that the current thread has begun.
     ///
     /// # Safety
     ///
@@ -51,7 +52,7 @@ impl<'o> Open<'o> {
         }
     }
 
-    /// Begins a request of the batch.
+    /// Adds a request to the batch.
     pub(super) fn begin(self, wr_id: u64, flags: u32, operation: Operation) -> Option<&'o mut SendWork> {
         let Self { batch, pair } = self;
         batch.finish_last();
@@ -75,7 +76,7 @@ impl<'o> Open<'o> {
         Some(work)
     }
 
-    /// Adds data to the last request.
+    /// Sets the data of the last request.
     pub(super) fn set(&mut self, fill: impl FnOnce(&mut SendWork, &Parts) -> Result<(), Errno>) {
         let filled = match self.batch.last() {
             Some(work) => fill(work, self.pair.parts()),
@@ -86,7 +87,7 @@ impl<'o> Open<'o> {
         }
     }
 
-    /// Adds the address to the last request.
+    /// Sets the address of the last request.
     pub(super) fn address(&mut self, fill: impl FnOnce(&mut SendWork, &Parts) -> Result<(), Errno>) {
         self.batch.lacks_address = false;
         self.set(fill);
@@ -133,7 +134,7 @@ impl Building {
         Ok(())
     }
 
-    /// Resets the batch, and drops the references of its requests.
+    /// Empties the batch, and drops the references that its requests contain.
     fn clear(&mut self) {
         for work in self.works.iter_mut().take(self.count) {
             work.clear();
@@ -142,7 +143,7 @@ impl Building {
     }
 }
 
-/// Whether the requests of a service need an address: datagrams and XRC.
+/// Whether a request of a service needs an address. Datagrams and requests of XRC do.
 fn is_addressed(service: Service, operation: Operation) -> bool {
     match service {
         Service::UnreliableDatagram => true,
@@ -151,8 +152,8 @@ fn is_addressed(service: Service, operation: Operation) -> bool {
     }
 }
 
-/// `ibv_wr_start(qp)`: waits for other threads' batches. If this thread has an unfinished batch, the call adds an error
-/// to it: the batch then fails at its end, and posts nothing.
+/// `ibv_wr_start(qp)`: waits until other threads have ended their batches. If this thread itself has an unfinished
+/// batch, the call records an error in this batch. The batch then fails when it is completed, and posts no request.
 ///
 /// # Safety
 ///
@@ -174,7 +175,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// `ibv_wr_complete(qp)`: posts all requests, or none after an error.
+/// `ibv_wr_complete(qp)`: posts all requests of the batch, or none if any call has failed.
 ///
 /// # Safety
 ///
@@ -194,7 +195,7 @@ pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     let _ = unsafe { end(qp, |_| ()) };
 }
 
-/// Calls `last`, and ends the batch.
+/// Calls `last` and then ends the batch.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 //! Functions that begin a request, such as `ibv_wr_send`.
 //!
-//! Each has the requirements of the C API: the QP is alive and was created with the operation, and this thread has
-//! begun a batch.
+//! Each function has the requirements of the C API: the QP is alive and was created with the operation, and this thread
+//! has begun a batch.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use super::Open;
 use crate::qp::SendWork;
 use crate::wire::operation::Operation;
 
-/// Begins a request with the ID and flags of the `ibv_qp_ex`.
+/// Begins a request with the ID and the flags that the `ibv_qp_ex` contains.
 ///
 /// # Safety
 ///

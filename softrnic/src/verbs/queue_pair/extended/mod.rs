@@ -1,5 +1,5 @@
-//! `struct ibv_qp_ex`: between `ibv_wr_start` and `ibv_wr_complete`, one call begins a request with its operation, and
-//! others set its data and address.
+//! `struct ibv_qp_ex`. Between `ibv_wr_start` and `ibv_wr_complete`, one call begins a request with its operation, and
+//! other calls set its data and its address.
 
 mod batch;
 mod builders;
@@ -20,7 +20,7 @@ use crate::wire::operation::Service;
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` if the service does not support all of them.
+/// `EOPNOTSUPP` if the service does not support all requested operations.
 pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_v44, Errno> {
     if asked & !operations::of(service) != 0 {
         return Err(Errno::NOT_SUPPORTED);
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 mod tests {
     use super::*;
 
-    /// The functions that are set, as bits of the operations.
+    /// Returns the operations whose functions are set, as bits.
     fn operations_set(later: &ibv_qp_ex_since_v44) -> u64 {
         let qp = &later.qp;
         let all = [

@@ -1,7 +1,7 @@
-//! Functions that set data and address of the last request, such as `ibv_wr_set_sge`.
+//! Functions that set the data and the address of the last request, such as `ibv_wr_set_sge`.
 //!
-//! Each has the requirements of the C API: the QP is alive, this thread has begun a batch, and all arguments are
-//! readable.
+//! Each function has the requirements of the C API: the QP is alive, this thread has begun a batch, and all arguments
+//! are readable.
 
 use std::ffi::c_void;
 use std::slice;
@@ -14,11 +14,11 @@ use crate::qp::SendWork;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Operation;
 
-/// Clears data that was set before.
+/// Clears the data that was set for the request before.
 ///
 /// # Errors
 ///
-/// `EINVAL` if the request has no data.
+/// `EINVAL` if the operation of the request has no data.
 fn clear(work: &mut SendWork) -> Result<(), Errno> {
     if let Operation::LocalInvalidate { .. }
     | Operation::Bind

@@ -99,7 +99,7 @@ fn wrong_current_state_is_refused() {
     }
     attr.cur_qp_state = state::IBV_QPS_RTR;
     assert_eq!(modify(a, &attr, given), 0);
-    // Without a target state, attributes are changed in the current state.
+    // The mask contains no target state, so the attributes change in the current state.
     let attr = ibv_qp_attr { min_rnr_timer: 9, ..attributes() };
     assert_eq!(modify(a, &attr, mask::IBV_QP_MIN_RNR_TIMER.0), 0);
     assert_eq!(query(a).0.min_rnr_timer, 9);

@@ -101,7 +101,7 @@ fn batch_supports_all_operations() {
     destroy([a, b]);
 }
 
-/// A wrong call; the arguments are too much data and too many pieces.
+/// A call that must fail. Its last two arguments are too much data and too many pieces.
 type WrongCall = fn(*mut ibv_qp_ex, &World, &[u8], &[ibv_sge]);
 
 #[test]
@@ -284,7 +284,7 @@ fn unfinished_batch_fails_and_blocks_no_other_thread() {
     let mut done = [world.wait(), world.wait()].map(|wc| wc.wr_id);
     done.sort_unstable();
     assert_eq!(done, [7, 50]);
-    // The second batch of this thread fails at its end, and the first one with it.
+    // This thread begins a second batch before the end of the first one, so both batches fail when they end.
     let qp = start(a);
     name(qp, 2);
     call!(qp, wr_rdma_write, world.rkey(), world.address(102));

@@ -145,7 +145,7 @@ fn attached_qp_is_not_destroyed() {
     destroy([qp]);
 }
 
-/// Makes `b` raise an event, by a write of its peer without access rights.
+/// Makes `b` raise an event. Its peer writes to memory without the access right for this.
 fn raise(world: &World, a: *mut ibv_qp) {
     let mut piece = world.piece(0, 1);
     let mut wr = request(1, ibv_wr_opcode::IBV_WR_RDMA_WRITE, flag::IBV_SEND_SIGNALED.0);

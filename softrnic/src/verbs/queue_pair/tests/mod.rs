@@ -1,4 +1,4 @@
-//! Queue pairs through the C API, two of them in this process.
+//! Tests of two queue pairs in this process, which are used through the C API.
 
 mod changes;
 mod extended;
@@ -28,7 +28,7 @@ use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
-/// All access rights of a region.
+/// All access rights that a region can grant.
 const ALL_ACCESS: u32 = access::IBV_ACCESS_LOCAL_WRITE.0
     | access::IBV_ACCESS_REMOTE_WRITE.0
     | access::IBV_ACCESS_REMOTE_READ.0
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// The address of a word of the memory.
+    /// Returns the address of a word of the memory.
     fn address(&self, word: usize) -> u64 {
         self.memory.cast::<u64>().wrapping_add(word).expose_provenance() as u64
     }
@@ -124,7 +124,7 @@ impl World {
         ibv_sge { addr: self.address(word), length: 8 * words, lkey: self.lkey() }
     }
 
-    /// Polls one completion; `None` if there is none.
+    /// Polls one completion. Returns `None` if there is none.
     fn poll(&self) -> Option<ibv_wc> {
         let mut wc = MaybeUninit::uninit();
         // SAFETY: the queue is alive, one completion is writable, and it is written if the call returns 1.
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The IDs and statuses of all queued completions.
+    /// Polls all completions, and returns their IDs and statuses.
     fn statuses(&self) -> Vec<(u64, ibv_wc_status)> {
         std::iter::from_fn(|| self.poll()).map(|wc| (wc.wr_id, wc.status)).collect()
     }
@@ -193,7 +193,7 @@ fn request(wr_id: u64, operation: ibv_wr_opcode, send_flags: u32) -> ibv_send_wr
     wr
 }
 
-/// Posts a list. On failure, returns the code and the ID of the refused request.
+/// Posts a list of requests. On failure, returns the error code and the ID of the refused request.
 fn post(qp: *mut ibv_qp, requests: &mut [ibv_send_wr]) -> Result<(), (c_int, u64)> {
     let first = requests.as_mut_ptr();
     let count = requests.len();
@@ -226,7 +226,7 @@ fn move_to(qp: *mut ibv_qp, to: state) -> c_int {
     modify(qp, &ibv_qp_attr { qp_state: to, ..attributes() }, mask::IBV_QP_STATE.0)
 }
 
-/// The path to this host.
+/// Returns the path to this host.
 fn loopback() -> ibv_ah_attr {
     // SAFETY: zeros are valid for all fields of the struct.
     let mut path: ibv_ah_attr = unsafe { zeroed() };
@@ -250,7 +250,7 @@ fn to_init(qp: *mut ibv_qp) {
     assert_eq!(modify(qp, &attr, given), 0);
 }
 
-/// The attributes that RTR and RTS require for each service.
+/// Returns the attributes that a service requires for RTR and for RTS.
 fn required_masks(qp_type: ibv_qp_type) -> (u32, u32) {
     const PEER: u32 = mask::IBV_QP_AV.0 | mask::IBV_QP_PATH_MTU.0 | mask::IBV_QP_DEST_QPN.0 | mask::IBV_QP_RQ_PSN.0;
     const RESPONDER: u32 = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0 | mask::IBV_QP_MIN_RNR_TIMER.0;
@@ -263,7 +263,7 @@ fn required_masks(qp_type: ibv_qp_type) -> (u32, u32) {
     }
 }
 
-/// The attributes of a connected QP.
+/// Returns the attributes of a QP that is connected to `peer`.
 fn connection(peer: *mut ibv_qp) -> ibv_qp_attr {
     ibv_qp_attr {
         path_mtu: ibv_mtu::IBV_MTU_1024,
@@ -296,7 +296,7 @@ fn to_send(qp: *mut ibv_qp, peer: *mut ibv_qp) {
     assert_eq!(modify(qp, &attr, mask::IBV_QP_STATE.0 | required), 0);
 }
 
-/// Moves both to RTS, connected to each other.
+/// Connects both QPs to each other, and moves them to RTS.
 fn connect([a, b]: [*mut ibv_qp; 2]) {
     for (qp, peer) in [(a, b), (b, a)] {
         to_init(qp);
@@ -318,7 +318,7 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A pointer to data, as C expects it.
+/// Returns a pointer to data in the form that C expects.
 fn pointer<T>(data: &T) -> *mut c_void {
     ptr::from_ref(data).cast_mut().cast()
 }

@@ -11,7 +11,7 @@ use crate::verbs::memory_window::{alloc_mw, dealloc_mw};
 const SIGNALED: u32 = flag::IBV_SEND_SIGNALED.0;
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// A request whose remote address is a word of the same memory.
+/// Returns a request whose remote address is a word of the same memory.
 fn remote(world: &World, wr_id: u64, operation: opcode, piece: *mut ibv_sge, word: usize) -> ibv_send_wr {
     let mut wr = request(wr_id, operation, SIGNALED);
     (wr.sg_list, wr.num_sge) = (piece, 1);
@@ -116,7 +116,7 @@ fn atomic_write_requires_eight_bytes() {
     destroy([a, b]);
 }
 
-/// Makes a request invalid.
+/// A function that makes a request invalid.
 type Invalidate = fn(&mut ibv_send_wr);
 
 #[test]
@@ -206,7 +206,7 @@ fn receive_with_too_many_pieces_is_refused() {
     unsafe {
         assert_eq!(post_recv(a, &raw mut wrs[0], &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 3);
-        // A receive with pieces but without a list is refused too, like a send.
+        // A receive whose list is null although it has pieces is refused, as such a send is.
         let mut null_list = ibv_recv_wr { wr_id: 4, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 1 };
         assert_eq!(post_recv(a, &raw mut null_list, &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 4);
@@ -257,7 +257,7 @@ fn windows_are_bound_by_verb_and_by_request() {
         mr: world.mr,
         addr: world.address(100),
         length: 8,
-        // Local access depends on the region; mlx5 accepts the flag too.
+        // Only the region determines local access. As in mlx5, the flag is accepted and has no effect.
         mw_access_flags: access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_LOCAL_WRITE.0,
     };
     // SAFETY: the domain is alive; so are the windows, the region and the QPs.

@@ -1,4 +1,4 @@
-//! QPs that share: receives, XRC, and concurrent posts.
+//! Tests of QPs that share receive queues or XRC domains, and of threads that post to the same QP.
 
 use std::thread;
 
@@ -17,7 +17,7 @@ use crate::wire::operation::Service;
 
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// The target side of XRC: a domain, a shared receive queue with its number, and a QP.
+/// Creates the target side of XRC: a domain, a shared receive queue, and a QP. Also returns the number of the queue.
 fn target(world: &World) -> (*mut ibv_xrcd, *mut ibv_srq, u32, *mut ibv_qp) {
     // SAFETY: zeros are valid for the attributes; the context and the objects of the attributes are alive.
     unsafe {
@@ -101,7 +101,7 @@ fn xrc_message_uses_the_shared_queue_that_it_names() {
     unsafe { assert_eq!((destroy_srq(srq), close_xrcd(xrcd)), (0, 0)) };
 }
 
-/// An unnamed file, which identifies an XRC domain.
+/// Opens an unnamed file, which identifies an XRC domain.
 fn file() -> std::os::fd::OwnedFd {
     // SAFETY: the name is a C string; the descriptor is new, and this function alone owns it.
     unsafe {
@@ -124,7 +124,7 @@ fn open_target(xrcd: *mut ibv_xrcd, number: u32, change: impl FnOnce(&mut ibv_qp
     unsafe { open_qp((*xrcd).context, &raw mut attr) }
 }
 
-/// Takes the next event of a context without blocking, and acknowledges the event.
+/// Takes the next event of a context without blocking, and acknowledges it.
 fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
     let mut event = MaybeUninit::uninit();
     // SAFETY: the context is open, and the event is read after it was written: it is a QP event.
@@ -229,7 +229,7 @@ fn sq_sig_all_signals_all_requests() {
     destroy(both);
 }
 
-/// A QP for another thread.
+/// A QP that is passed to another thread.
 #[derive(Clone, Copy)]
 pub(super) struct Shared(pub(super) *mut ibv_qp);
 

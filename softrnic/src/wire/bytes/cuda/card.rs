@@ -1,4 +1,4 @@
-//! Contexts of the CUDA driver, each with a stream for copies.
+//! Contexts of the CUDA driver. Each context has a stream for the copies of softrnic.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,26 +10,26 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::Fault;
 
-/// A context with a stream. A process has few cards, and keeps them until it ends.
+/// A context of the driver with a stream. A process has few cards, and they exist until it ends.
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
     pub(super) context: Handle,
-    /// A stream that only softrnic uses, so that its copies do not wait for the program's work, which may itself wait
-    /// for a message.
+    /// A stream that only softrnic uses. Its copies therefore do not wait for the program's work on the GPU, which may
+    /// itself wait for a message.
     pub(super) stream: Handle,
     /// A small allocation that exists as long as the context. If the allocation no longer exists, the context and its
     /// stream are destroyed, even if a new context has the same address.
     witness: (u64, u32),
-    /// Held during an atomic, which takes several copies.
+    /// The lock that a thread holds during an atomic, which takes several copies.
     pub(super) atomics: Mutex<()>,
-    /// The last logged error.
+    /// The error that was logged last.
     last_error: AtomicI32,
 }
 
 static CARDS: RwLock<Vec<&'static Card>> = RwLock::new(Vec::new());
 
-/// Flag of `cuStreamCreate`: the stream does not synchronize with the default stream.
+/// The flag of `cuStreamCreate` for a stream that does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
 
 impl Card {
@@ -65,7 +65,7 @@ impl Card {
         self.driver.query(address).is_ok_and(|pointer| pointer.is_on_device() && pointer.buffer() == buffer)
     }
 
-    /// Converts a failure, and logs it the first time.
+    /// Converts a failure to a fault. Logs it unless it was the last one that was logged.
     #[cold]
     pub(super) fn fault(&self, Failure(code): Failure) -> Fault {
         if self.last_error.swap(code, Ordering::Relaxed) != code {
@@ -80,7 +80,8 @@ impl Card {
 }
 
 impl Device {
-    /// Returns the card if the registered allocation still exists. If so, the card's context and stream also exist.
+    /// Returns the card if the registered allocation still exists. In this case the context and the stream of the card
+    /// also exist.
     pub(super) fn card(self) -> Result<&'static Card, Fault> {
         let cards = CARDS.read().unwrap_or_else(PoisonError::into_inner);
         let card = *cards.get(usize::from(self.card)).ok_or(Fault::Unmapped)?;
@@ -94,7 +95,7 @@ impl Device {
     }
 }
 
-/// Returns the context of the memory. Virtual memory mappings and pools have no context; for these, the function
+/// Returns the context of the memory. Virtual memory mappings and pools have no context. For these, the function
 /// retains the primary context of their GPU.
 fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
     if pointer.context != 0 {
@@ -109,13 +110,14 @@ fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
 }
 
 fn refused(Failure(code): Failure) -> Errno {
-    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    /// The error code `CUDA_ERROR_OUT_OF_MEMORY`.
     const OUT_OF_MEMORY: c_int = 2;
     log::debug!("cannot register memory of a GPU: the CUDA driver failed with CUresult {code}");
     if code == OUT_OF_MEMORY { Errno::NO_MEMORY } else { Errno::FAULT }
 }
 
-/// Makes a context current on this thread until it is dropped; then the previous one is current again.
+/// A guard that makes a context current on this thread. When the guard is dropped, the previous context is current
+/// again.
 #[derive(Debug)]
 pub(super) struct Current<'d>(&'d Driver);
 

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure(pub(super) c_int);
 
-/// `CUcontext` or `CUstream`, pointers that only the driver dereferences.
+/// A `CUcontext` or a `CUstream`. Both are pointers that only the driver dereferences.
 pub(super) type Handle = usize;
 
-/// Declares driver functions by their arguments and symbols. A symbol's suffix is the version that the C header
-/// selects.
+/// Declares the functions of the driver with their arguments and symbols. The suffix of a symbol is the version that
+/// the C header selects.
 macro_rules! functions {
     ($($field:ident($($argument:ty),*) = $symbol:literal;)*) => {
         /// The functions of libcuda.
@@ -21,8 +21,8 @@ macro_rules! functions {
         }
 
         impl Driver {
-            /// Loads the functions; `None` if one is missing. Such a driver is too old to report the bounds of an
-            /// allocation.
+            /// Loads the functions. Returns `None` if one is missing, because such a driver is too old to report the
+            /// bounds of an allocation.
             ///
             /// # Safety
             ///
@@ -60,7 +60,7 @@ functions! {
     memset_d8_async(u64, u8, usize, Handle) = c"cuMemsetD8Async";
 }
 
-/// The driver's attributes of an address.
+/// The attributes that the driver reports for an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pointer {
     /// The context, or 0 if the memory belongs to none.
@@ -68,7 +68,7 @@ pub(super) struct Pointer {
     kind: u32,
     number: u64,
     is_managed: bool,
-    /// The GPU's number.
+    /// The number of the GPU.
     pub(super) ordinal: c_int,
     /// The start of the allocation.
     pub(super) start: u64,
@@ -78,19 +78,19 @@ pub(super) struct Pointer {
 impl Pointer {
     /// Whether only the driver can access the memory.
     pub(super) fn is_on_device(&self) -> bool {
-        /// `CU_MEMORYTYPE_DEVICE`
+        /// The value of `CU_MEMORYTYPE_DEVICE`.
         const DEVICE: u32 = 2;
         self.kind == DEVICE && !self.is_managed
     }
 
     /// The ID of the allocation, truncated to 32 bits. The driver never reuses an ID in this process. The last 32 bits
-    /// are unique among live allocations.
+    /// are unique among the allocations that exist.
     pub(super) fn buffer(&self) -> u32 {
         self.number as u32
     }
 }
 
-/// Values of `CUpointer_attribute`.
+/// The values of `CUpointer_attribute` that are queried.
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
@@ -107,8 +107,8 @@ impl Driver {
     /// Queries the attributes of an address. An unknown address has memory type 0.
     pub(super) fn query(&self, address: u64) -> Result<Pointer, Failure> {
         let mut attributes = attribute::ALL;
-        // Some values have only one or four bytes, which are the low bytes of a word, because all platforms with a
-        // driver are little-endian.
+        // Some values have only one or four bytes. These are the low bytes of a word, because all platforms for which a
+        // driver exists are little-endian.
         let mut values = [0u64; attribute::ALL.len()];
         let mut pointers = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
         // SAFETY: the attributes and the values have this count, and no value exceeds eight bytes. The driver only
@@ -135,12 +135,12 @@ impl Driver {
     }
 }
 
-/// Converts a `CUresult`: `CUDA_SUCCESS` or an error.
+/// Converts a `CUresult`, which is `CUDA_SUCCESS` or an error.
 pub(super) fn result(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure(code)) }
 }
 
-/// The driver that the process has loaded, if any; the process may load it later.
+/// Returns the driver, if the process has loaded it. The process may load it later.
 pub(super) fn of_process() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     #[cfg(test)]

@@ -32,18 +32,18 @@ static DRIVER: Driver = Driver {
 thread_local! {
     static IS_LOADED: Cell<bool> = const { Cell::new(false) };
     static CONTEXTS: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
-    /// Makes the function of this name return this error.
+    /// The function that must fail, by its name, and the error that it must return.
     static FAILS: Cell<Option<(&'static str, c_int)>> = const { Cell::new(None) };
-    /// The calls that copy, in order.
+    /// The calls of functions that copy, in order.
     static CALLS: RefCell<Vec<(&'static str, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The driver, if this thread has loaded it.
+/// Returns the driver, if this thread has loaded it.
 pub(super) fn of_thread() -> Option<&'static Driver> {
     IS_LOADED.get().then_some(&DRIVER)
 }
 
-/// A thread's access to the fake driver.
+/// The access of one thread to the fake driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fake;
 
@@ -59,7 +59,7 @@ impl Fake {
         world().next()
     }
 
-    /// Allocates `length` bytes in a context; context 0 means none.
+    /// Allocates `length` bytes in a context. The context 0 stands for none.
     pub(crate) fn allocate(self, context: Handle, length: usize) -> u64 {
         world().allocate(context, vec![0; length])
     }
@@ -104,7 +104,7 @@ impl Fake {
         FAILS.set(failure);
     }
 
-    /// The stack of current contexts of the thread.
+    /// Returns the stack of current contexts of the thread.
     pub(crate) fn current(self) -> Vec<Handle> {
         CONTEXTS.with_borrow(Clone::clone)
     }
@@ -113,7 +113,8 @@ impl Fake {
         CONTEXTS.with_borrow_mut(|contexts| contexts.push(context));
     }
 
-    /// Returns the copies of this thread since the last call: the function and its length.
+    /// Returns the copies that this thread has made since the last call. Each consists of the name of the function and
+    /// the length.
     pub(crate) fn calls(self) -> Vec<(&'static str, usize)> {
         CALLS.take()
     }
@@ -132,7 +133,7 @@ struct Stream {
     pending: Vec<Copy>,
 }
 
-/// A pending copy, with addresses of the host and of the GPU.
+/// A copy that has not run yet, with its addresses on the host and on the GPU.
 enum Copy {
     ToDevice(u64, usize, usize),
     ToHost(usize, u64, usize),
@@ -208,7 +209,7 @@ fn begins(name: &'static str) -> Result<(), c_int> {
     FAILS.get().filter(|(fails, _)| *fails == name).map_or(Ok(()), |(_, code)| Err(code))
 }
 
-/// Queues a copy on a stream of the current context.
+/// Adds a copy to a stream of the current context.
 fn put(name: &'static str, stream: Handle, length: usize, copy: Copy) -> c_int {
     CALLS.with_borrow_mut(|calls| calls.push((name, length)));
     code(begins(name).and_then(|()| {

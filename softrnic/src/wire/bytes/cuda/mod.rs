@@ -1,22 +1,24 @@
-//! GPU memory, accessed through the CUDA driver that the program has loaded.
+//! GPU memory, which softrnic accesses through the CUDA driver that the program has loaded.
 //!
-//! Only a program that has loaded libcuda can have device pointers. softrnic neither loads nor initializes it. At
-//! registration, the driver reports whether an address is GPU memory and in which context. softrnic copies on its own
-//! stream in that context, so copies wait for no kernel, and a request completes after its copies. The thread that
-//! executes the request makes the copies; this may be any thread that posts. Afterwards, the thread's current context
-//! is restored. CUDA allows no copies in its own callbacks, nor on a thread that captures a graph.
+//! Only a program that has loaded libcuda can have device pointers, so softrnic itself neither loads nor initializes
+//! libcuda. When memory is registered, the driver reports whether the address is GPU memory and to which context it
+//! belongs. softrnic copies on its own stream in that context, so its copies do not wait for the program's kernels. A
+//! request completes after its copies have ended. The thread that executes the request makes the copies, and this may
+//! be any thread that posts requests. After the copies, the previous context is current on this thread again. CUDA does
+//! not allow copies in its own callbacks, nor on a thread that captures a graph.
 //!
-//! Memory may come from `cuMemAlloc`, a pool, or virtual memory mappings. A region lies within one allocation (`EFAULT`
-//! otherwise). Managed memory and pinned host memory are handled as host memory.
+//! Memory may come from `cuMemAlloc`, a pool, or virtual memory mappings. A region must lie within one allocation;
+//! otherwise its registration fails with `EFAULT`. Managed memory and pinned host memory are handled as host memory.
 //!
-//! An atomic consists of several copies. It is atomic with respect to other atomics of the devices, but not to kernels.
-//! If memory is freed while registered, or if the driver fails, the request fails: `IBV_WC_LOC_PROT_ERR` for the
-//! requester's memory, `IBV_WC_REM_OP_ERR` for the responder's. A later allocation at the same address is not accessed.
+//! An atomic consists of several copies. It is atomic with respect to other atomics of the devices, but not with
+//! respect to kernels. If memory is freed while it is registered, or if the driver fails, the request fails. Its status
+//! is `IBV_WC_LOC_PROT_ERR` if the memory is the requester's, and `IBV_WC_REM_OP_ERR` if it is the responder's. A later
+//! allocation at the same address is not accessed.
 //!
-//! A DMA buffer of GPU memory (`cuMemGetHandleForAddressRange`) cannot be mapped, so `ibv_reg_dmabuf_mr` fails;
-//! programs register the address instead.
+//! A DMA buffer of GPU memory (`cuMemGetHandleForAddressRange`) cannot be mapped, so `ibv_reg_dmabuf_mr` fails.
+//! Programs register the address instead.
 //!
-//! `driver` declares the functions of libcuda, `card` holds contexts and streams, `moves` copies.
+//! `driver` declares the functions of libcuda, `card` contains the contexts and streams, and `moves` makes the copies.
 
 mod card;
 mod driver;
@@ -46,7 +48,7 @@ struct Device {
 ///
 /// # Errors
 ///
-/// `EFAULT` if the range exceeds its allocation or the driver cannot copy it; `ENOMEM`.
+/// `EFAULT` if the range exceeds its allocation or the driver cannot copy it; `ENOMEM` if there is not enough memory.
 pub(crate) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> {
     let Some(driver) = driver::of_process() else { return Ok(None) };
     let Some(pointer) = driver.query(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };

@@ -8,17 +8,17 @@ use super::driver::{Failure, Handle, result};
 use crate::wire::bytes::copy::{self, tail_of};
 use crate::wire::bytes::{Atomic, Fault, Place};
 
-/// The failed side of a copy.
+/// The side of a copy that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     From,
     To,
 }
 
-/// Size of the host buffer through which overlapping copies within one allocation go.
+/// The size of the host buffer that is used for a copy whose source and target overlap in one allocation.
 const STAGE: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
-/// Copies if at least one side is GPU memory. The last bytes are copied last, as in [`copy::copy`].
+/// Copies memory of which at least one side is GPU memory. The last bytes are copied last, as in [`copy::copy`].
 ///
 /// # Safety
 ///
@@ -62,8 +62,7 @@ pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: 
     }
 }
 
-/// Runs an atomic on eight bytes. As with a NIC, such an operation is atomic only with respect to other atomics of the
-/// devices.
+/// Executes an atomic on eight bytes. As with a NIC, it is atomic only with respect to other atomics of the devices.
 pub(in crate::wire::bytes) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
     let Some(device) = device(at) else { return Ok(0) };
     let card = device.card()?;
@@ -92,7 +91,8 @@ fn device(place: Place) -> Option<Device> {
     }
 }
 
-/// Queues copies on the stream of a card. Waits until the queued copies have ended, even if some could not be queued.
+/// Adds copies to the stream of a card, and waits until they have ended. It also waits if some of the copies could not
+/// be added.
 fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let _current = Current::new(card.driver, card.context)?;
     let is_put = put(Queue(card));
@@ -101,7 +101,8 @@ fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<()
     is_put.and(has_ended)
 }
 
-/// Copies to the host. This thread stores the last bytes, because the driver guarantees no order within a copy.
+/// Copies GPU memory to the host. This thread itself stores the last bytes, because the driver guarantees no order
+/// within a copy.
 ///
 /// # Safety
 ///
@@ -136,8 +137,8 @@ fn within((from, source): (Device, &Card), (to, target): (Device, &Card), length
     })
 }
 
-/// Copies overlapping memory through the host. The direction of the copy ensures that each byte is read before it is
-/// overwritten.
+/// Copies memory that overlaps, through a buffer on the host. The direction of the copy ensures that each byte is read
+/// before it is overwritten.
 fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(), Failure> {
     let mut stage = vec![0u8; length.min(STAGE)];
     let start = stage.as_mut_ptr();
