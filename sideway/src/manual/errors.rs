@@ -2,7 +2,7 @@
 //!
 //! # Reading an error
 //!
-//! A failed verb returns a [`VerbError`]. It contains the C function, the errno and, if this crate knows more than the
+//! A failed verb returns a [`VerbError`]. It contains the C function, the errno and, if this crate can say more than the
 //! kernel reported, a hint. Its `Display` prints all three. Errors on which programs usually branch have separate
 //! types, which contain the `VerbError`: [`GetDeviceListError`], [`OpenDeviceError`], [`ModifyQueuePairError`],
 //! [`PostError`], [`PollCompletionQueueError`], [`ConnectError`].

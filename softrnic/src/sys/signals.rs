@@ -8,7 +8,7 @@ const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 const LAST: libc::c_int = 64;
 
-/// Whether the program wants interrupted calls to restart (`SA_RESTART`). `poll(2)` itself never restarts. The kernel
+/// Whether the program asked that interrupted calls restart (`SA_RESTART`). `poll(2)` itself never restarts. The kernel
 /// does not report which signal interrupted a call, so the result is false if some handlers restart calls and others do
 /// not.
 pub(crate) fn are_restarted() -> bool {
