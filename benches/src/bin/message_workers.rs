@@ -201,6 +201,8 @@ fn serve(count: usize) -> Result<()> {
         writeln!(io::stdout(), "{address}")?;
         listeners.push(listener);
     }
+    // The active connections of a worker, and the one of the echo row.
+    let active = ACTIVE.div_ceil(count) + 1;
     let mut connections: Vec<Vec<ConnectionId>> = vec![Vec::new(); count];
     let mut quiet = 0;
     loop {
@@ -209,7 +211,7 @@ fn serve(count: usize) -> Result<()> {
             if worker.poll() > 0 {
                 quiet = 0;
                 own.extend(std::iter::from_fn(|| worker.accept(*listener)));
-                let rest = own.split_off(own.len().min(ACTIVE));
+                let rest = own.split_off(own.len().min(active));
                 own.retain(|&id| answer(worker, id).is_ok());
                 own.extend(rest);
             }
