@@ -8,14 +8,15 @@ use rustix::io::Errno;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Blocks are numbered from 1 to this number. The next block would contain the QP number of multicast datagrams.
+/// The number of the last block; the first one is 1. The block after the last one would contain the QP number of
+/// multicast datagrams.
 const BLOCKS: u32 = 4094;
-/// Number of consecutive used blocks after which [`claim`] gives up.
+/// [`claim`] gives up if this many consecutive blocks are in use.
 const TRIES: u32 = 256;
-/// Backlog of a block's listener.
+/// The backlog of the listener of a block.
 const BACKLOG: i32 = 512;
 
-/// The socket name of a block's listener.
+/// Returns the socket name of the listener of a block.
 pub(super) fn name(block: u32) -> String {
     format!("softrnic/1/{block:x}")
 }
@@ -24,9 +25,10 @@ pub(super) fn name(block: u32) -> String {
 ///
 /// # Errors
 ///
-/// All tried blocks are in use, or the kernel reports an error.
+/// Returns an error if all blocks that were tried are in use, or if the kernel reports an error.
 pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
-    // A random start, so that a QP number of an earlier run is likely unused. Lossless: less than the number of blocks.
+    // The first block is random, so that a QP number of an earlier run is probably not in use. The conversion is
+    // lossless, because the value is less than the number of blocks.
     let start = (RandomState::new().hash_one(0) % u64::from(BLOCKS)) as u32;
     for offset in 0..TRIES {
         let block = (start + offset) % BLOCKS + 1;
@@ -37,7 +39,7 @@ pub(super) fn claim() -> Result<(u32, Descriptor), Errno> {
     Err(Errno::ADDRINUSE)
 }
 
-/// Opens the listener of a block; `None` if another process owns the block.
+/// Opens the listener of a block. Returns `None` if another process owns the block.
 pub(super) fn listen(block: u32) -> Result<Option<Descriptor>, Errno> {
     let listener = socket::new()?;
     match rustix::net::bind(&listener, &socket::address(&name(block))?) {

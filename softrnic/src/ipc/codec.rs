@@ -7,15 +7,15 @@ use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Response, ResponseKind};
 
-/// Number of words before the payload of a part.
+/// The number of words that precede the payload of a part.
 pub(super) const PART_WORDS: usize = 16;
-/// Number of words before the payload of a response.
+/// The number of words that precede the payload of a response.
 pub(super) const RESPONSE_WORDS: usize = 8;
 
-/// The words before a payload; a response uses only the first ones.
+/// The words that precede a payload. A response uses only the first of them.
 pub(super) type Words = [u64; PART_WORDS];
 
-/// A protocol violation by the other process, with its description.
+/// A protocol violation by the other process. It contains a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
@@ -28,7 +28,7 @@ const SERVICES: [Service; 5] = [
     Service::XrcReceive,
 ];
 
-/// A word of two halves.
+/// Combines two halves into a word.
 #[inline]
 fn word(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -74,7 +74,7 @@ fn encode_part(part: &Part) -> Words {
         Operation::Flush { address, rkey, length, placement, level } => {
             (9, address, rkey, length, u64::from(placement) | u64::from(level) << 8)
         }
-        // Local operations, which are never sent.
+        // These operations are local and never sent.
         Operation::LocalInvalidate { rkey } => (10, 0, rkey, 0, 0),
         Operation::Bind => (11, 0, 0, 0, 0),
     };
@@ -84,7 +84,7 @@ fn encode_part(part: &Part) -> Words {
         Service::UnreliableDatagram => 2,
         Service::XrcSend => 3,
         Service::XrcReceive => 4,
-        // iWARP has its own streams and does not use this code. The other process would reject such a packet.
+        // iWARP has its own streams and never sends such a packet. The other process would reject it.
         Service::Iwarp => 5,
     };
     let flags = if request.is_solicited { SOLICITED } else { 0 };
@@ -116,7 +116,7 @@ fn encode_part(part: &Part) -> Words {
 pub(super) fn decode_part(words: &Words) -> Result<Part, Malformed> {
     let [start, length, numbers, peer, a, b, c, d, hops, sizes, offset, keys, address, first, second, _] = *words;
     let rkey = high(keys);
-    // Lossless: `narrow` has checked that the value fits.
+    // The conversion is lossless, because `narrow` has checked that the value fits.
     let immediate = || narrow(first).map(|first| first as u32);
     let operation = match byte(start, 0) {
         0 => Operation::Send,

@@ -1,4 +1,5 @@
-//! Multicast groups. A process with members binds a socket name for the group, and the kernel lists all names.
+//! Multicast groups. A process that has members of a group binds a socket name for this group, and the kernel lists all
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,16 +13,16 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 
-/// Lifetime of a snapshot of the list.
+/// How long a snapshot of the list is used.
 const FRESH: Duration = Duration::from_millis(50);
-/// The kernel's list of socket names.
+/// The file that contains the kernel's list of socket names.
 const NAMES: &str = "/proc/net/unix";
 
-/// The groups of this process, and the known members of groups.
+/// The groups that this process has joined, and the members of groups that it knows.
 #[derive(Debug)]
 pub(super) struct Groups {
     joined: Mutex<BTreeMap<Gid, Descriptor>>,
-    /// The blocks of all member processes, including this one.
+    /// The blocks of all processes that have members of each group, including this process, and when the list was read.
     seen: Mutex<BTreeMap<Gid, (Instant, BTreeSet<u32>)>>,
 }
 
@@ -30,7 +31,7 @@ impl Groups {
         Self { joined: Mutex::new(BTreeMap::new()), seen: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Announces that the process of this block has members of a group.
+    /// Announces that the process that owns this block has members of a group.
     pub(super) fn join(&self, group: Gid, block: u32) -> Result<(), Errno> {
         let socket = socket::new()?;
         let name = format!("{}{block:x}", prefix(group));
@@ -43,7 +44,7 @@ impl Groups {
         unpoisoned(self.joined.lock()).remove(&group);
     }
 
-    /// The blocks of the processes with members of a group.
+    /// Returns the blocks of the processes that have members of a group.
     pub(super) fn members(&self, group: Gid) -> BTreeSet<u32> {
         let now = Instant::now();
         let mut seen = unpoisoned(self.seen.lock());
@@ -70,13 +71,14 @@ fn prefix(group: Gid) -> String {
     name
 }
 
-/// Returns the block numbers of a group that the list of names contains, each once. The names may come from any user.
+/// Returns the block numbers that the list of names contains for a group. The processes of any user may have bound
+/// these names.
 pub(super) fn listed(names: &str, group: Gid) -> BTreeSet<u32> {
     let prefix = format!("@{}", prefix(group));
     let block = |line: &str| {
         let digits = line.rsplit(' ').next()?.strip_prefix(&prefix)?;
         let block = u32::from_str_radix(digits, 16).ok()?;
-        // Accepts only the spelling that `format!` produces.
+        // Only the spelling that `format!` produces is accepted.
         (digits == format!("{block:x}")).then_some(block)
     };
     names.lines().filter_map(block).collect()

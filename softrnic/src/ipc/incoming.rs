@@ -1,4 +1,4 @@
-//! Incoming connections: checks of their user, a handshake time-out, and limits of their number.
+//! Incoming connections. Their user is checked, their handshake has a time-out, and their number is limited.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -14,15 +14,16 @@ use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
 
-/// Time-out of the handshake. A process sends the handshake directly after it has connected, unless it is stopped
+/// The time-out of the handshake. A process sends the handshake directly after it has connected, unless it is stopped
 /// before it can send.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limit of connections before the handshake.
+/// The maximum number of connections that have not sent their handshake.
 const MAX_PENDING: usize = 256;
-/// Limit of connections per call, so that a flood of connections delays nothing else. Any user can connect.
+/// The maximum number of connections that a call accepts. Any user can connect, and the limit ensures that a flood of
+/// connections delays nothing else.
 const ACCEPT_BATCH: usize = 64;
 
-/// Connections before the handshake.
+/// The connections that have not sent their handshake.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(BTreeMap<u64, Pending>);
 
@@ -42,12 +43,12 @@ impl Waiting {
         self.0.len()
     }
 
-    /// Accepts connections, up to a limit. If more connections are waiting, the listener stays readable, and the caller
-    /// repeats the call.
+    /// Accepts connections up to a limit. If more connections wait, the listener stays readable, and the caller calls
+    /// this function again.
     ///
     /// # Errors
     ///
-    /// No connection can be accepted now, for example because of the descriptor limit.
+    /// Returns an error if no connection can be accepted now, for example because of the limit of descriptors.
     pub(super) fn accept(&mut self, peers: &'static Peers, listener: &Descriptor) -> Result<(), Errno> {
         for _ in 0..ACCEPT_BATCH {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -70,8 +71,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// Handles the handshake of a connection, which begins its session or closes it. Returns whether `id` is a
-    /// connection that waits for its handshake.
+    /// Handles the handshake of a connection: either begins a session or closes the connection. Returns whether `id` is
+    /// a connection that waits for its handshake.
     pub(super) fn handle_handshake(&mut self, peers: &'static Peers, id: u64) -> bool {
         let Some(pending) = self.0.get(&id) else { return false };
         let memory = match socket::receive_handshake(pending.socket.as_fd(), RING as u32) {
@@ -93,7 +94,8 @@ impl Waiting {
         true
     }
 
-    /// Closes connections whose handshake has timed out. Returns the time of the next call.
+    /// Closes the connections whose handshake has timed out. Returns the time at which this function must be called
+    /// again.
     pub(super) fn close_expired(&mut self, now: Instant) -> Option<Instant> {
         self.0.retain(|_, pending| pending.until > now);
         self.0.values().map(|pending| pending.until).min()

@@ -1,23 +1,25 @@
-//! The transport to the other processes of the host. No daemon is required: each process owns blocks of QP numbers, and
-//! pairs of processes share memory with rings.
+//! The transport to the other processes of the host. No daemon is required. Each process owns blocks of QP numbers, and
+//! two processes that communicate share memory that contains rings.
 //!
 //! `block` claims the blocks of QP numbers, and `group` finds the members of multicast groups. The first message to a
 //! process opens a session (`outgoing`), which that process accepts (`incoming`). A `session` consists of a `socket`,
-//! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). Programs that poll
-//! deliver received packets; if none polls, a thread does (`reactor`). The programs and the thread use `peers`. After
-//! `fork`, a child uses nothing of its parent's transport.
+//! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). A program that polls
+//! delivers the packets that have arrived. If the program does not poll, a thread does this (`reactor`). Both the polls
+//! and the thread use `peers`. After `fork`, a child uses nothing of its parent's transport.
 //!
 //! # Trust
 //!
-//! Processes reach each other if they have the same user and network namespace. No process accesses another's memory:
-//! all data goes through shared memory, and the receiver copies and checks it. A process cannot access memory without
-//! its key. A malicious, stopped or killed process affects only requests that other processes have sent to it.
+//! Two processes can reach each other if they have the same user and network namespace. No process accesses the memory
+//! of another one. All data goes through the shared memory, and the receiver checks and copies it. A process cannot
+//! access registered memory of another process without the key of this memory. A malicious, stopped or killed process
+//! affects only requests that other processes have sent to it.
 //!
-//! A process can forge messages of another process of the same user: a QP is identified by its number, its PSN and a
-//! random number, not by its process. Such a process can also exhaust the sessions (`peers::MAX_SESSIONS`).
+//! A process can forge messages of another process of the same user, because a QP is identified by its number, its PSN
+//! and a random number, but not by its process. A process of the same user can also use up the sessions
+//! (`peers::MAX_SESSIONS`).
 //!
-//! The thread that detects an error logs it (crate `log`, mostly at level `debug`) while it holds locks. So a logger
-//! must not call verbs, nor wait for a thread that does.
+//! The thread that detects an error logs it (crate `log`, mostly at level `debug`) while it holds locks. A logger must
+//! therefore not call verbs, nor wait for a thread that calls verbs.
 
 mod block;
 mod codec;
@@ -46,10 +48,10 @@ use crate::wire::transport::{Carrier, Transport};
 
 pub(crate) use self::peers::Peers;
 
-/// Environment variable that disables connections to other processes if it is `0`.
+/// Name of the environment variable that disables connections to other processes if its value is `0`.
 pub const PEERS_VARIABLE: &str = "SOFTRNIC_PEERS";
 
-/// Whether processes of this host reach each other, unless disabled by the environment.
+/// Whether this process can reach other processes, which the environment can disable.
 pub(crate) fn is_enabled() -> bool {
     let is_off = env::var_os(PEERS_VARIABLE).is_some_and(|value| value == "0");
     !is_off && !cfg!(miri)
@@ -64,7 +66,7 @@ impl Transport for Processes {
         self.0.get().claim().map_err(|error| log::warn!("cannot reach other processes: {error}")).ok()
     }
 
-    /// Ignores the address, because QP numbers are unique on the host.
+    /// The address is ignored, because a QP number is unique on the host.
     fn carrier(&self, _destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         let session = self.0.get().session_with(number / BLOCK)?;
         Some(session)

@@ -1,4 +1,4 @@
-//! Sessions to other processes, opened by the first message.
+//! Sessions that this process opens when it sends its first message to another process.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -13,17 +13,18 @@ use super::shared::Shared;
 use super::{block, socket};
 use crate::sys::unpoisoned;
 
-/// Delay before another attempt to reach an unreachable block.
+/// The delay before another attempt to reach a block that was unreachable.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// For each known block: the session with its process, or the time until which it counts as unreachable.
+/// The routes to the known blocks. The route to a block is the session with its process, or the time until which the
+/// process counts as unreachable.
 #[derive(Debug)]
 pub(super) struct Routes(RwLock<BTreeMap<u32, Route>>);
 
 #[derive(Debug)]
 enum Route {
     Session(Arc<Session>),
-    /// The process is unreachable; the next attempt is made at this time.
+    /// The process is unreachable. The next attempt is made at this time.
     Unreachable(Instant),
 }
 
@@ -32,8 +33,8 @@ impl Routes {
         Self(RwLock::new(BTreeMap::new()))
     }
 
-    /// Returns the session with the process of this block, and opens it if necessary. `None` if that process is
-    /// unreachable, or if this process owns the block. Does not block.
+    /// Returns the session with the process that owns this block, and opens the session if necessary. Returns `None` if
+    /// that process is unreachable, or if this process owns the block. This function does not block.
     pub(super) fn find(&self, peers: &'static Peers, block: u32) -> Option<Arc<Session>> {
         if let Some(Route::Session(session)) = unpoisoned(self.0.read()).get(&block)
             && session.is_alive()
@@ -43,7 +44,7 @@ impl Routes {
         let mut routes = unpoisoned(self.0.write());
         match routes.get(&block) {
             Some(Route::Session(session)) if session.is_alive() => return Some(Arc::clone(session)),
-            // The thread must first receive the last packets of the old session; packets of a new session could
+            // The thread must first receive the last packets of the old session, because packets of a new session could
             // overtake them.
             Some(Route::Session(_)) => return None,
             Some(Route::Unreachable(until)) if Instant::now() < *until => return None,
@@ -57,7 +58,7 @@ impl Routes {
             }
             Err(error) => {
                 log::debug!("cannot open a session with the process of block {block:x}: {error}");
-                // Few blocks are in use, so outdated routes are removed only when there are many routes.
+                // Usually few blocks are in use, so outdated routes are removed only when there are many routes.
                 if routes.len() > 4096 {
                     routes.retain(|_, route| matches!(route, Route::Session(_)));
                 }
@@ -79,7 +80,7 @@ impl Routes {
     }
 }
 
-/// Opens a session. The session is usable at once: packets wait for the other process.
+/// Opens a session. It can be used at once, because its packets wait until the other process accepts it.
 fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let socket = socket::new()?;
     rustix::net::connect(&socket, &socket::address(&block::name(block))?)?;
@@ -89,7 +90,7 @@ fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let (shared, memory) = Shared::create(SHARED)?;
     let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));
     session.park_both();
-    // Requests wake-ups before the handshake, so that the other process sees the requests.
+    // Wake-ups are requested before the handshake, so that the other process finds the requests.
     socket::send_handshake(session.socket.as_fd(), memory.as_fd(), RING as u32)?;
     peers.enter(&session)?;
     Ok(session)

@@ -18,24 +18,24 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::{signals, unpoisoned};
 use crate::wire::transport::Deliver;
 
-/// Limit of sessions; further sessions are refused.
+/// The maximum number of sessions. Further sessions are refused.
 const MAX_SESSIONS: usize = 1024;
-/// After this number of consecutive empty polls while the thread sleeps, the program counts as polling. A program that
+/// The program counts as polling after this number of consecutive empty polls while the thread sleeps. A program that
 /// waits for events also polls until its queue is empty, but only a few times.
 const POLLING_AFTER: u32 = 16;
 
-/// Number of consecutive empty polls of a thread before it yields. If more threads poll than there are cores, the
-/// sender of the awaited packet may need this core.
+/// A thread yields after this number of consecutive empty polls. If more threads poll than there are cores, the process
+/// that must send the next packet may need this core.
 const YIELD_AFTER: u32 = 64;
 
-/// Maximum time that messages wait until earlier responses are processed. A response waits if another thread holds the
-/// send queue, which takes this long only if the program leaves a batch open (`ibv_wr_start`). Without a limit, that
-/// thread could itself wait for a message forever. A shorter limit could expire on a busy machine, where a thread may
-/// not run for a few tenths of a second.
+/// The maximum time for which messages wait until earlier responses are handled. A response must wait if another thread
+/// holds the send queue. A thread holds it for so long only if the program leaves a batch open (`ibv_wr_start`).
+/// Without a limit, that thread could itself wait for a message forever. A shorter limit could expire on a busy
+/// machine, where a thread may not run for a few tenths of a second.
 const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// Consecutive empty polls of this thread.
+    /// The number of consecutive empty polls of this thread.
     static EMPTY: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -44,14 +44,14 @@ thread_local! {
 pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
-    /// Whether any session exists. If not, an empty poll of a program does no further check.
+    /// Whether any session exists. If not, an empty poll of a program makes no further checks.
     has_sessions: AtomicBool,
-    /// Whether a program has polled since the thread's last check.
+    /// Whether a program has polled since the thread has last checked this flag.
     polled: AtomicBool,
     pub(super) sleeper: Sleeper,
     /// The number of empty polls since the thread was parked.
     polls: AtomicU32,
-    /// The sessions, sorted by ID.
+    /// The sessions, sorted by their IDs.
     sessions: RwLock<Vec<Arc<Session>>>,
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
@@ -64,7 +64,7 @@ pub(crate) struct Peers {
     has_unsettled: AtomicBool,
 }
 
-/// A block of this process.
+/// A block that belongs to this process.
 #[derive(Debug)]
 struct Listener {
     id: u64,
@@ -92,7 +92,7 @@ impl Peers {
         }
     }
 
-    /// Claims a block. The first block starts the thread.
+    /// Claims a block. When the first block is claimed, the thread is started.
     pub(super) fn claim(&'static self) -> Result<u32, Errno> {
         let mut listeners = unpoisoned(self.listeners.lock());
         let reactor = self.start()?;
@@ -103,7 +103,7 @@ impl Peers {
         Ok(block)
     }
 
-    /// Starts the thread if it is not running. The caller holds the lock of the listeners.
+    /// Starts the thread if it is not running. The caller must hold the lock of the listeners.
     fn start(&'static self) -> Result<&'static Reactor, Errno> {
         let reactor = match self.reactor.get() {
             Some(reactor) => reactor,
@@ -125,7 +125,7 @@ impl Peers {
         unpoisoned(self.listeners.lock()).first().map(|listener| listener.block)
     }
 
-    /// Returns the session with the process of this block, unless it is this process.
+    /// Returns the session with the process that owns this block, unless it is this process.
     pub(super) fn session_with(&'static self, block: u32) -> Option<Arc<Session>> {
         self.routes.find(self, block)
     }
@@ -134,7 +134,7 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().any(|listener| listener.block == block)
     }
 
-    /// Returns a new ID for the thread's events.
+    /// Returns a new ID for events of the thread.
     pub(super) fn id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -159,7 +159,7 @@ impl Peers {
         if sessions.len() >= MAX_SESSIONS {
             return Err(Errno::MFILE);
         }
-        // Sessions are sorted by ID, but concurrent threads may add them in another order.
+        // The sessions are sorted by their IDs, but several threads may add sessions in another order.
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
         if let Err(error) = self.watch(&session.socket, session.id) {
@@ -188,12 +188,13 @@ impl Peers {
         sessions.get(place).cloned()
     }
 
-    /// Calls `each` with every session; `each` must not call QPs.
+    /// Calls `each` with every session. `each` must not call QPs.
     pub(super) fn each(&self, each: impl FnMut(&Arc<Session>)) {
         unpoisoned(self.sessions.read()).iter().for_each(each);
     }
 
-    /// Serves every session that is ready, with no lock held. Returns whether there was work.
+    /// Serves every session that is ready. No lock is held while a session is served. Returns whether any session had
+    /// work.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         let mut place = 0;
@@ -204,7 +205,7 @@ impl Peers {
         has_found
     }
 
-    /// Receives all responses that have arrived.
+    /// Receives all responses that have arrived on any session.
     pub(super) fn serve_responses(&self) {
         self.serve_where(Session::has_responses);
     }
@@ -219,7 +220,8 @@ impl Peers {
         self.has_unsettled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a QP has unprocessed responses. Called after [`serve_responses`](Self::serve_responses).
+    /// Whether a QP has responses that it has not handled yet. The caller must call
+    /// [`serve_responses`](Self::serve_responses) first.
     #[inline]
     pub(super) fn has_unsettled(&self) -> bool {
         self.has_unsettled.load(Ordering::Relaxed) && self.check_unsettled()
@@ -230,14 +232,14 @@ impl Peers {
         let mut unsettled = unpoisoned(self.unsettled.lock());
         unsettled.retain(|&(number, _)| !self.deliver.is_settled(number));
         self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
-        // The time counts from the first check, and later responses do not extend it.
+        // The time counts from the first check. Later responses do not extend it.
         let now = Instant::now();
         let holds = |since: &mut Option<Instant>| now - *since.get_or_insert(now) < MAX_UNSETTLED;
         unsettled.iter_mut().fold(false, |any, (_, since)| holds(since) | any)
     }
 
-    /// Waits, with a time limit, until the responses received so far have completed their requests. The caller holds no
-    /// lock.
+    /// Waits, with a time limit, until the responses received so far have completed their requests. The caller must
+    /// hold no lock.
     pub(super) fn settle(&self) {
         self.serve_responses();
         while self.has_unsettled() {
@@ -245,7 +247,7 @@ impl Peers {
         }
     }
 
-    /// Receives all arrived packets. The caller holds no lock.
+    /// Receives all packets that have arrived. The caller must hold no lock.
     pub(super) fn serve_all(&self) {
         self.settle();
         self.serve_where(Session::has_undelivered);
@@ -266,7 +268,8 @@ impl Peers {
         }
     }
 
-    /// Finds the first ready session from an index on; `None` if the list is being changed.
+    /// Finds the first session that is ready, starting at the index `from`. Returns `None` if no session is ready, or
+    /// if the list is being changed.
     fn next_ready(&self, from: usize) -> Option<(usize, Arc<Session>)> {
         let sessions = match self.sessions.try_read() {
             Ok(sessions) => sessions,
@@ -277,7 +280,7 @@ impl Peers {
         Some((place, Arc::clone(sessions.get(place)?)))
     }
 
-    /// Calls `call` with the listener of this ID.
+    /// Calls `call` with the listener that has this ID.
     pub(super) fn listener<T>(&self, id: u64, call: impl FnOnce(&Descriptor) -> T) -> Option<T> {
         let listeners = unpoisoned(self.listeners.lock());
         listeners.iter().find(|listener| listener.id == id).map(|listener| call(&listener.socket))
@@ -288,7 +291,7 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// Called when a program polls and finds no completion. Returns whether any work was done.
+    /// Serves the sessions when a program has polled and found no completion. Returns whether any work was done.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         self.has_sessions.load(Ordering::Relaxed) && self.polled()
@@ -315,17 +318,17 @@ impl Peers {
         has_found
     }
 
-    /// Whether a program has polled since the thread's last call.
+    /// Returns whether a program has polled since the last call, and clears the flag. The thread calls this function.
     pub(super) fn take_polled(&self) -> bool {
         self.polled.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets the flag again, if the thread has cleared the flag too early.
+    /// Sets the flag again if the thread has cleared it too early.
     pub(super) fn set_polled(&self) {
         self.polled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a program has polled, without clearing the flag.
+    /// Returns whether a program has polled, without clearing the flag.
     pub(super) fn has_polled(&self) -> bool {
         self.polled.load(Ordering::Relaxed)
     }
@@ -335,7 +338,7 @@ impl Peers {
         self.next_ready(0).is_some()
     }
 
-    /// Requests wake-ups of the thread from now on. `false` if a session is ready already.
+    /// Requests wake-ups of the thread from now on. Returns `false` if a session is already ready.
     pub(super) fn park(&self, sleep: Sleep) -> bool {
         self.polls.store(0, Ordering::Relaxed);
         let sessions = unpoisoned(self.sessions.read());

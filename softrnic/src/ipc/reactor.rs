@@ -1,12 +1,13 @@
-//! The thread that receives packets while no program polls, accepts connections, and ends sessions of ended processes.
+//! The thread that receives packets while the program does not poll. It also accepts connections, and ends the sessions
+//! with processes that have ended.
 //!
-//! While programs poll, the thread only checks every millisecond, and other processes send no wake-ups. If no program
-//! has polled since the last check, the thread requests wake-ups from all peers (it is parked), checks once more, and
-//! sleeps.
+//! While the program polls, the thread only checks the sessions every millisecond, and other processes send no
+//! wake-ups. If the program has not polled since the last check, the thread requests wake-ups from all other processes,
+//! checks once more, and sleeps. It is then parked.
 //!
 //! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its memory.
-//! The packets for this program would then arrive only with the next check. If a check finds unserved packets, the
-//! thread requests wake-ups for some time, even if programs poll.
+//! This program would then receive packets only at the next check. If a check finds packets that no poll has received,
+//! the thread therefore requests wake-ups for some time, even if the program polls.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -23,24 +24,24 @@ use super::socket;
 use super::wakeup::Sleep;
 use crate::sys::descriptor::Descriptor;
 
-/// Interval of checks while programs poll.
+/// The interval of the checks while the program polls.
 const TICK: Duration = Duration::from_millis(1);
-/// How long the thread spins after serving a session, before it sleeps: a response may follow.
+/// How long the thread spins after it has served a session and before it sleeps, because a response may follow soon.
 const SPIN_TIME: Duration = Duration::from_micros(20);
-/// Time within which a polling program receives a packet, unless the scheduler has suspended the program.
+/// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
-/// Shortest and longest period of forced wake-ups after a check found unserved packets. The period doubles with each
-/// such check.
+/// The shortest and the longest period for which wake-ups are forced after a check has found packets that no poll has
+/// received. The period doubles with each such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
-/// Pause after an error, before connections are accepted again.
+/// How long the thread waits after an error before it accepts connections again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The other end is closed.
+/// The events that report that the other end is closed.
 const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
-/// The ID of `wake`.
+/// The ID of events of the eventfd `wake`.
 pub(super) const WAKE: u64 = 0;
 
-/// The part of the thread's state that other threads use.
+/// The part of the thread's state that other threads use too.
 #[derive(Debug)]
 pub(super) struct Reactor {
     epoll: Descriptor,
@@ -71,23 +72,23 @@ impl Reactor {
     }
 }
 
-/// The state of the thread itself.
+/// The part of the state that only the thread uses.
 #[derive(Debug)]
 pub(super) struct Thread {
     peers: &'static Peers,
     reactor: &'static Reactor,
     waiting: Waiting,
-    /// No connection is accepted until this time.
+    /// The time until which the thread accepts no connections.
     pause: Option<Instant>,
     spin_time: Duration,
-    /// Wake-ups are forced until this time, and the length of that period.
+    /// The time until which wake-ups are forced. `forced_time` is the length of this period.
     forced_until: Option<Instant>,
     forced_time: Duration,
 }
 
 impl Thread {
     pub(super) fn new(peers: &'static Peers, reactor: &'static Reactor) -> Self {
-        // With few cores, spinning would delay the programs.
+        // If there are few cores, spinning would delay the programs.
         let has_cores = thread::available_parallelism().is_ok_and(|count| count.get() > 2);
         let spin_time = if has_cores { SPIN_TIME } else { Duration::ZERO };
         Self {
@@ -103,7 +104,7 @@ impl Thread {
 
     /// The main loop of the thread. The loop never ends, because the process may need the thread again.
     pub(super) fn run(mut self) {
-        // The time at which a session was last served.
+        // The time at which this thread has last served a session.
         let mut last: Option<Instant> = None;
         loop {
             let is_forced = self.is_forced();
@@ -125,7 +126,7 @@ impl Thread {
         }
     }
 
-    /// Whether wake-ups are forced, although programs may poll.
+    /// Whether wake-ups are forced even if the program polls.
     fn is_forced(&mut self) -> bool {
         let is_forced = self.forced_until.is_some_and(|until| Instant::now() < until);
         if !is_forced {
@@ -134,7 +135,7 @@ impl Thread {
         is_forced
     }
 
-    /// Checks for packets that no program receives.
+    /// Checks whether there are packets that no poll has received.
     fn check_unserved(&mut self) {
         let mut is_unserved = self.peers.is_ready();
         if is_unserved {
@@ -153,7 +154,8 @@ impl Thread {
         }
     }
 
-    /// Sleeps until a wake-up or a poll. Returns the wake-up time if the thread should then spin.
+    /// Sleeps until another process sends a wake-up or the program polls. If the thread should then spin, returns the
+    /// time of the wake-up.
     fn park(&mut self, sleep: Sleep) -> Option<Instant> {
         if self.peers.park(sleep) {
             let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
@@ -167,7 +169,8 @@ impl Thread {
         self.spin_start()
     }
 
-    /// The current time, if needed: on some machines, reading the clock is a system call.
+    /// Returns the current time if the thread should spin. Otherwise the clock is not read, because on some machines
+    /// reading it is a system call.
     fn spin_start(&self) -> Option<Instant> {
         (!self.spin_time.is_zero()).then(Instant::now)
     }
@@ -215,8 +218,8 @@ impl Thread {
 
     fn handle_session(&self, session: &Arc<Session>, is_closed: bool) {
         if is_closed {
-            // Handles events in this order, so that packets of a new session with the same process follow all packets
-            // of the old one.
+            // The events are handled in this order, so that all packets of an old session are delivered before those of
+            // a new session with the same process.
             session.end();
             self.peers.forget(session);
         } else {

@@ -1,8 +1,8 @@
-//! A ring of records in shared memory: one process writes them, the other reads them.
+//! A ring of records in shared memory. One process writes the records, and the other process reads them.
 //!
 //! A record consists of words and a payload, starts at a multiple of 64, and may wrap around at the end of the ring.
-//! Both cursors count bytes since the start and never wrap. The cursor of the other process is checked, so that no
-//! access is outside of the ring or of the written records.
+//! Both cursors count bytes since the ring was created and never wrap around. The cursor of the other process is
+//! checked, so that every access is within the ring and within the records that were written.
 //!
 //! Atomics and fences come from `sync`, so that a test can replace them by loom's (`tests/loom`), which tries the
 //! interleavings of both ends.
@@ -16,9 +16,9 @@ use crate::sys::sync::{AtomicU64, Ordering, fence};
 use crate::wire::bytes::{Segment, copy, write_bytes};
 use crate::wire::packet::Payload;
 
-/// Alignment of records in bytes.
+/// The alignment of records in bytes.
 const GRAIN: u64 = LINE as u64;
-/// Byte offsets of the words in a control block, each on its own cache lines.
+/// The byte offsets of the words in a control block. Each word has cache lines of its own.
 const TAIL: usize = 0;
 const HEAD: usize = 128;
 const PARKED: usize = 256;
@@ -26,7 +26,7 @@ const WANTS_SPACE: usize = 384;
 /// The size of a control block in bytes.
 pub(super) const CONTROL: usize = 512;
 
-/// A ring, used by either end.
+/// A ring, which both ends use.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     shared: Arc<Shared>,
@@ -36,48 +36,50 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring from the offsets of its control block and data; `size` is a power of two.
+    /// Creates a ring from the offsets of its control block and of its data. `size` must be a power of two.
     pub(super) fn new(shared: Arc<Shared>, control: usize, data: usize, size: usize) -> Self {
         Self { shared, control, data, size: size as u64 }
     }
 
-    /// The producer's cursor.
+    /// Reads the cursor of the producer.
     #[inline]
     pub(super) fn tail(&self) -> u64 {
         self.shared.load(self.control + TAIL, Ordering::Acquire)
     }
 
-    /// The consumer's cursor.
+    /// Reads the cursor of the consumer.
     #[inline]
     pub(super) fn head(&self) -> u64 {
         self.shared.load(self.control + HEAD, Ordering::Acquire)
     }
 
-    /// Whether a producer at `tail` has a quarter of the ring free, enough to wake waiting QPs. An invalid head counts
-    /// as free space, so that the producer continues and detects it.
+    /// Whether at least a quarter of the ring is free for a producer whose cursor is `tail`. This is enough to wake QPs
+    /// that wait. An invalid head counts as free space, so that the producer continues and detects it.
     pub(super) fn has_space(&self, tail: u64) -> bool {
         let used = tail.wrapping_sub(self.head());
         used > self.size || self.size - used >= self.size / 4
     }
 
-    /// The free bytes for a producer at `tail`. An invalid head counts as free space.
+    /// Returns how many bytes are free for a producer whose cursor is `tail`. If the head is invalid, the whole ring
+    /// counts as free.
     pub(super) fn free(&self, tail: u64) -> u64 {
         self.size.checked_sub(tail.wrapping_sub(self.head())).unwrap_or(self.size)
     }
 
-    /// Consumer: requests a wake-up at the next record.
+    /// Requests a wake-up when the next record is written. The consumer calls this function.
     pub(super) fn park(&self) {
         self.shared.store(self.control + PARKED, 1, Ordering::Relaxed);
     }
 
-    /// Consumer: withdraws the request, because the consumer polls.
+    /// Withdraws the request of [`park`](Self::park). The consumer calls this function when it polls.
     pub(super) fn unpark(&self) {
         if self.shared.load(self.control + PARKED, Ordering::Relaxed) != 0 {
             self.shared.store(self.control + PARKED, 0, Ordering::Relaxed);
         }
     }
 
-    /// Producer, after writing: whether the consumer requested a wake-up, which the caller then sends.
+    /// Returns whether the consumer has requested a wake-up, which the caller must then send. The producer calls this
+    /// function after it has written records.
     #[inline]
     pub(super) fn take_parked(&self) -> bool {
         // Either this load sees the request, or the consumer's last check sees the record.
@@ -85,42 +87,43 @@ impl Ring {
         self.shared.load(self.control + PARKED, Ordering::Relaxed) != 0 && self.shared.take(self.control + PARKED) != 0
     }
 
-    /// Producer: requests a wake-up when there is space.
+    /// Requests a wake-up when there is space. The producer calls this function.
     pub(super) fn want_space(&self) {
         self.shared.store(self.control + WANTS_SPACE, 1, Ordering::Relaxed);
     }
 
-    /// Producer: withdraws the request, because the producer polls.
+    /// Withdraws the request of [`want_space`](Self::want_space). The producer calls this function when it polls.
     pub(super) fn want_no_space(&self) {
         if self.shared.load(self.control + WANTS_SPACE, Ordering::Relaxed) != 0 {
             self.shared.store(self.control + WANTS_SPACE, 0, Ordering::Relaxed);
         }
     }
 
-    /// Consumer: whether the producer requested space and a quarter of the ring is free; the caller then sends a
-    /// wake-up. A fence precedes the call.
+    /// Returns whether the producer has requested space and a quarter of the ring is free. The caller must then send a
+    /// wake-up. The consumer calls this function after a fence.
     ///
-    /// If less is free, the ring contains unread records. The request stays until these records are read.
+    /// If less is free, the ring contains records that were not read. The request then stays until they are read.
     fn take_space_request(&self, head: u64) -> bool {
         self.shared.load(self.control + WANTS_SPACE, Ordering::Relaxed) != 0
             && self.size.saturating_sub(self.tail().wrapping_sub(head)) >= self.size / 4
             && self.shared.take(self.control + WANTS_SPACE) != 0
     }
 
-    /// The offset of a cursor's word.
+    /// Returns the offset in shared memory of the word at a cursor.
     #[inline]
     fn place(&self, cursor: u64) -> usize {
-        // Lossless: less than the size, which was a `usize`.
+        // The conversion is lossless, because the value is less than the size, which was a `usize`.
         self.data + (cursor & (self.size - 1)) as usize
     }
 
-    /// Line `index` of the record at a cursor. Records are aligned to lines, so a line never wraps around.
+    /// Returns the line `index` of the record at a cursor. Records are aligned to lines, so a line never wraps around.
     #[inline]
     fn line(&self, cursor: u64, index: usize) -> &[AtomicU64; LINE / 8] {
         self.shared.line(self.place(cursor + (index * LINE) as u64))
     }
 
-    /// The bytes from a cursor on, in two pieces if they wrap around. `length` is at most the size.
+    /// Returns the `length` bytes that start at a cursor, in two pieces if they wrap around. `length` must be at most
+    /// the size of the ring.
     ///
     /// # Safety
     ///
@@ -140,7 +143,7 @@ impl Ring {
     }
 }
 
-/// The size of a record in the ring.
+/// Returns the size that a record occupies in the ring.
 #[inline]
 fn record(words: usize, length: u32) -> u64 {
     (words as u64 * 8 + u64::from(length)).next_multiple_of(GRAIN)
@@ -151,7 +154,7 @@ fn record(words: usize, length: u32) -> u64 {
 pub(super) struct Producer {
     ring: Ring,
     tail: u64,
-    /// The value last read from shared memory.
+    /// The last value that was read from shared memory.
     head: u64,
 }
 
@@ -174,7 +177,7 @@ impl Producer {
         self.tail
     }
 
-    /// Writes a record with `length` bytes of payload, if `spare` bytes stay free after it.
+    /// Writes a record with a payload of `length` bytes, if at least `spare` bytes are free after this record.
     #[inline]
     pub(super) fn put(&mut self, words: &[u64], payload: Payload<'_>, length: u32, spare: u64) -> Result<(), NotPut> {
         let record = record(words.len(), length);
@@ -218,9 +221,9 @@ pub(super) struct Consumer {
     /// The number of words in each record.
     words: usize,
     head: u64,
-    /// The value last read from shared memory.
+    /// The last value that was read from shared memory.
     tail: u64,
-    /// The head that was published to the producer.
+    /// The last head that was published to the producer.
     freed: u64,
 }
 
@@ -229,9 +232,9 @@ pub(super) struct Consumer {
 pub(super) struct Pieces<'c> {
     pieces: [Segment; 2],
     count: usize,
-    /// The head once the record is read.
+    /// The value of the head after the record is read.
     end: u64,
-    /// Borrows the consumer, so that the space is not freed while the payload is in use.
+    /// This borrows the consumer, so that it cannot free the space while the payload is in use.
     consumer: PhantomData<&'c Consumer>,
 }
 
@@ -281,7 +284,7 @@ impl Consumer {
         Ok(Some(words))
     }
 
-    /// Takes the record with its payload of `length` bytes.
+    /// Takes the record and returns its payload, which has `length` bytes.
     #[inline]
     pub(super) fn take(&mut self, length: u32) -> Result<Pieces<'_>, Malformed> {
         let record = record(self.words, length);
@@ -296,13 +299,14 @@ impl Consumer {
         Ok(Pieces { pieces, count, end: self.head, consumer: PhantomData })
     }
 
-    /// Returns the number of bytes that were read but not freed.
+    /// Returns how many bytes were read but not freed.
     #[inline]
     pub(super) fn unfreed(&self) -> u64 {
         self.head - self.freed
     }
 
-    /// Publishes the head to the producer. Returns whether the producer needs a wake-up.
+    /// Frees the space of the records that were read by publishing the head to the producer. Returns whether the
+    /// producer needs a wake-up.
     #[inline]
     pub(super) fn free(&mut self) -> bool {
         if self.unfreed() == 0 {

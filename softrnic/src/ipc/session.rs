@@ -1,5 +1,5 @@
-//! A session with another process: one process sends requests, the other responds. A session consists of two rings and
-//! a socket. The socket transports wake-ups, and closing it ends the session.
+//! A session with another process. One process sends requests, and the other one responds. A session consists of two
+//! rings and a socket. The socket carries wake-ups, and the session ends when the socket is closed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -21,20 +21,22 @@ use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// The size of each ring in bytes.
 pub(super) const RING: usize = 512 << 10;
-/// Offset of the rings' data. The page before the data contains the rings' control blocks.
+/// The offset of the data of the rings. The page before the data contains the control blocks of the rings.
 pub(super) const DATA: usize = 4096;
 /// The size of the shared memory in bytes.
 pub(super) const SHARED: usize = DATA + 2 * RING;
-/// Limits of packets and bytes per call, for fairness between sessions.
+/// The maximum numbers of packets and of bytes that a call receives. They ensure that no session delays the others for
+/// long.
 const PACKETS: usize = 64;
 const BYTES: u64 = 256 << 10;
-/// Space in a response ring that the data of reads leaves free for the replies to one call's messages. A message is
-/// received only if its reply fits. The factor two covers replies to reads, which may be sent at any time.
+/// The space in a response ring that the data of reads must leave free. It is for the replies to the messages that one
+/// call receives, because a message is received only if there is space for its reply. The factor two covers the replies
+/// to reads, which may be sent at any time.
 const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
-/// Maximum number of bytes that are read before their space is freed.
+/// The maximum number of bytes that are read before their space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;
 
-/// The role of this process.
+/// The role of this process in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// This process sends requests to the QPs of this block.
@@ -43,16 +45,16 @@ pub(super) enum Role {
 }
 
 const ALIVE: u8 = 0;
-/// The other process has violated the protocol; the thread ends the session.
+/// The other process has violated the protocol, so the thread ends the session.
 const BROKEN: u8 = 1;
 const OVER: u8 = 2;
 
-/// QPs that wait for space, without duplicates.
+/// The QPs that wait for space. Each QP is in the queue only once.
 #[derive(Default)]
 struct WaitQueue {
-    /// The longest waiting QP is first.
+    /// The QPs, of which the one that has waited longest is the first.
     pairs: VecDeque<Weak<dyn Wake>>,
-    /// The addresses of the waiting QPs, to detect duplicates.
+    /// The addresses of the QPs in the queue, which show whether a QP already waits.
     places: BTreeSet<usize>,
 }
 
@@ -63,7 +65,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first QP, and returns whether others are left.
+    /// Removes and returns the first QP. Also returns whether others are left.
     fn pop(&mut self) -> (Option<Weak<dyn Wake>>, bool) {
         let pair = self.pairs.pop_front();
         if let Some(pair) = &pair {
@@ -73,12 +75,12 @@ impl WaitQueue {
     }
 }
 
-/// This process's end of a session.
+/// The end of a session that belongs to this process.
 pub(super) struct Session {
     peers: &'static Peers,
     this: Weak<Self>,
     generation: u32,
-    /// The ID for the thread's events.
+    /// The ID of this session in events of the thread.
     pub(super) id: u64,
     pub(super) role: Role,
     pub(super) socket: Descriptor,
@@ -87,10 +89,10 @@ pub(super) struct Session {
     receive: Mutex<Consumer>,
     /// The wake-up state of the session, with the QPs that wait for space.
     wakeup: Wakeup<WaitQueue>,
-    /// The head after the last delivered packet.
+    /// The value of the head after the last packet that was delivered.
     delivered: AtomicU64,
-    /// Whether space for replies is missing; if so, nothing is received until a quarter of the ring is free. The flag
-    /// changes under the lock of the waiting QPs, and is set only while `wakeup` requests a wake-up.
+    /// Whether there is too little space for replies. If so, no packet is received until a quarter of the ring is free.
+    /// The flag changes under the lock of the waiting QPs, and is set only while `wakeup` requests a wake-up.
     lacks_space: AtomicBool,
 }
 
@@ -118,7 +120,8 @@ impl Session {
         })
     }
 
-    /// Requests wake-ups for the first record in both directions. Called before the session is shared.
+    /// Requests wake-ups for the first record in both directions. This function must be called before the session is
+    /// shared.
     pub(super) fn park_both(&self) {
         self.wakeup.receive.park();
         self.wakeup.send.park();
@@ -129,7 +132,8 @@ impl Session {
         self.state.load(Ordering::Acquire) == ALIVE
     }
 
-    /// Whether work is pending: received packets, or space for waiting QPs. Without work, this check costs two loads.
+    /// Whether the session has work. It has work if packets have arrived, or if there is space for QPs that wait. If
+    /// there is no work, this check costs two loads.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.has_come() || self.wakeup.has_space()
@@ -146,8 +150,8 @@ impl Session {
         self.wakeup.has_free(RING as u64 / 4)
     }
 
-    /// Receives all arrived packets. For a session with responses, the caller may hold the receiving lock of a session
-    /// with requests.
+    /// Receives all packets that have arrived. If the session receives responses, the caller may hold the receiving
+    /// lock of a session that receives requests.
     pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
@@ -164,8 +168,8 @@ impl Session {
         self.wakeup.receive.tail() != delivered && self.is_alive() || self.wakeup.taken() != delivered
     }
 
-    /// Serves the session up to a limit, unless another thread does. Returns whether there was work. The caller holds
-    /// no lock.
+    /// Serves the session up to a limit, unless another thread serves it. Returns whether there was work. The caller
+    /// must hold no lock.
     pub(super) fn serve(&self) -> bool {
         let mut has_found = false;
         if self.has_come() {
@@ -188,8 +192,8 @@ impl Session {
     /// Receives packets, unless the session is over. Returns whether a packet was received.
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
-    /// requests. If `is_patient`, receives nothing until these responses have completed their requests and there is
-    /// space for replies.
+    /// requests. If `is_patient` is set, this function receives no request until these responses have completed their
+    /// requests and there is space for replies.
     fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
         let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
@@ -230,7 +234,8 @@ impl Session {
         consumer.head() != start
     }
 
-    /// Whether the replies to one call's packets fit. If not, requests a wake-up for the time when the space is free.
+    /// Returns whether there is space for the replies to the packets that one call receives. If not, requests a wake-up
+    /// when the space is free.
     #[inline]
     fn has_space_for_replies(&self) -> bool {
         if self.wakeup.has_free(REPLIES) {
@@ -240,7 +245,8 @@ impl Session {
         self.has_free_quarter()
     }
 
-    /// Receives the next packet; responses are sent on `back`, this session. `false` if there is no packet.
+    /// Receives the next packet, and returns `false` if there is none. `back` is this session, on which responses are
+    /// sent.
     #[inline]
     fn receive_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Malformed> {
         let Some(words) = consumer.next()? else { return Ok(false) };
@@ -262,16 +268,16 @@ impl Session {
                 pieces.end()
             }
         };
-        // Publishes that the packets were delivered.
+        // This store publishes that the packets were delivered.
         self.delivered.store(end, Ordering::Release);
         Ok(true)
     }
 
-    /// Wakes waiting QPs one after the other while space is free. A QP that finds no space waits again, after the QPs
-    /// that are not woken yet.
+    /// Wakes the QPs that wait, one after the other, while space is free. A QP that finds no space waits again, and its
+    /// turn comes after the QPs that were not woken yet.
     fn wake_waiting(&self) {
-        // `next_waiting` may end the wake-up request, so `lacks_space` is cleared. A receiver that still lacks space
-        // sets `lacks_space` and the request again.
+        // `next_waiting` may withdraw the request for a wake-up, so `lacks_space` is cleared. A receiver that still
+        // finds too little space sets `lacks_space` and requests the wake-up again.
         let look = |queue: &mut WaitQueue| {
             self.lacks_space.store(false, Ordering::Relaxed);
             (queue.pairs.len(), !queue.pairs.is_empty())
@@ -286,8 +292,8 @@ impl Session {
                 pair.wake();
             }
             if self.is_alive() && !self.wakeup.has_space() {
-                // The wake-up request stays for the remaining QPs. A wake-up ends the request, and the thread then
-                // renews it.
+                // The request for a wake-up stays for the remaining QPs. A wake-up ends the request, and the thread
+                // then makes it again.
                 return;
             }
         }
@@ -303,7 +309,8 @@ impl Session {
         self.wakeup.unpark();
     }
 
-    /// Handles a protocol violation. The thread ends the session when the socket reports the shutdown.
+    /// Handles a protocol violation by shutting down the socket. The thread ends the session when the socket reports
+    /// the shutdown.
     #[cold]
     fn abort(&self, malformed: Malformed) {
         if self.state.compare_exchange(ALIVE, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -313,11 +320,11 @@ impl Session {
     }
 
     /// Ends the session after the other process has ended or violated the protocol. Packets that were sent before are
-    /// still received. The process's thread calls this function.
+    /// still received. The thread of the process calls this function.
     pub(super) fn end(&self) {
         self.peers.settle();
-        // Waits until a concurrent receiver has finished, and admits no other: a part received later would wait forever
-        // for the rest of its message.
+        // This waits until another thread has ended its receiving, and then admits no other. A part that was received
+        // later would wait forever for the rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
         // The loop is bounded, even if the other process continues to send.
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);

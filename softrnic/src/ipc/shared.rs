@@ -1,7 +1,7 @@
-//! Memory shared by two processes: an unnamed file, sealed so that neither can shrink it.
+//! Memory that two processes share. It is an unnamed file with seals, so that neither process can shrink it.
 //!
-//! The other process may write any value at any time. So the only references to the memory are to atomic words or lines
-//! of words, and each word is read only once before it is checked.
+//! The other process may write any value at any time. The only references to the memory are therefore to atomic words
+//! or to lines of such words, and each word is read only once before it is checked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -27,7 +27,7 @@ pub(super) struct Shared {
     start: NonNull<u8>,
     generation: u32,
     length: usize,
-    /// Memory of this process only, for tests.
+    /// Whether the memory is on the heap, so that only this process uses it. Only tests create such memory.
     #[cfg(any(test, fuzzing))]
     is_heap: bool,
 }
@@ -39,7 +39,8 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Creates zeroed memory, and its descriptor for another process. Pages are allocated on first access.
+    /// Creates zeroed memory and a descriptor that can be passed to another process. A page is allocated when it is
+    /// first accessed.
     pub(super) fn create(length: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = rustix::fs::memfd_create("softrnic", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length as u64)?;
@@ -50,7 +51,7 @@ impl Shared {
 
     /// Maps memory that another process has created.
     pub(super) fn accept(file: &OwnedFd, length: usize) -> Result<Self, Malformed> {
-        // Only memory files have seals. The seals fix the file's size, so no access can fault.
+        // Only memory files have seals. The seals fix the size of the file, so no access to the mapping can fault.
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Malformed("not a memory file"))?;
         if !seals.contains(SEALS) {
             return Err(Malformed("memory without seals"));
@@ -76,7 +77,7 @@ impl Shared {
         })
     }
 
-    /// Creates memory of this process only, for tests.
+    /// Creates memory that only this process uses, for tests.
     #[cfg(any(test, fuzzing))]
     pub(super) fn of_heap(length: usize) -> Self {
         let words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
@@ -85,17 +86,17 @@ impl Shared {
         Self { start, generation: fork::generation(), length, is_heap: true }
     }
 
-    /// The word at byte `offset`.
+    /// Returns the word at the byte offset `offset`.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // Callers compute the offset from constants and masks, so a panic is a bug in softrnic.
+        // Callers compute the offset from constants and masks, so this panics only if softrnic has a bug.
         assert!(offset.is_multiple_of(8) && offset < self.length, "a word is within the shared memory");
         // SAFETY: the word is aligned and within the mapping, which exists as long as `self`. All other access uses
         // atomics or happens in another process.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    /// The eight words of the line at byte `offset`.
+    /// Returns the eight words of the line at the byte offset `offset`.
     #[inline]
     pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE / 8] {
         let fits = offset.is_multiple_of(8) && offset.checked_add(LINE).is_some_and(|end| end <= self.length);
@@ -114,12 +115,12 @@ impl Shared {
         self.word(offset).store(value, order);
     }
 
-    /// Replaces the word by zero, and returns its previous value.
+    /// Sets the word to zero, and returns its previous value.
     pub(super) fn take(&self, offset: usize) -> u64 {
         self.word(offset).swap(0, Ordering::SeqCst)
     }
 
-    /// The bytes from `offset` on.
+    /// Returns the `length` bytes that start at `offset`.
     ///
     /// # Safety
     ///
@@ -144,7 +145,7 @@ impl Drop for Shared {
             drop(unsafe { Box::from_raw(words) });
             return;
         }
-        // A child does not touch its parent's mapping.
+        // A child does not change the mapping of its parent.
         if self.generation != fork::generation() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Sockets between processes, with abstract names. A socket carries a handshake and then wake-ups.
+//! Sockets between processes. They have abstract names. A socket carries a handshake and then wake-ups.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
@@ -13,25 +13,25 @@ use rustix::net::{
 use super::codec::Malformed;
 use crate::sys::descriptor::Descriptor;
 
-/// Length of the handshake, which contains the protocol version and the ring size.
+/// The length of the handshake, which contains the protocol version and the size of the rings.
 const HANDSHAKE_LENGTH: usize = 16;
 
-/// Creates a nonblocking socket, closed on exec.
+/// Creates a socket that is nonblocking and closed on exec.
 pub(super) fn new() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Descriptor::open(|| rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
 }
 
-/// The abstract address of a name; the kernel frees it with the process.
+/// Returns the abstract address of a name. The kernel frees it when the process ends.
 pub(super) fn address(name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// The user of the other end when it connected or listened. A user from another user namespace appears as the overflow
-/// user.
+/// Returns the user that the other end had when it connected or listened. A user of another user namespace appears as
+/// the overflow user.
 ///
-/// Uses libc: for a process in another PID namespace, the kernel reports process ID zero, which rustix cannot
-/// represent.
+/// This function calls libc, because for a process in another PID namespace the kernel reports the process ID zero,
+/// which rustix cannot represent.
 fn user(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut credentials = MaybeUninit::<libc::ucred>::uninit();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -47,7 +47,7 @@ fn user(socket: BorrowedFd<'_>) -> Option<u32> {
     Some(unsafe { credentials.assume_init() }.uid)
 }
 
-/// Whether the other end belongs to this process's user.
+/// Whether the other end belongs to the user of this process.
 pub(crate) fn is_ours(socket: BorrowedFd<'_>) -> bool {
     user(socket) == Some(rustix::process::geteuid().as_raw())
 }
@@ -58,7 +58,7 @@ pub(super) fn handshake(ring: u32) -> [u8; HANDSHAKE_LENGTH] {
     bytes
 }
 
-/// Sends the memory of a session, with two rings of `ring` bytes.
+/// Sends the memory of a session, which contains two rings of `ring` bytes each.
 pub(super) fn send_handshake(socket: BorrowedFd<'_>, memory: BorrowedFd<'_>, ring: u32) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -73,7 +73,8 @@ pub(super) fn send_handshake(socket: BorrowedFd<'_>, memory: BorrowedFd<'_>, rin
 ///
 /// # Errors
 ///
-/// Not an error: `Ok(None)` if the message has not arrived yet.
+/// Returns an error if the message is invalid. If the message has not arrived yet, this is no error, and the result is
+/// `Ok(None)`.
 pub(super) fn receive_handshake(socket: BorrowedFd<'_>, ring: u32) -> Result<Option<OwnedFd>, Malformed> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -102,17 +103,17 @@ pub(super) fn receive_handshake(socket: BorrowedFd<'_>, ring: u32) -> Result<Opt
     }
 }
 
-/// Sends a wake-up to the thread of the other process. If the socket buffer is full, earlier wake-ups suffice.
+/// Sends a wake-up to the thread of the other process. If the socket buffer is full, the wake-ups in it are sufficient.
 pub(super) fn send_wakeup(socket: impl AsFd) {
     // If the other process has ended, the socket reports this.
     let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Discards received wake-ups; their number has no meaning.
+/// Discards the wake-ups that have arrived. Their number has no meaning.
 pub(super) fn take_wakeups(socket: impl AsFd) {
     let socket = socket.as_fd();
     let mut byte = [0];
-    // The number is limited, so that a flood of wake-ups delays nothing else.
+    // The loop is limited, so that a flood of wake-ups delays nothing else.
     for _ in 0..64 {
         match rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(_) => return,

@@ -1,31 +1,32 @@
 //! Wake-ups between the ends of a session.
 //!
 //! A consumer that finds its ring empty sets `PARKED` in the ring before it sleeps, and checks once more. A producer
-//! reads that word after each record, and sends a wake-up if it is set. A fence separates the two steps on both sides,
-//! so at least one side sees the other's write. `WANTS_SPACE` works the same way in the other direction.
+//! reads that word after each record, and sends a wake-up if it is set. On both sides, a fence separates the write from
+//! the following read, so at least one side reads what the other side has written. `WANTS_SPACE` works the same way in
+//! the other direction.
 //!
 //! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
 
 use super::ring::Ring;
 use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, unpoisoned};
 
-/// How the thread of a process sleeps.
+/// How the thread of a process sleeps, which determines what wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Sleep {
     No,
-    /// A program that polls wakes the thread, and then receives packets in its place.
+    /// A poll of the program wakes the thread. The program then receives packets in place of the thread.
     UntilPolled,
     /// Polls do not wake the thread.
     UntilWoken,
 }
 
-/// The thread's current [`Sleep`].
+/// The current [`Sleep`] of the thread.
 #[derive(Debug)]
 pub(super) struct Sleeper(pub(super) AtomicU8);
 
 impl Sleeper {
-    /// Whether the thread sleeps in this way; the answer may be outdated.
+    /// Whether the thread sleeps in this way. The result may be outdated.
     #[inline]
     pub(super) fn sleeps(&self, sleep: Sleep) -> bool {
         self.0.load(Ordering::Relaxed) == sleep as u8
@@ -36,14 +37,15 @@ impl Sleeper {
     }
 
     /// Requests wake-ups of the thread from now on. `park` parks every session, and `is_ready` returns whether one of
-    /// them has work. Returns `false` if there is work already.
+    /// them has work. Returns `false` if there is already work.
     pub(super) fn park(&self, sleep: Sleep, park: impl FnOnce(), is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(sleep as u8, Ordering::SeqCst);
-        // A QP that starts to wait for space either sees that the thread is parked, or is seen by `park` of its
-        // session.
+        // If a QP starts to wait for space at the same time, it either finds that the thread is parked, or `park` of
+        // its session finds the QP.
         fence(Ordering::SeqCst);
         park();
-        // A peer that writes or frees space either sees the request, or this thread sees its change.
+        // If a peer writes a record or frees space at the same time, it either finds the request, or this thread finds
+        // the change.
         fence(Ordering::SeqCst);
         !is_ready()
     }
@@ -53,14 +55,14 @@ impl Sleeper {
     }
 }
 
-/// The state of a session that is readable without the locks of its ends, and the waiting QPs as a `W`.
+/// The state of a session that can be read without the locks of its ends, and the waiting QPs, which have the type `W`.
 #[derive(Debug)]
 pub(super) struct Wakeup<W> {
     pub(super) send: Ring,
     pub(super) receive: Ring,
-    /// The tail of the written records.
+    /// The tail after the records that were written.
     sent: AtomicU64,
-    /// The head of the read records.
+    /// The head after the records that were read.
     taken: AtomicU64,
     waiting: Mutex<W>,
     is_waited_for: AtomicBool,
@@ -78,13 +80,13 @@ impl<W: Default> Wakeup<W> {
         }
     }
 
-    /// Producer: sets the tail. The caller holds the lock of this end.
+    /// Sets the tail. The producer calls this function while it holds the lock of its end.
     #[inline]
     pub(super) fn has_sent(&self, tail: u64) {
         self.sent.store(tail, Ordering::Relaxed);
     }
 
-    /// Consumer: sets the head. The caller holds the lock of this end.
+    /// Sets the head. The consumer calls this function while it holds the lock of its end.
     #[inline]
     pub(super) fn has_taken(&self, head: u64) {
         self.taken.store(head, Ordering::Relaxed);
@@ -101,7 +103,7 @@ impl<W: Default> Wakeup<W> {
         self.receive.tail() != self.taken()
     }
 
-    /// Whether QPs wait for space and space is free.
+    /// Whether QPs wait for space and there is free space.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
         self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent.load(Ordering::Relaxed))
@@ -112,14 +114,14 @@ impl<W: Default> Wakeup<W> {
         self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes
     }
 
-    /// Adds a waiter for space by calling `add`. The caller then retries once.
+    /// Adds a waiter for space by calling `add`. The caller must then retry once.
     pub(super) fn wait(&self, sleeper: &Sleeper, add: impl FnOnce(&mut W)) {
         let mut waiting = unpoisoned(self.waiting.lock());
         add(&mut waiting);
         self.is_waited_for.store(true, Ordering::SeqCst);
         drop(waiting);
-        // Either this call sees that the thread sleeps, or the thread sees the waiter before it sleeps. Either the
-        // consumer sees the request, or the caller's retry sees the space.
+        // Either this call finds that the thread sleeps, or the thread finds the waiter before it sleeps. Likewise,
+        // either the consumer finds the request, or the retry of the caller finds the space.
         fence(Ordering::SeqCst);
         if sleeper.is_parked() {
             self.send.want_space();
@@ -127,7 +129,7 @@ impl<W: Default> Wakeup<W> {
         }
     }
 
-    /// Takes waiters by calling `take`, which also returns whether any is left.
+    /// Takes a waiter by calling `take`, which also returns whether any waiter is left.
     pub(super) fn next_waiting<T>(&self, take: impl FnOnce(&mut W) -> (T, bool)) -> T {
         let mut waiting = unpoisoned(self.waiting.lock());
         let (taken, is_left) = take(&mut waiting);

@@ -1,4 +1,4 @@
-//! The handshake of a connecting process, and its memory.
+//! The handshake that another process sends when it connects, and the memory that it attaches.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -15,12 +15,12 @@ use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
 use crate::ipc::socket::receive_handshake;
 
-/// Handles a handshake: a byte that selects the attached descriptors, then the message. Returns whether the handshake
-/// starts a session.
+/// Handles a handshake. The first byte of the input selects the attached descriptors, and the message follows. Returns
+/// whether the handshake starts a session.
 ///
 /// # Panics
 ///
-/// If a handshake without valid session memory is accepted.
+/// Panics if a handshake without valid session memory is accepted.
 pub fn handshake(input: &[u8]) -> bool {
     let mut input = Input(input);
     let choice = input.byte() % 5;
@@ -38,8 +38,8 @@ pub fn handshake(input: &[u8]) -> bool {
     shared.is_ok()
 }
 
-/// Creates the descriptors to attach: session memory; none; memory of another size; memory that can shrink; or two
-/// descriptors.
+/// Creates the descriptors that are attached. They are session memory, no descriptor, memory of another size, memory
+/// that can shrink, or two descriptors.
 fn files(choice: u8) -> Result<Vec<OwnedFd>, Errno> {
     let sealed = |length| Shared::create(length).map(|(_, file)| file);
     Ok(match choice {
@@ -61,7 +61,7 @@ fn send(socket: &OwnedFd, message: &[u8], files: &[BorrowedFd<'_>]) {
     if !files.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(files)), "two descriptors fit");
     }
-    // A socket refuses a larger message, so nothing would be received.
+    // A socket refuses a larger message, and then nothing would be received.
     let sent = sendmsg(socket, &[IoSlice::new(&message[..message.len().min(4096)])], &mut control, SendFlags::NOSIGNAL);
     sent.expect("a message within the process");
 }

@@ -1,6 +1,6 @@
 //! A QP whose peer in another process sends arbitrary valid packets.
 //!
-//! A script cannot contain the random numbers and keys; small numbers stand for them.
+//! A script cannot contain the numbers and keys that are random, so small numbers stand for them.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,7 +17,7 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Stuck, Wake};
 
-/// A carrier to the peer, with limited space, which records packets.
+/// A carrier to the peer, which has limited space and records the packets.
 #[derive(Debug, Default)]
 pub(super) struct RecordingCarrier(Mutex<Sent>);
 
@@ -25,7 +25,7 @@ pub(super) struct RecordingCarrier(Mutex<Sent>);
 struct Sent {
     parts: Vec<Part>,
     responses: Vec<Response>,
-    /// The payload of the packets.
+    /// The payload of the packets that were sent.
     payload: Vec<u8>,
     space: usize,
     waiting: Vec<Weak<dyn Wake>>,
@@ -73,29 +73,30 @@ impl RecordingCarrier {
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
-    /// The PSN and the attempt of a sent part.
+    /// Returns the PSN and the attempt of a part that was sent.
     fn sent(&self, index: usize) -> Option<(u32, u32)> {
         unpoisoned(self.0.lock()).parts.get(index).map(|part| (part.request.psn, part.attempt))
     }
 
-    /// Whether any request of the peer has completed.
+    /// Whether any request of the peer has completed successfully.
     pub(super) fn has_completed(&self) -> bool {
         let is_done = |response: &Response| matches!(response.kind, ResponseKind::Reply(Reply::Done { .. }));
         unpoisoned(self.0.lock()).responses.iter().any(is_done)
     }
 
-    /// Returns and clears all payload sent to the peer.
+    /// Returns the payload that was sent to the peer, and clears it.
     fn payload(&self) -> Vec<u8> {
         std::mem::take(&mut unpoisoned(self.0.lock()).payload)
     }
 }
 
-/// Runs a script: a byte for the service, then packets of the peer and actions of this side. Returns whether any
-/// request completed and the QP still works.
+/// Runs a script. Its first byte selects the service. Packets of the peer and actions of this side follow. Returns
+/// whether any request has completed and the QP still works.
 ///
 /// # Panics
 ///
-/// If a packet accesses memory that was not granted, or a request completes without being posted, or twice.
+/// Panics if a packet accesses memory that was not granted, if a request completes that was not posted, or if a request
+/// completes twice.
 pub fn messages(input: &[u8]) -> bool {
     let mut input = Input(input);
     let services =
@@ -127,7 +128,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// Replaces small keys by the keys of the memory.
+/// Replaces a small key by a key of the memory.
 fn key(world: &World, key: u32) -> u32 {
     match key {
         1 => world.key(Own::Granted),
@@ -137,7 +138,7 @@ fn key(world: &World, key: u32) -> u32 {
     }
 }
 
-/// Replaces the upper half of a word.
+/// Returns the word with another upper half.
 fn with_high(word: u64, high: u32) -> u64 {
     word & u64::from(u32::MAX) | u64::from(high) << 32
 }
@@ -164,7 +165,7 @@ fn response(world: &World, input: &mut Input<'_>) {
     if (words[0] >> 32) as u32 == 1 {
         words[0] = with_high(words[0], world.pair.number());
     }
-    // The PSN and attempt of one of the first parts.
+    // The response gets the PSN and the attempt of one of the first parts.
     if let Some((psn, attempt)) = world.carrier.sent(words[2] as u32 as usize) {
         words[1] = with_high(words[1], if words[1] >> 32 == 0 { psn } else { (words[1] >> 32) as u32 });
         words[2] = words[2] & !u64::from(u32::MAX) | u64::from(attempt);
@@ -174,7 +175,7 @@ fn response(world: &World, input: &mut Input<'_>) {
     with_payload(length, |payload| assert!(ToQueuePairs.response(&response, payload), "no other thread holds the QP"));
 }
 
-/// Calls `call` with `length` bytes of the peer, which contain no secret.
+/// Calls `call` with `length` bytes that the peer has sent. They contain no secret.
 fn with_payload(length: u32, call: impl FnOnce(&[Segment])) {
     assert!(length <= MAX_PAYLOAD, "{length}");
     let mut bytes = vec![0x11_u8; length as usize];

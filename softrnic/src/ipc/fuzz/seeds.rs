@@ -9,7 +9,7 @@ use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Packet, Part, Response, ResponseKind};
 
-/// The operations of the scripts, see `session` and `messages`.
+/// The operations of the scripts, which `session` and `messages` define.
 const STORE: u8 = 0;
 const RECORD: u8 = 2;
 const SERVE: u8 = 3;
@@ -48,13 +48,13 @@ fn response(kind: ResponseKind) -> Response {
     Response { number: 1, source_number: PEER, psn: 0, attempt: 0, kind }
 }
 
-/// The other end of a session writes a record.
+/// Returns the bytes with which the other end of a session writes a record.
 fn record(packet: Packet) -> Vec<u8> {
     let length = (packet.length() as u16).to_le_bytes();
     [&[RECORD][..], &words(packet, PART_WORDS), &length, &[0x22]].concat()
 }
 
-/// The other end writes a word of a control block.
+/// Returns the bytes with which the other end writes a word of a control block.
 fn store(index: u8, value: u64) -> Vec<u8> {
     [&[STORE, index][..], &value.to_le_bytes()].concat()
 }

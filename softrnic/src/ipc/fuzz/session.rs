@@ -1,4 +1,4 @@
-//! A session whose other end writes arbitrary words anywhere in the shared memory.
+//! A session in which the other end writes arbitrary words anywhere in the shared memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::wire::packet::{MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload, Respon
 use crate::wire::transport::{Carrier, Deliver};
 
 thread_local! {
-    /// The number of accepted packets.
+    /// The number of packets that this end has accepted.
     static ACCEPTED: Cell<u32> = const { Cell::new(0) };
 }
 
 static PEERS: Peers = Peers::new(&Checker);
 
-/// Checks accepted packets, and responds.
+/// Checks the packets that this end has accepted, and responds to them.
 #[derive(Debug)]
 struct Checker;
 
@@ -54,7 +54,7 @@ impl Deliver for Checker {
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 
-/// Reads a payload, whose length must be `length`.
+/// Reads a payload, and checks that its length is `length`.
 fn check_payload(payload: &[Segment], length: u32) {
     assert!(length <= MAX_PAYLOAD, "{length}");
     assert_eq!(payload.iter().map(Segment::len).sum::<usize>(), length as usize);
@@ -62,7 +62,7 @@ fn check_payload(payload: &[Segment], length: u32) {
     ACCEPTED.set(ACCEPTED.get() + 1);
 }
 
-/// Both ends.
+/// Both ends of a session.
 struct Ends {
     session: Arc<Session>,
     shared: Arc<Shared>,
@@ -70,17 +70,17 @@ struct Ends {
     producer: Producer,
     consumer: Consumer,
     socket: Descriptor,
-    /// Offset of the data that this end reads, and the number of words of its records.
+    /// The offset of the data that this end reads, and the number of words in each of the records there.
     data: usize,
     words: usize,
 }
 
-/// Runs a script: a byte for the role, then steps of the other end. Returns whether packets were accepted and none was
-/// malformed.
+/// Runs a script. Its first byte selects the role, and steps of the other end follow. Returns whether packets were
+/// accepted and none was malformed.
 ///
 /// # Panics
 ///
-/// If an accepted packet exceeds its bounds.
+/// Panics if a packet is accepted that exceeds its bounds.
 pub fn session(input: &[u8]) -> bool {
     let mut input = Input(input);
     ACCEPTED.set(0);
@@ -119,7 +119,7 @@ impl Ends {
                 self.shared.store(offset, input.word(), Ordering::Release);
             }
             1 => {
-                // Stores words anywhere in the ring, also across its end.
+                // Stores words anywhere in the ring. They may wrap around at the end of the ring.
                 let start = usize::from(input.short()) * 8;
                 for index in 0..usize::from(input.byte() % 32) {
                     let offset = self.data + (start + index * 8) % RING;
@@ -127,7 +127,7 @@ impl Ends {
                 }
             }
             2 => {
-                // Puts a record at the right place, with arbitrary content.
+                // Stores a record with arbitrary content at the place where the next record must start.
                 let words: Words = input.words::<PART_WORDS, PART_WORDS>();
                 let length = u32::from(input.short()) % (MAX_PAYLOAD + 1);
                 let payload = vec![input.byte(); length as usize];
@@ -144,7 +144,7 @@ impl Ends {
                 }
             }
             6 => {
-                // The other end reads this end's records, which follow the protocol even after malformed input.
+                // The other end reads the records of this end, which follow the protocol even after malformed input.
                 if let Ok(Some(words)) = self.consumer.next() {
                     let length = match self.words {
                         PART_WORDS => decode_response(&words).map(|response| Packet::Response(response).length()),
@@ -163,7 +163,7 @@ impl Ends {
         }
     }
 
-    /// Sends a packet from this end; the other end reports the free space.
+    /// Sends a packet from this end. The other end reports how much space is free.
     fn put(&self, input: &mut Input<'_>) {
         let words: Words = input.words::<PART_WORDS, PART_WORDS>();
         let packet = match self.words {

@@ -1,4 +1,4 @@
-//! A QP with three kinds of memory, and its counters.
+//! A QP with three kinds of memory, and the records of its requests.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
 use crate::wire::operation::{Operation, Service};
 
-/// The peer's QP number.
+/// The QP number of the peer.
 pub(super) const PEER: u32 = 0x65_4321;
-/// The I/O virtual address of each memory.
+/// The I/O virtual address at which each of the memories starts.
 pub(super) const IOVA: u64 = 0x4000_0000;
-/// The content of memory that no peer may access.
+/// The value of each byte in memory that no peer may access.
 const SECRET: u8 = 0xc5;
-/// The length of each memory.
+/// The length of each of the memories.
 const LENGTH: usize = 32 << 10;
 /// The capacity of the send and receive queues.
 const SLOTS: u32 = 16;
@@ -39,13 +39,13 @@ const ALL: Access = LOCAL
 pub(super) enum Own {
     /// Memory that grants peers all access rights.
     Granted,
-    /// Memory of the same domain, without access rights for peers.
+    /// Memory of the same domain, which grants no access rights to peers.
     Kept,
-    /// Memory of another domain, with access rights for peers.
+    /// Memory of another domain, which grants access rights to peers.
     Others,
 }
 
-/// Ignores events.
+/// Ignores the events of the QP.
 #[derive(Debug)]
 struct IgnoreEvents;
 
@@ -64,25 +64,26 @@ impl PairEvents for IgnoreEvents {
     fn happened(&self, _: PairEvent) {}
 }
 
-/// A QP with its objects.
+/// A QP and the objects that it requires.
 pub(super) struct World {
     pub(super) pair: Arc<QueuePair>,
     pub(super) carrier: Arc<RecordingCarrier>,
     service: Service,
     waits_for_receives: bool,
-    /// The three memories in order: granted, kept, others'.
+    /// The three memories in the order of [`Own`].
     buffer: Arc<Buffer>,
     regions: [Arc<Region>; 3],
     completions: Arc<CompletionQueue>,
     receives: Arc<ReceiveQueue>,
     shared_number: Option<u32>,
-    /// For each request ID, whether it has completed.
+    /// Whether each request has completed, by the ID of the request.
     completed: Vec<bool>,
     has_done: bool,
 }
 
 impl World {
-    /// Creates a connected QP; `waits_for_receives` enables RNR retries.
+    /// Creates a QP that is connected to [`PEER`]. If `waits_for_receives` is set, it retries requests for which no
+    /// receive is posted.
     pub(super) fn new(service: Service, waits_for_receives: bool) -> Self {
         let (domain, other) = (Arc::new(Domain::new()), Arc::new(Domain::new()));
         let buffer = Arc::new(Buffer::new(3 * LENGTH, 64).expect("memory"));
@@ -168,7 +169,7 @@ impl World {
             ..Attributes::new()
         };
         let states = [State::Reset, State::Init, State::ReadyToReceive, State::ReadyToSend];
-        // A timer may change the state concurrently.
+        // The timer may change the state at the same time.
         while self.pair.change(self.pair.state(), State::Reset, attributes).is_err() {}
         for carrier in states.windows(2) {
             self.pair.change(carrier[0], carrier[1], attributes).expect("a valid transition");
@@ -179,7 +180,7 @@ impl World {
         self.regions[own as usize].key()
     }
 
-    /// The number of the QP's shared receive queue, if any.
+    /// Returns the number of the shared receive queue of the QP, if it has one.
     pub(super) fn shared_number(&self) -> u32 {
         self.shared_number.unwrap_or(1)
     }
@@ -193,7 +194,7 @@ impl World {
         Piece { address: IOVA, length: length.into(), lkey: self.key(Own::Granted) }
     }
 
-    /// Posts a receive, if the queue is not full.
+    /// Posts a receive, unless the queue is full.
     pub(super) fn receive(&mut self, length: u16) {
         let (wr_id, piece) = (self.next_id(), self.piece(length % LENGTH as u16));
         let posted = self.receives.post(|work| {
@@ -208,7 +209,7 @@ impl World {
         }
     }
 
-    /// Posts a request, if the service supports it and the queue is not full.
+    /// Posts a request, unless the service does not support it or the queue is full.
     pub(super) fn post(&mut self, operation: Operation, length: u16, number: u32) {
         if !self.service.sends(operation) || matches!(self.pair.state(), State::Reset) {
             return;
@@ -251,7 +252,7 @@ impl World {
         is_working
     }
 
-    /// Asserts that no ungranted memory has changed or was sent to the peer.
+    /// Asserts that no memory that was not granted has changed or was sent to the peer.
     pub(super) fn check(&self, sent: &[u8]) {
         let start = std::ptr::with_exposed_provenance::<u8>(self.buffer.address(LENGTH));
         let mut kept = vec![0; 2 * LENGTH];
@@ -262,7 +263,7 @@ impl World {
     }
 }
 
-/// Sets the bytes of one memory.
+/// Sets all bytes of one of the memories.
 fn fill(buffer: &Buffer, offset: usize, byte: u8) {
     assert!(offset + LENGTH <= buffer.len());
     let start = std::ptr::with_exposed_provenance_mut::<u8>(buffer.address(offset));

@@ -1,4 +1,4 @@
-//! Packets from one end to the other and back.
+//! Tests of packets that go from one end to the other and back.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn unknown_block_and_own_block_have_no_carrier() {
     let here = end();
     let own = here.host.claim().unwrap();
     assert!(here.host.carrier(HERE, own * BLOCK + 3).is_none());
-    // A block that another process owned before.
+    // This block belonged to another process before.
     let (gone, listener) = block::claim().unwrap();
     drop(listener);
     for _ in 0..1000 {
@@ -86,7 +86,7 @@ fn packet_that_does_not_match_the_role_is_refused() {
     assert_eq!(carrier.put(&Packet::Part(long), Payload::Bytes(&[0])), Ok(()));
 }
 
-/// A client that connects like `ipc`, and then violates the protocol.
+/// Connects as a client of `ipc` does, so that a test can then violate the protocol.
 fn client(block: u32) -> (Descriptor, Shared) {
     let socket = socket::new().unwrap();
     rustix::net::connect(&socket, &socket::address(&block::name(block)).unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn protocol_violation_ends_only_its_own_session() {
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
     let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
-    // The violations: an invalid tail, an invalid record, and an incomplete record.
+    // The violations are an invalid tail, an invalid record, and an incomplete record.
     for (tail, first) in [(1 << 40, 0), (128, u64::MAX), (64, 0)] {
         let (socket, shared) = client(block);
         shared.store(4096, first, Ordering::Relaxed);
@@ -152,7 +152,7 @@ fn invalid_handshake_is_rejected() {
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn connection_flood_is_accepted_in_batches() {
     let there = end();
-    // Only the test accepts the connections.
+    // Only this test accepts the connections to the block.
     let (block, listener) = block::claim().unwrap();
     there.host.claim().unwrap();
     let connect = |_| {

@@ -1,4 +1,4 @@
-//! Encoding of packets, and decoding of malformed ones.
+//! Tests that encode packets, and tests that decode malformed ones.
 
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn decoded_words_are_within_bounds(mut words: [u64; PART_WORDS], small in any::<[bool; PART_WORDS]>(), code in 0u64..14) {
-        // Random words would rarely be valid, so some words are small.
+        // Words that are random would rarely be valid, so some of the words are small.
         for (word, small) in words.iter_mut().zip(small) {
             *word &= if small { 0xff } else { u64::MAX };
         }
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Decodes a valid part with one changed word.
+/// Decodes a part that is valid except for one word, which `change` changes.
 fn decode_changed(index: usize, change: impl FnOnce(u64) -> u64) -> Result<Part, Malformed> {
     let (mut words, _) = encode(&Packet::Part(super::part(0x1234, 100)));
     words[index] = change(words[index]);
@@ -149,7 +149,7 @@ fn each_field_is_checked() {
     for (index, bits, why) in cases {
         assert_eq!(decode_changed(index, |word| word | bits).unwrap_err(), Malformed(why), "{index}");
     }
-    // A read has no payload, whatever its length.
+    // A read has no payload, whatever its length is.
     assert_eq!(decode_changed(0, |word| word | 5).unwrap_err(), Malformed("part outside of its message"));
     let with_wide_immediate = decode_changed(13, |_| 1 << 32);
     assert!(with_wide_immediate.is_ok(), "a send has no immediate");

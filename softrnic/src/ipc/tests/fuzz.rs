@@ -1,4 +1,5 @@
-//! A malicious process and its victim, which keeps working with other peers. `SOFTRNIC_FUZZ_SECONDS` sets the duration.
+//! A malicious process attacks a victim, which must continue to work with other peers. `SOFTRNIC_FUZZ_SECONDS` sets the
+//! duration.
 
 #[path = "../../../tests/common/mod.rs"]
 pub(super) mod common;
@@ -26,7 +27,7 @@ use crate::wire::packet::BLOCK;
 const TASK: &str = "SOFTRNIC_TEST_FUZZ";
 const SECONDS: &str = "SOFTRNIC_FUZZ_SECONDS";
 const SEED: &str = "SOFTRNIC_FUZZ_SEED";
-/// Length of the granted memory. Equally large memory before and after this range is not granted.
+/// The length of the granted memory. Memory of the same length before it and after it is not granted.
 const GRANTED: usize = 64 << 10;
 const MOST: usize = 8;
 const RECEIVES: usize = 16;
@@ -42,7 +43,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |value| value.parse().unwrap())
 }
 
-/// Not a test: a well-behaved peer in a process of its own.
+/// This is not a test. It runs a well-behaved peer in a process of its own.
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn good() {
@@ -95,7 +96,7 @@ impl Victim {
         if self.setup.kind == ibv_qp_type::IBV_QPT_UD {
             self.side.ready_for_datagrams();
         } else {
-            // A malicious message may end the QP while it connects; the next step detects that.
+            // A malicious message may end the QP while it connects. The next step detects this.
             self.side.try_connect(self.peer, self.setup);
         }
     }
@@ -105,7 +106,7 @@ impl Victim {
         Target { number: self.side.number(), peer: self.peer, service, rkey: self.side.rkey(), start, length }
     }
 
-    /// Polls and posts. Restarts after a failure.
+    /// Polls and posts requests. If the QP has failed, starts again.
     fn step(&mut self) {
         while let Some(wc) = self.side.poll() {
             if wc.wr_id == 1 {
@@ -165,7 +166,7 @@ impl Victim {
     }
 }
 
-/// The PSN that a QP of this process expects.
+/// Returns the PSN that a QP of this process expects.
 fn expected(number: u32) -> u32 {
     QpRegistry::of_process().find(number).map_or(0, |pair| pair.attributes().rq_psn)
 }
@@ -179,7 +180,7 @@ impl Drop for Last<'_> {
     }
 }
 
-/// Kills the child with the test.
+/// The process of the well-behaved peer, which is killed when the test ends.
 struct Peer(Child);
 
 impl Drop for Peer {
@@ -224,7 +225,8 @@ fn run(time: Duration, seed: u64) {
     ];
     let block = malicious.block;
     let mut victims = [0, 1, 2].map(|place| Victim::new(context, kinds[place].0, block * BLOCK + 1 + place as u32));
-    // One region is in the victim's domain and grants no access; the other grants access, but is in another domain.
+    // One region is in the domain of the victim but grants no access. The other one grants access but is in another
+    // domain.
     let mut secrets = [vec![SECRET; GRANTED], vec![SECRET; GRANTED]];
     // SAFETY: the context is open, and the memory outlives its regions.
     let (domain, regions) = unsafe {
@@ -251,7 +253,7 @@ fn run(time: Duration, seed: u64) {
 
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
-    // The malicious peer lives until the end, with responses that it has not read.
+    // The malicious peer exists until the end, with responses that it has not read.
     let _malicious = thread::scope(|scope| {
         let end = Last(is_over);
         let malicious = scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! Members of multicast groups.
+//! Tests of the members of multicast groups.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::wire::transport::Transport;
 fn group_finds_its_members() {
     let ends = [end(), end(), end()];
     let blocks = ends.each_ref().map(|end| end.host.claim().unwrap());
-    // A group of this test alone.
+    // Only this test uses this group.
     let mut group = [0xff; 16];
     group[12..].copy_from_slice(&std::process::id().to_be_bytes());
     let group = Gid(group);
@@ -23,7 +23,7 @@ fn group_finds_its_members() {
         member.host.joined(group);
     }
     one.host.joined(Gid([0xfe; 16]));
-    // An earlier snapshot stays valid for a while.
+    // An earlier snapshot is still used for a while.
     until(|| sender.host.group(group).len() == 2);
     for carrier in sender.host.group(group) {
         carrier.put(&Packet::Part(part(0xff_ffff, 0)), Payload::Bytes(&[])).unwrap();

@@ -1,4 +1,4 @@
-//! A malicious process: it opens valid sessions, and then writes and sends arbitrary data.
+//! A malicious process, which opens valid sessions and then writes and sends arbitrary data.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
 
-/// The content of memory that no peer may read or change.
+/// The value of each byte in memory that no peer may read or change.
 pub(super) const SECRET: u8 = 0xc5;
 /// The data that the malicious peer sends.
 const SENT: [u8; MAX_PAYLOAD as usize] = [0x11; MAX_PAYLOAD as usize];
 const DATA: usize = 4096;
 
-/// A QP that the malicious peer targets.
+/// A QP that the malicious peer attacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) number: u32,
-    /// The QP that the target is connected to, in the malicious peer's block.
+    /// The QP number to which the target is connected. It is in the block of the malicious peer.
     pub(super) peer: u32,
     pub(super) service: Service,
-    /// The target's granted memory.
+    /// The key of the memory that the target has granted.
     pub(super) rkey: u32,
     pub(super) start: u64,
     pub(super) length: u64,
 }
 
-/// The targets of the malicious peer.
+/// Everything that the malicious peer attacks.
 #[derive(Clone, Debug)]
 pub(super) struct Targets {
     pub(super) targets: Vec<Target>,
-    /// Keys that were never granted, and addresses of memory that must not change.
+    /// The keys of memory that must not change. They were never granted.
     pub(super) keys: Vec<u32>,
     pub(super) places: Vec<u64>,
-    /// QPs of the victim's process that are connected to a well-behaved process.
+    /// The QPs of the victim's process that are connected to a well-behaved process.
     pub(super) others: Vec<u32>,
-    /// QPs of the well-behaved process.
+    /// The QPs of the well-behaved process.
     pub(super) elsewhere: Vec<u32>,
     pub(super) gid: Gid,
     pub(super) qkey: u32,
@@ -59,7 +59,7 @@ struct Session {
     shared: Arc<Shared>,
     producer: Producer,
     consumer: Consumer,
-    /// Whether this peer sends the requests.
+    /// Whether the malicious peer sends the requests of the session.
     is_requester: bool,
 }
 
@@ -88,12 +88,12 @@ pub(super) struct MaliciousPeer {
     pub(super) block: u32,
     listener: Descriptor,
     sessions: Vec<Session>,
-    /// A session whose responses this peer never reads.
+    /// A session whose responses the malicious peer never reads.
     unread: Option<Session>,
     random: Random,
-    /// Returns the PSN that a target expects.
+    /// The function that returns the PSN that a target expects.
     expected: fn(u32) -> u32,
-    /// Counters of this peer's actions.
+    /// These fields count what the malicious peer has done.
     pub(super) sessions_made: u64,
     pub(super) packets: u64,
     pub(super) words: u64,
@@ -129,7 +129,7 @@ impl MaliciousPeer {
         from[self.random.next(from.len() as u64) as usize]
     }
 
-    /// Makes a random action.
+    /// Performs a random action.
     pub(super) fn step(&mut self) {
         self.open_sessions();
         self.flood();
@@ -156,7 +156,7 @@ impl MaliciousPeer {
         }
     }
 
-    /// Accepts connections of the victim, and connects to it.
+    /// Accepts connections from the victim, and connects to the victim.
     fn open_sessions(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(client) = rustix::net::accept_with(&self.listener, flags) {
@@ -182,7 +182,7 @@ impl MaliciousPeer {
         Some(Session::new(own, shared, true))
     }
 
-    /// Floods QPs of others with requests, and never reads the responses.
+    /// Floods QPs that are connected to other processes with requests, and never reads the responses.
     fn flood(&mut self) {
         let Some(&first) = self.targets.elsewhere.first() else { return };
         let known = self.unread.take().filter(|session| !session.is_closed());
@@ -201,7 +201,7 @@ impl MaliciousPeer {
         self.unread = Some(session);
     }
 
-    /// Writes random words anywhere.
+    /// Writes random words anywhere in the shared memory.
     fn scribble(&mut self, session: &Session) {
         for _ in 0..=self.random.next(64) {
             let control = [0, 128, 256, 384, 512, 640, 768, 896];
@@ -254,13 +254,13 @@ impl MaliciousPeer {
         session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length, 0).is_ok()
     }
 
-    /// Sends requests, valid and invalid ones.
+    /// Sends requests, some of which are invalid.
     fn send_requests(&mut self, session: &mut Session) -> bool {
         for _ in 0..=self.random.next(16) {
             let part = self.part();
             let mut offset = part.offset;
             loop {
-                // Sends all parts of the message, or only this one.
+                // Either all parts of the message are sent, or only this one.
                 if !self.put(session, &Packet::Part(Part { offset, ..part })) {
                     return false;
                 }
@@ -345,7 +345,8 @@ impl MaliciousPeer {
         Part { number, request, offset, length: part_length, attempt: random as u32 }
     }
 
-    /// Reads the victim's responses, which must not contain ungranted data. Returns whether the session is unusable.
+    /// Reads the responses of the victim, which must not contain data that was not granted. Returns whether the session
+    /// can no longer be used.
     fn read_responses(&mut self, session: &mut Session) -> bool {
         if !session.is_requester {
             return false;
@@ -365,7 +366,7 @@ impl MaliciousPeer {
         false
     }
 
-    /// Responds to requests of the victim, correctly or not.
+    /// Responds to requests of the victim. Some of the responses are invalid.
     fn respond(&mut self, session: &mut Session) -> bool {
         for _ in 0..=self.random.next(32) {
             let Ok(Some(words)) = session.consumer.next() else { break };

@@ -1,4 +1,4 @@
-//! Two ends in one process, and packets between them.
+//! Tests of two ends in one process, and of packets between them.
 
 mod carry;
 mod codec;
@@ -26,10 +26,10 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Part, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Wake};
 
-/// Any address of this host.
+/// The address of this host, which can be any address here.
 const HERE: Gid = Gid::ZERO;
 
-/// Records received packets.
+/// Records the packets that arrive.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) parts: Mutex<Vec<(Part, Vec<u8>)>>,
@@ -37,11 +37,11 @@ pub(super) struct Seen {
     pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
     pub(super) lost: AtomicUsize,
     pub(super) space: Arc<SpaceCount>,
-    /// Simulates QPs that handle responses later.
+    /// Whether QPs are simulated that handle responses later.
     pub(super) is_late: AtomicBool,
 }
 
-/// Counts wake-ups for space.
+/// Counts how often it is called because there is space.
 #[derive(Debug, Default)]
 pub(super) struct SpaceCount(pub(super) AtomicUsize);
 
@@ -83,7 +83,7 @@ impl Deliver for Seen {
     }
 }
 
-/// One end, which lives until the tests end.
+/// One end of the transport, which exists until the tests end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seen: &'static Seen,
@@ -100,7 +100,7 @@ pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
     Processes(Box::leak(Box::new(PerProcess::new(Peers::new(deliver), || unreachable!("children do not use it")))))
 }
 
-/// Waits, without polling, until the condition is true.
+/// Waits until the condition is true, without polling the transport.
 pub(super) fn until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {

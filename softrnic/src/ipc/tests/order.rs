@@ -1,4 +1,4 @@
-//! A peer's message is delivered after all responses that the peer sent earlier.
+//! Tests that a message of a peer is delivered after all responses that the peer has sent before.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ fn time_without_a_waiting_message_does_not_count() {
     until(|| here.seen.parts.lock().unwrap().len() == 1);
 }
 
-/// Regression: each response restarted the time, so that a peer could hold back all messages.
+/// Each response once restarted the time, so that a peer could delay all messages.
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn responses_without_end_do_not_hold_back_messages() {
@@ -82,7 +82,7 @@ fn message_waits_for_space_for_its_reply() {
     until(|| there.seen.back.lock().unwrap().is_some());
     there.seen.parts.lock().unwrap().clear();
     let back = there.seen.back.lock().unwrap().take().unwrap();
-    // This end's thread is blocked: data fills the ring, but leaves space for replies.
+    // While the thread of this end is blocked, data fills the ring but leaves space for replies.
     let held = here.seen.responses.lock().unwrap();
     let kind = ResponseKind::Data { offset: 0, length: MAX_PAYLOAD };
     let data = Packet::Response(crate::wire::packet::Response { kind, ..response(7) });
@@ -97,7 +97,7 @@ fn message_waits_for_space_for_its_reply() {
     assert!(there.seen.parts.lock().unwrap().is_empty());
     drop(held);
     until(|| there.seen.parts.lock().unwrap().len() == 1);
-    // From now on, space for replies suffices again.
+    // From now on, there is enough space for replies again.
     let held = here.seen.responses.lock().unwrap();
     while back.put(&data, Payload::Bytes(&[0; MAX_PAYLOAD as usize])).is_ok() {}
     carrier.put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();

@@ -1,4 +1,4 @@
-//! Another process: this test program, started again to run one test with a task.
+//! Tests with another process. It is this test program, which is started again to run one test with a task.
 
 use std::io::{BufRead, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
 
-/// Starts this program to run one test, with a task.
+/// Starts this program again to run one test with a task.
 fn start(test: &str, task: &str) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", &format!("ipc::tests::processes::{test}"), "--nocapture", "--test-threads=1"]);
@@ -41,7 +41,7 @@ fn block_of(child: &mut Child) -> u32 {
     line.unwrap().parse().unwrap()
 }
 
-/// Returns the data of each part.
+/// Sends the data of each part back to the requester.
 #[derive(Debug)]
 struct Echo;
 
@@ -62,7 +62,7 @@ impl Deliver for Echo {
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 
-/// Not a test: the other process.
+/// This is not a test. It runs in the other process.
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn echo() {
@@ -71,7 +71,7 @@ fn echo() {
     }
     let host = host(&Echo);
     println!("block {}", host.claim().unwrap());
-    // Waits until the other process ends or writes a byte.
+    // This process waits until the one that started it ends or writes a byte.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -87,7 +87,7 @@ fn other_process_echoes_until_killed() {
         let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
         let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
         carrier.put(&packet, Payload::Bytes(&bytes)).unwrap();
-        // Some rounds poll and some sleep, as programs do.
+        // In some rounds this test polls and in others it sleeps, as programs do.
         until(|| {
             if round % 3 != 0 {
                 here.host.progress();
@@ -106,7 +106,7 @@ fn other_process_echoes_until_killed() {
     assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
 }
 
-/// The number of context switches of all `ipc` threads.
+/// Returns the number of context switches of all threads of `ipc`.
 fn switches() -> u64 {
     let mut all = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -123,7 +123,7 @@ fn switches() -> u64 {
 #[test]
 #[cfg_attr(miri, ignore = "creates processes")]
 fn idle_thread_sleeps() {
-    // Runs in a new process, without threads of other tests.
+    // This part runs in a new process, which has no threads of other tests.
     if task().is_none() {
         let output = start("idle_thread_sleeps", "alone").wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -138,7 +138,7 @@ fn idle_thread_sleeps() {
     for _ in 0..100_000 {
         here.host.progress();
     }
-    // The thread keeps checking for a while after the last poll; on a busy machine, this can take long.
+    // The thread continues its checks for a while after the last poll. On a busy machine this can take long.
     until(|| {
         let before = switches();
         std::thread::sleep(Duration::from_millis(300));
@@ -152,7 +152,7 @@ fn idle_thread_sleeps() {
 #[test]
 #[cfg_attr(miri, ignore = "creates processes")]
 fn child_starts_over_and_keeps_no_descriptor() {
-    // Runs in a new process, because threads of other tests might hold locks that the child needs.
+    // This part runs in a new process, because threads of other tests might hold locks that the child needs.
     if task().is_none() {
         let test = "child_starts_over_and_keeps_no_descriptor";
         let output = start(test, "alone").wait_with_output().unwrap();
@@ -181,12 +181,12 @@ fn child_starts_over_and_keeps_no_descriptor() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            // The child has closed a listener and the thread's descriptors of each end, both ends of a session, and a
-            // group.
+            // The child has closed a listener and the descriptors of the thread for each end, both ends of a session,
+            // and a group.
             assert_eq!(before - sockets(), 9);
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Lost));
             drop(carrier);
-            // The child starts over, with its own blocks.
+            // The child starts over with blocks of its own.
             let new = host.claim().unwrap();
             assert!(new != ours && new != block);
             let carrier = host.carrier(HERE, number).unwrap();
@@ -201,7 +201,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-    // Waits for the child's packet and for the packet sent above.
+    // This waits for the packet of the child and for the packet that was sent above.
     until(|| there.seen.parts.lock().unwrap().len() == 3);
     assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "only the child's session may end");
 }

@@ -1,4 +1,4 @@
-//! A ring compared with a queue, and a ring with a malicious other end.
+//! Tests that compare a ring with a queue, and tests of a ring whose other end is malicious.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn ends() -> (Producer, Consumer, Arc<Shared>) {
     (Producer::new(ring.clone()), Consumer::new(ring, WORDS), shared)
 }
 
-/// Writes a record of this seed, with a payload from a slice or from two segments.
+/// Writes a record whose content depends on this seed. The payload comes from a slice or from two segments.
 fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     let mut bytes = vec![seed; length as usize];
     let words = [u64::from(seed) << 32 | u64::from(length); WORDS];
@@ -39,7 +39,7 @@ fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     producer.put(&words, Payload::Memory(&[first, rest]), length, 0)
 }
 
-/// Returns the seed and the length of the next record, which must be complete.
+/// Returns the seed and the length of the next record, whose payload must be complete.
 fn take(consumer: &mut Consumer) -> Result<Option<(u8, u32)>, Malformed> {
     let Some(words) = consumer.next()? else { return Ok(None) };
     let (seed, length) = ((words[0] >> 32) as u8, words[0] as u32);
@@ -75,7 +75,7 @@ proptest! {
     fn ring_matches_the_model(steps in vec(step(), 1..400)) {
         let (mut producer, mut consumer, _shared) = ends();
         let mut model = VecDeque::new();
-        // Bytes that are taken but not freed, and bytes in use.
+        // The number of bytes that were read but not freed, and the number of bytes in use.
         let (mut held, mut used) = (0, 0);
         for step in steps {
             match step {

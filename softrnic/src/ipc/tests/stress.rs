@@ -1,4 +1,4 @@
-//! No wake-up is lost, whatever the order of sleeping and waking.
+//! Tests that no wake-up is lost, in whatever order threads go to sleep and are woken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use super::{End, HERE, end, part, response, until};
 use crate::wire::packet::{BLOCK, Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck, Transport, Wake};
 
-/// Sends a packet, and waits for space like a QP.
+/// Sends a packet. If there is no space, waits for it as a QP does.
 fn put(end: &End, carrier: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
     let payload = Payload::Bytes(&bytes[..packet.length() as usize]);
     loop {
@@ -28,7 +28,7 @@ fn put(end: &End, carrier: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
     }
 }
 
-/// Polls occasionally.
+/// Polls from time to time.
 fn polls(end: &End, is_over: &AtomicBool) {
     let mut round = 0u32;
     while !is_over.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ fn each_message_wakes_the_other_end() {
     let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
     for number in 0..2000 {
         carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
-        // The delay varies, so that the other end is falling asleep, or has slept for a while.
+        // The delay varies, so that the other end is either just going to sleep or has slept for a while.
         let until_then = std::time::Instant::now() + Duration::from_micros(u64::from(number % 64));
         while std::time::Instant::now() < until_then {
             std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Fairness between QPs that wait for space.
+//! Tests of the fairness between QPs that wait for space.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -16,11 +16,11 @@ use crate::wire::bytes::Segment;
 use crate::wire::packet::{BLOCK, Packet, Part, Payload, Response};
 use crate::wire::transport::{Carrier, Deliver, Stuck, Transport, Wake};
 
-/// QPs that each fill all free space.
+/// A set of QPs, each of which fills all free space when it is woken.
 #[derive(Debug, Default)]
 struct Greedy {
     carrier: OnceLock<Arc<dyn Carrier>>,
-    /// The QPs that found space, in order.
+    /// The QPs that have found space, in order.
     served: Mutex<Vec<usize>>,
 }
 
@@ -42,7 +42,7 @@ impl Deliver for Greedy {
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 
-/// Fills all free space, and waits for more.
+/// A QP that fills all free space and then waits for more.
 #[derive(Debug)]
 struct Waiter {
     greedy: &'static Greedy,
