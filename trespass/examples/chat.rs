@@ -1,5 +1,5 @@
-//! A chat room in tokio: each line reaches all other clients. Without an argument the program is the server, otherwise
-//! a client of the given host.
+//! A chat room in tokio: each line that a client sends reaches all other clients. Without an argument the program is
+//! the server; with a host as its argument, it is a client of that host.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::broadcast::{self, error::RecvError};
 use trespass::net::{Listener, Stream};
 
-/// Passes lines between one client and the room.
+/// Serves one client: passes lines from the client to the room, and from the room to the client.
 async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, String)>) -> io::Result<()> {
     let mut writer = stream.clone();
     let mut lines = BufReader::new(stream).lines();

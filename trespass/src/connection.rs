@@ -12,10 +12,10 @@ use crate::worker::{Awaited, ConnectionId, Handle, Kind, ListenId, Stats, Worker
 
 /// A connection that transports messages of any length, and preserves their boundaries and order.
 ///
-/// Calls block as socket calls do; those that begin with `try_` return `WouldBlock` instead. Several threads may use
-/// all of them at once.
+/// Calls block as socket calls do. Those whose names begin with `try_` return `WouldBlock` instead. Several threads may
+/// call all of these methods at the same time.
 ///
-/// - `send` returns when the message is accepted: the program may reuse its buffer.
+/// - `send` returns when the message is accepted. The program may then reuse its buffer.
 /// - [`Connection::flush`] returns when the peer's NIC has received all messages, including those that it reads from
 ///   this side's memory.
 /// - [`Connection::close`] returns when the peer's worker has received all messages.
@@ -100,7 +100,7 @@ impl Acceptor {
         Ok(Connection::new(self.handle.clone(), id))
     }
 
-    /// Returns the next connection, or `WouldBlock`; the task is then woken when a connection may be available.
+    /// Returns the next connection. If this returns `WouldBlock`, the task is woken when a connection may be available.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_accept_or_wake(&self, waker: &Waker) -> io::Result<Connection> {
         let id = self.handle.try_now(|worker| {
@@ -144,12 +144,12 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// See `std::net::TcpStream::connect`; with several addresses, the error is that of the last one.
+    /// See `std::net::TcpStream::connect`. If there are several addresses, the error is that of the last address.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Connection> {
         Connection::connect_on(&Handle::global()?, address, None)
     }
 
-    /// Connects with the given worker, within `time` if it is given.
+    /// Connects with the given worker. If `time` is given, it limits how long this takes.
     ///
     /// # Errors
     ///
@@ -183,7 +183,8 @@ impl Connection {
                     return Ok(connection);
                 }
                 (Ok(connection), None) => return Ok(connection),
-                // The peer is reachable and refused the connection, so another transport does not help.
+                // The peer is reachable and has refused the connection, so it would refuse it over another transport
+                // too.
                 (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
                 (Err(error), Some(reason)) => {
                     return Err(io::Error::new(error.kind(), format!("{error}; over RDMA before that: {reason}")));
@@ -261,7 +262,7 @@ impl Connection {
         self.handle.with(|worker| worker.alloc(self.id, length))
     }
 
-    /// Waits for the next message; `None` after the last one.
+    /// Waits for the next message. Returns `None` after the last one.
     ///
     /// # Errors
     ///
@@ -289,7 +290,7 @@ impl Connection {
         unless_end(self.handle.wait((self.id, Awaited::Message), None, |worker| worker.try_recv_into(self.id, out)))
     }
 
-    /// Returns the next message without waiting; `None` after the last one.
+    /// Returns the next message without waiting. Returns `None` after the last one.
     ///
     /// # Errors
     ///
@@ -320,7 +321,7 @@ impl Connection {
         })
     }
 
-    /// Ends sending: the peer receives `None` after the last message. Receiving continues.
+    /// Ends this side's sending. After the last message, the peer receives `None`. This side can still receive.
     ///
     /// # Errors
     ///
@@ -334,14 +335,14 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if the peer has not acknowledged everything within the linger time; the reason if the connection
-    /// ended earlier.
+    /// `TimedOut` if the peer has not acknowledged everything within the linger time. If the connection ended earlier,
+    /// the reason for its end.
     pub fn close(mut self, code: u32, reason: &str) -> io::Result<()> {
         self.end(code, reason)
     }
 
-    /// Closes both directions without waiting. If the program continues to drive the worker, messages sent before still
-    /// arrive, within the linger time.
+    /// Closes both directions without waiting. Messages that were sent before still arrive, if the worker continues to
+    /// run, within the linger time.
     pub fn abandon(mut self, code: u32, reason: &str) {
         self.lingers = false;
         // `end` cannot fail if it does not linger.
@@ -360,12 +361,12 @@ impl Connection {
         outcome
     }
 
-    /// The code and reason that the peer passed when it closed.
+    /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&self) -> Option<(u32, String)> {
         self.handle.with(|worker| worker.peer_close(self.id))
     }
 
-    /// The connection's transport and traffic counters.
+    /// Returns the transport and the traffic counters of the connection.
     ///
     /// # Errors
     ///
@@ -374,7 +375,7 @@ impl Connection {
         self.handle.with(|worker| worker.stats(self.id))
     }
 
-    /// The local address and the peer's address.
+    /// Returns the local address and the peer's address.
     ///
     /// # Errors
     ///
@@ -418,7 +419,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Converts `UnexpectedEof`, the end of the messages, to `None`.
+/// Converts the error `UnexpectedEof`, which means the end of the messages, to `None`.
 fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
     match received {
         Ok(message) => Ok(Some(message)),

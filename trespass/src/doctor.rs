@@ -7,7 +7,8 @@ use sideway::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext, Por
 
 use crate::backend::verbs::{Options, Verbs, in_words};
 
-/// Locked memory that a worker needs at its start: one chunk of its pool, and the queues of a few connections.
+/// How much locked memory a worker needs when it starts, in bytes: one chunk of its pool, and the queues of a few
+/// connections.
 const LOCKED: u64 = 16 << 20;
 
 /// The findings of [`doctor`]. `Display` formats them as a report.
@@ -16,7 +17,7 @@ const LOCKED: u64 = 16 << 20;
 pub struct Report {
     /// The RDMA devices, including those that connections do not use.
     pub devices: Vec<DeviceReport>,
-    /// The device that connections of a worker use by default, or why they fall back to TCP.
+    /// The device that connections use by default, or the reason why they fall back to TCP.
     pub transport: Result<String, String>,
     /// `RLIMIT_MEMLOCK` in bytes; `None` if there is no limit.
     pub locked_memory: Option<u64>,
@@ -37,7 +38,7 @@ pub struct DeviceReport {
     /// Whether memory windows of type 2B revoke keys. Without them a key is valid until the connection's memory is
     /// released.
     pub has_windows: bool,
-    /// The device's ports, from number 1.
+    /// The device's ports. Their numbers begin with 1.
     pub ports: Vec<PortReport>,
 }
 
@@ -45,13 +46,13 @@ pub struct DeviceReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortReport {
-    /// The port's number, from 1.
+    /// The port's number, which is at least 1.
     pub number: u8,
     /// Whether connections can use the port.
     pub is_active: bool,
-    /// State, link layer, MTU and speed, as text.
+    /// The state, link layer, MTU and speed of the port, as text.
     pub state: String,
-    /// Index, address and type of each GID.
+    /// The index, address and type of each GID, as text.
     pub gids: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use crate::proto::{Agreement, Connection, FLOOR, Hello, Port, Received, Refusal,
 
 const SEGMENT: usize = 512;
 
-/// A port that posts and exposes nothing.
+/// A port that can neither post nor expose anything.
 struct Nowhere;
 
 impl Port for Nowhere {
@@ -16,8 +16,8 @@ impl Port for Nowhere {
     }
 }
 
-/// Runs a connection whose peer sends the input: each step is an operation, a length and its bytes. Returns true if the
-/// peer violated no rule.
+/// Runs a connection whose peer sends the input. Each step of the input consists of an operation, a length and that
+/// many bytes. Returns true if the peer violated no rule.
 pub fn frames(input: &[u8]) -> bool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     let pool = POOL.get_or_init(|| Pool::on_heap(SEGMENT, 32 << 20));
@@ -34,7 +34,7 @@ pub fn frames(input: &[u8]) -> bool {
         let (bytes, more) = bytes.split_at(bytes.len().min(usize::from(*length)));
         rest = more;
         is_well &= step(*operation, bytes, &mut connection, &mut stock);
-        // Each receive is counted once, in whichever queue or inbox it is now.
+        // Each receive is counted exactly once, in the queue or inbox that contains it now.
         assert_eq!(stock.receives.len() + usize::from(connection.held()), stock.ledger.total as usize);
         assert!(stock.ledger.leased <= stock.ledger.total);
     }

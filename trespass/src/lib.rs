@@ -1,4 +1,4 @@
-//! Sockets and messages over RDMA, without using verbs directly; over TCP if RDMA is unavailable.
+//! Sockets and messages over RDMA for programs that do not use verbs directly. If RDMA is unavailable, they use TCP.
 //!
 //! | layer | module | what |
 //! |---|---|---|

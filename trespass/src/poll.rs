@@ -1,4 +1,4 @@
-//! Waiting for one of several events.
+//! Waits for one of several events.
 
 use std::io;
 use std::task::Waker;
@@ -19,8 +19,8 @@ pub enum Interest<'i> {
     Incoming(&'i Acceptor),
 }
 
-/// Waits until one of the interests is ready, or until the deadline. Returns for each interest whether it is ready; all
-/// are `false` after the deadline.
+/// Waits until one of the interests is ready, or until the deadline. Returns for each interest whether it is ready. If
+/// the deadline has passed, none is ready.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ impl Interest<'_> {
         }
     }
 
-    /// Returns the connection and the awaited event; `None` for an acceptor.
+    /// Returns the connection and the awaited event, or `None` for an acceptor.
     fn awaited(&self) -> Option<(ConnectionId, Awaited)> {
         match self {
             Self::Message(connection) => Some((connection.id(), Awaited::Message)),

@@ -1,4 +1,4 @@
-//! Listening, connecting, sending, receiving, closing.
+//! The functions that listen, connect, send, receive and close.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -33,7 +33,7 @@ pub extern "C" fn tr_use_softrnic() -> c_int {
     code(Err(io::ErrorKind::Unsupported.into()))
 }
 
-/// Listens.
+/// Listens at a host and a port.
 ///
 /// # Safety
 ///
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
     code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.flush()))
 }
 
-/// Ends sending; the connection can still receive.
+/// Ends this side's sending. The connection can still receive.
 ///
 /// # Safety
 ///
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn tr_transport(connection: *const Connection) -> *const c
 ///
 /// # Safety
 ///
-/// `connection` as for [`tr_send`]; it is not used afterwards, whatever this function returns.
+/// `connection` as for [`tr_send`]. The caller does not use it afterwards, whatever this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_int {
     if connection.is_null() {
@@ -270,7 +270,7 @@ pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
     unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
 }
 
-/// Stores a handle, or null.
+/// Stores a handle at `place`, or null if there is an error.
 ///
 /// # Safety
 ///

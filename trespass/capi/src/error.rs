@@ -12,7 +12,7 @@ pub(crate) fn code(result: io::Result<()>) -> c_int {
     }
 }
 
-/// Returns the errno of a library error.
+/// Returns the errno value for an error of the library.
 fn errno(error: &io::Error) -> c_int {
     use io::ErrorKind as Kind;
     if let Some(errno) = error.raw_os_error() {
@@ -43,7 +43,8 @@ fn errno(error: &io::Error) -> c_int {
     }
 }
 
-/// Returns the time `milliseconds` from now; `None`, for no deadline, if `milliseconds` is negative.
+/// Returns the time that is `milliseconds` from now. If `milliseconds` is negative, returns `None`, which means no
+/// deadline.
 pub(crate) fn deadline(milliseconds: c_int) -> Option<Instant> {
     let milliseconds = u64::try_from(milliseconds).ok()?;
     Instant::now().checked_add(Duration::from_millis(milliseconds))

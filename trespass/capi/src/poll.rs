@@ -1,4 +1,4 @@
-//! Waiting for one of several handles.
+//! Waits for one of several handles.
 
 use std::ffi::{c_int, c_short};
 use std::io;
@@ -28,7 +28,8 @@ pub struct PollItem {
     pub revents: c_short,
 }
 
-/// Waits until one of `count` items has an event; returns the number of items with events, or 0 after the time-out.
+/// Waits until at least one of `count` items has an event. Returns the number of items that have events, or 0 after the
+/// time-out.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The examples in C and C++, compiled against the header and linked to the static library.
+//! Tests the examples in C and C++, which are compiled against the header and linked to the static library.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Compiles an example; prints a line and returns `None` without a compiler.
+/// Compiles an example. If there is no compiler, prints a line and returns `None`.
 fn compile(compiler: &str, name: &str) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Cargo puts the static library beside the programs of the tests.
@@ -71,7 +71,7 @@ fn a_cpp_program_polls_several_connections() {
     assert_eq!(text.lines().count(), 3, "{text}");
 }
 
-/// Returns the names of the functions in the lines for which `is_one` returns true.
+/// Returns the names of the functions that are declared in the lines for which `is_one` returns true.
 fn functions<'t>(texts: impl IntoIterator<Item = &'t String>, is_one: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let lines = texts.into_iter().flat_map(|text| text.lines()).filter(|line| is_one(line));
     let names = lines.filter_map(|line| {

@@ -40,8 +40,8 @@ pub(crate) use crate::proto::{HEADER, Remote, Request};
 pub(crate) mod tcp;
 pub(crate) mod verbs;
 
-/// Returns the number of turns until a worker next reads the clock (on some machines a system call). `passed` is the
-/// time since the last reading; if the program polls rarely, the number is small.
+/// Returns the number of turns until a worker next reads the clock, which takes a system call on some machines.
+/// `passed` is the time since the last reading. If the program polls rarely, the number is small.
 pub(crate) fn turns_until_look(passed: Duration) -> u32 {
     if passed < Duration::from_millis(4) { 128 } else { 16 }
 }
@@ -65,22 +65,22 @@ pub(crate) struct ListenerId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct IncomingId(pub(crate) u64);
 
-/// Capabilities of a backend's links. They do not change after the backend is created.
+/// The capabilities of a backend's links, which do not change after the backend was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Length in bytes of the buffers of `post_receives`, and maximum length of a SEND. The hello negotiates a smaller
-    /// length for peers with shorter segments.
+    /// Length in bytes of the buffers that are passed to `post_receives`, which is also the maximum length of a SEND.
+    /// If a peer has shorter segments, the hello negotiates that length.
     pub(crate) segment: u32,
-    /// Capacity of the shared receive queue.
+    /// The capacity of the shared receive queue.
     pub(crate) receives: u32,
     /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`]. Without
     /// reads there is no rendezvous.
     pub(crate) reads: u16,
-    /// Whether `Request::Probe` probes the peer's NIC. If false, the connection sends PING frames instead.
+    /// Whether `Request::Probe` probes the peer's NIC. If not, the transport has its own keepalive.
     pub(crate) probe: bool,
 }
 
-/// Bytes of a region that a peer may access.
+/// The bytes of a region that a peer may access.
 #[derive(Debug)]
 pub(crate) struct RegionPart {
     pub(crate) memory: Arc<RegionMemory>,
@@ -107,7 +107,8 @@ pub(crate) enum Ended {
     Closed,
     /// The peer disconnected, or its process died.
     PeerClosed,
-    /// The peer's worker rejected the connection; contains the bytes that it passed to [`Backend::reject`].
+    /// The peer's worker rejected the connection. This variant contains the bytes that the worker passed to
+    /// [`Backend::reject`].
     Rejected(Vec<u8>),
     /// Another failure: no route, no listener, retries exhausted, device removed. The error has the kind that a socket
     /// would return, and the verb's status as its source.
@@ -120,8 +121,9 @@ pub(crate) trait Events {
     /// A client requests a connection; `hello` is not parsed yet. The worker answers with [`Backend::accept`] or
     /// [`Backend::reject`].
     fn incoming(&mut self, listener: ListenerId, incoming: IncomingId, peer: SocketAddr, hello: &[u8]);
-    /// The link is established, and transmits requests, including those posted earlier. At the client, `hello` is the
-    /// server's answer; at the server it is empty. The backend reports received data only after this event.
+    /// The link is established. It transmits requests, including requests that were posted earlier. At the client,
+    /// `hello` is the server's answer; at the server it is empty. The backend reports received data only after this
+    /// event.
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
     /// A SEND arrived; `message[..]` contains its bytes. The receive is no longer posted. Returns false if the SEND
     /// violates the protocol: the worker then ends the link and ignores later messages.
@@ -131,9 +133,11 @@ pub(crate) trait Events {
     /// `requests` more SENDs of the link have completed: the peer's NIC has received them. Completions are reported in
     /// batches (selective signalling).
     fn sent(&mut self, link: LinkId, requests: u32);
-    /// A READ completed, or failed (`false`: the contents are undefined, and the link ends).
+    /// A READ has completed. If `whole` is false, it has failed: the contents of the buffer are undefined, and the link
+    /// ends.
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
-    /// Transfers have completed or failed, or keys of regions have become invalid; each has updated its progress.
+    /// Transfers have completed or failed, or keys of regions have become invalid. The progress of each of them is
+    /// already updated.
     fn moved(&mut self, link: LinkId);
     /// A probe was acknowledged.
     fn probed(&mut self, link: LinkId);
@@ -144,59 +148,61 @@ pub(crate) trait Events {
 /// Transports SENDs for all connections of one worker.
 pub(crate) trait Backend {
     fn abilities(&self) -> Abilities;
-    /// The pool of this backend's buffers. Buffers of other pools are copied before they are posted.
+    /// Returns the pool of this backend's buffers. Buffers of other pools are copied before they are posted.
     fn pool(&self) -> &Pool;
 
-    /// Binds and listens; returns the address with its port. Requests to connect arrive as [`Events::incoming`].
+    /// Binds to an address and listens. Returns the address, which includes the port. Requests to connect arrive as
+    /// [`Events::incoming`].
     fn listen(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr>;
     /// Closes a listener, and rejects its unanswered requests.
     fn unlisten(&mut self, listener: ListenerId);
     /// Starts to connect, with `hello` (at most 56 bytes) in the request. The result is `established` or `ended`.
     fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()>;
-    /// Accepts, with `hello` (at most 56 bytes) in the reply. The result is `established` or `ended`.
+    /// Accepts an incoming connection, with `hello` (at most 56 bytes) in the reply. The result is `established` or
+    /// `ended`.
     fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]);
-    /// Rejects; `refusal` (at most 148 bytes) arrives as [`Ended::Rejected`].
+    /// Rejects an incoming connection. The peer receives `refusal` (at most 148 bytes) as [`Ended::Rejected`].
     fn reject(&mut self, incoming: IncomingId, refusal: &[u8]);
-    /// Ends a link in any state, and flushes its posted requests. To lose no data, the worker calls this after FIN_ACK,
-    /// unless the linger time has passed or the connection has failed. `ended` reports the end within a bounded time,
-    /// even if the peer has failed.
+    /// Ends a link in any state, and flushes its posted requests. So that no data is lost, the worker calls this
+    /// function only after FIN_ACK, unless the linger time has passed or the connection has failed. `ended` reports the
+    /// end within a bounded time, even if the peer has failed.
     fn disconnect(&mut self, link: LinkId);
 
-    /// Removes requests from the front and posts them, as many as fit into the send queue, as one list with one
+    /// Removes as many requests from the front as fit into the send queue, and posts them as one list with one
     /// doorbell. Before `established`, removes none. If the link has failed, removes all requests and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
-    /// Posts a SEND of both parts inline, if they fit and no request of the link is waiting. Returns whether the SEND
-    /// was posted.
+    /// Posts one inline SEND that contains both parts, if they fit and no request of the link is waiting. Returns
+    /// whether the SEND was posted.
     #[inline]
     fn send_now(&mut self, _link: LinkId, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false
     }
     /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key is already valid when a request
     /// posted after this call arrives at the peer. With memory windows, the key gives access to only these bytes, on
-    /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed: because it belongs to
-    /// another pool, the link has ended, or the link exposes the maximum number of buffers.
+    /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed because it belongs to
+    /// another pool, because the link has ended, or because the link already exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
-    /// The device with which regions are registered; `None` if the backend has no one-sided requests.
+    /// Returns the device with which regions are registered, or `None` if the backend has no one-sided requests.
     fn domain(&self) -> Option<Domain> {
         None
     }
-    /// Lets the link's peer read or write a part of a region, until [`Request::Conceal`] has completed or the link has
-    /// ended; both complete the part's progress. The key is already valid when a request posted after this call arrives
-    /// at the peer.
+    /// Lets the link's peer read or write a part of a region, until [`Request::Revoke`] has completed or the link has
+    /// ended. Both complete the progress of this part. The key is already valid when a request posted after this call
+    /// arrives at the peer.
     fn grant(&mut self, _link: LinkId, _part: RegionPart) -> io::Result<Remote> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }
-    /// Posts receives of [`Abilities::segment`] bytes each, as many as the queue has space for.
+    /// Posts as many receives, of [`Abilities::segment`] bytes each, as the queue has space for.
     fn post_receives(&mut self, buffers: &mut Vec<Buf>);
     /// Processes up to about `budget` completions and connection events, and returns their number. Buffers of completed
     /// SENDs go to `spare`.
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize;
     /// Prepares to sleep: requests a wake-up on [`Backend::fd`]. Returns false if an event is pending already.
     fn arm(&mut self) -> io::Result<bool>;
-    /// The descriptor that becomes readable, after `arm`, when `poll` has an event. This epoll descriptor contains the
-    /// backend's other descriptors, and stays the same for the backend's lifetime.
+    /// Returns the descriptor that becomes readable, after `arm`, when `poll` has an event. It is an epoll descriptor
+    /// that watches the backend's other descriptors. It stays the same for the lifetime of the backend.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// The time, in nanoseconds of CLOCK_MONOTONIC, at which `poll` must be called even without an event. `poll` then
-    /// handles the time-outs of connecting and teardown.
+    /// Returns the time, in nanoseconds of CLOCK_MONOTONIC, at which `poll` must be called even without an event.
+    /// `poll` then handles the time-outs of connecting and teardown.
     fn deadline(&self) -> Option<u64>;
 }

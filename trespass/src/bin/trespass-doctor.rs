@@ -6,7 +6,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     #[cfg(feature = "softrnic")]
     if let Err(error) = softrnic::register() {
-        // On an error, the report shows the machine without softrnic.
+        // If this fails, the report does not contain softrnic's devices.
         let _ = writeln!(io::stderr(), "warning: {error}");
     }
     let report = trespass::doctor();

@@ -1,4 +1,4 @@
-//! Random malformed input, and the corpus.
+//! Runs the entry points with random malformed input, and with the corpus.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const TARGETS: [(&str, corpus::Target); 2] = [("frames", frames), ("hello", hand
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
 fn corpus_results_match_their_names() {
-    // Outside the repository (a crate from a registry) there is no corpus.
+    // If the crate comes from a registry, there is no corpus.
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: the corpus exists only in the repository");
     }

@@ -1,4 +1,4 @@
-//! A buffer.
+//! The buffers of a pool or of the heap.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,9 +13,9 @@ use sideway::ibverbs::memory_region::MemoryRegion;
 use super::HEADROOM;
 use super::chunk::Chunk;
 
-/// A buffer with one owner, which returns to its pool when it is dropped, on any thread. Dereferences to its bytes.
+/// A buffer with one owner. When it is dropped, on any thread, it returns to its pool. It dereferences to its bytes.
 ///
-/// A buffer without a pool, or longer than the pool allows, is on the heap, and is copied when it is sent.
+/// A buffer that has no pool, or is longer than its pool allows, is on the heap, and is copied when it is sent.
 pub struct Buf {
     /// Only `drop` moves the value out.
     piece: ManuallyDrop<Box<Piece>>,
@@ -53,14 +53,15 @@ impl Piece {
         Self { first, chunk: Some(chunk), room: room as u32, start: 0, end: 0 }
     }
 
-    /// The index of its chunk in the list of its size.
+    /// Returns the index of the piece's chunk in the list of its size.
     pub(super) fn index(&self) -> Option<usize> {
         self.chunk.as_ref().map(|chunk| chunk.index())
     }
 }
 
 impl Buf {
-    /// A buffer whose bytes are `start..end` of a piece, or fewer if it is shorter.
+    /// Creates a buffer whose bytes are the range `start..end` of a piece. If the piece is shorter, the buffer is
+    /// shorter too.
     #[inline]
     pub(super) fn of_pool(mut piece: Box<Piece>, start: usize, end: usize) -> Self {
         piece.end = piece.room.min(u32::try_from(end).unwrap_or(u32::MAX));
@@ -68,7 +69,7 @@ impl Buf {
         Self { piece: ManuallyDrop::new(piece) }
     }
 
-    /// Creates a buffer on the heap, without a pool; at most 4 GiB.
+    /// Creates a buffer on the heap, without a pool. Its length is at most 4 GiB.
     pub(crate) fn on_heap(length: usize) -> Self {
         let room = HEADROOM + length.min(LONGEST);
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
@@ -78,26 +79,26 @@ impl Buf {
         Self { piece: ManuallyDrop::new(Box::new(piece)) }
     }
 
-    /// Shortens the buffer to its first `length` bytes; does nothing if it is shorter.
+    /// Shortens the buffer to its first `length` bytes. Does nothing if the buffer is already shorter.
     #[inline]
     pub fn truncate(&mut self, length: usize) {
         self.piece.end = self.piece.end.min(self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
-    /// Removes the first `length` bytes, or all if the buffer is shorter.
+    /// Removes the first `length` bytes, or all bytes if the buffer is shorter.
     #[inline]
     pub fn advance(&mut self, length: usize) {
         self.piece.start =
             self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)).min(self.piece.end);
     }
 
-    /// The bytes as [`Bytes`], without a copy. The last clone returns the buffer to the pool.
+    /// Converts the buffer to [`Bytes`] without a copy. When the last clone is dropped, the buffer returns to its pool.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 
-    /// Sets the length to `length` bytes, which begin after the space for a header. Returns false if the memory is too
-    /// short.
+    /// Sets the length of the buffer to `length`. Its bytes then begin after the space for a header. Returns false if
+    /// the memory is too short.
     #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> bool {
         let start = (HEADROOM as u32).min(self.piece.room);
@@ -108,14 +109,14 @@ impl Buf {
         fits
     }
 
-    /// Empties the buffer; appended bytes begin after the space for a header.
+    /// Empties the buffer. Bytes that are appended later begin after the space for a header.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.piece.start = (HEADROOM as u32).min(self.piece.room);
         self.piece.end = self.piece.start;
     }
 
-    /// Writes a header before the bytes; returns false if there is no space for it.
+    /// Writes a header before the bytes. Returns false if there is no space for it.
     #[inline]
     pub(crate) fn prepend(&mut self, header: &[u8]) -> bool {
         if header.len() > self.piece.start as usize {
@@ -126,7 +127,7 @@ impl Buf {
         true
     }
 
-    /// Appends bytes; returns false if there is no space for them.
+    /// Appends bytes. Returns false if there is no space for them.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let at = self.len();
@@ -138,7 +139,7 @@ impl Buf {
         fits
     }
 
-    /// Appends both parts to the bytes; returns false if there is no space for them.
+    /// Appends both parts. Returns false if there is no space for them.
     #[inline]
     pub(crate) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
         let (length, at) = (first.len() + second.len(), self.len());
@@ -158,19 +159,19 @@ impl Buf {
         room >= length + HEADROOM && room <= 2 * length.max(4 << 10)
     }
 
-    /// Number of bytes that `append` can add.
+    /// Returns the number of bytes that `append` can add.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         (self.piece.room - self.piece.end) as usize
     }
 
-    /// The registration of the bytes; `None` if they are not registered.
+    /// Returns the registration of the bytes, or `None` if they are not registered.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.piece.chunk.as_ref()?.region()
     }
 
-    /// The chunk that contains the buffer; `None` on the heap.
+    /// Returns the chunk that contains the buffer, or `None` if the buffer is on the heap.
     #[inline]
     pub(super) fn chunk(&self) -> Option<&Chunk> {
         self.piece.chunk.as_deref()

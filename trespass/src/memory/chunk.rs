@@ -24,8 +24,8 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// Access flags of regions: the permission to bind windows to them or, without windows, the access of every peer
-    /// that receives the key.
+    /// Returns the access flags of regions. With windows, they permit binding windows to the region. Without windows,
+    /// they are the access that every peer with the key has.
     pub(crate) fn region_access(&self) -> AccessFlags {
         let keys = match self.has_windows {
             true => AccessFlags::MemoryWindowBind,
@@ -76,7 +76,7 @@ impl Memory {
 }
 
 impl Chunk {
-    /// Cuts memory into buffers of `stride` bytes.
+    /// Divides memory into buffers of `stride` bytes.
     pub(super) fn new(memory: Memory, stride: usize, lists: Arc<Lists>, (size, index): (usize, usize)) -> Self {
         let count = memory.bytes() / stride;
         Self { memory, lists, size, index, stride, count }
@@ -90,7 +90,7 @@ impl Chunk {
         self.count
     }
 
-    /// The first byte of a buffer; `number` is below `count`.
+    /// Returns the first byte of a buffer. `number` must be below `count`.
     pub(super) fn at(&self, number: usize) -> NonNull<u8> {
         assert!(number < self.count, "a chunk has {} buffers", self.count);
         let first = self.memory.pages.as_ref().map_or(NonNull::dangling(), Pages::first);
@@ -98,7 +98,7 @@ impl Chunk {
         unsafe { first.add(number * self.stride) }
     }
 
-    /// The registration; `None` if the pool has no device.
+    /// Returns the registration, or `None` if the pool has no device.
     #[inline]
     pub(super) fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.memory.region.as_ref()

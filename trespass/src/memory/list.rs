@@ -6,7 +6,7 @@ use super::buf::Piece;
 use super::chunk::Chunk;
 use super::pages::HUGE;
 
-/// The chunks of one size, and their free buffers. The buffer returned last is used next.
+/// The chunks of one size, and their free buffers. The buffer that was returned last is used next.
 #[derive(Debug, Default)]
 pub(super) struct List {
     inner: Mutex<Inner>,
@@ -15,7 +15,7 @@ pub(super) struct List {
 #[derive(Debug, Default)]
 struct Inner {
     chunks: Vec<Option<Arc<Chunk>>>,
-    /// The buffers are boxed, so that taking one allocates nothing and moves a pointer.
+    /// The buffers are boxed, so that taking one allocates nothing and moves only a pointer.
     #[expect(clippy::vec_box, reason = "the address of a piece does not change")]
     free: Vec<Box<Piece>>,
     /// The minimum number of free buffers since the last [`List::give_back_idle`]: this many buffers at the front of
@@ -70,14 +70,14 @@ impl List {
         inner.free.pop()
     }
 
-    /// Frees unused chunks until at least `wanted` bytes are freed; returns the number of bytes.
+    /// Frees unused chunks until at least `wanted` bytes are freed. Returns the number of freed bytes.
     pub(super) fn give_back(&self, wanted: usize) -> usize {
         let mut inner = self.lock();
         let count = inner.free.len();
         inner.give_back(count, wanted).iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Frees the chunks whose buffers were all unused since the last call.
+    /// Frees the chunks of which no buffer was used since the last call. Returns the number of freed bytes.
     pub(super) fn give_back_idle(&self) -> usize {
         let mut inner = self.lock();
         let idle = inner.least;
@@ -88,7 +88,7 @@ impl List {
         given.iter().map(|chunk| chunk.bytes()).sum()
     }
 
-    /// Returns the numbers of all buffers and of free buffers.
+    /// Returns the number of all buffers, and the number of free buffers.
     pub(super) fn count(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.chunks.iter().flatten().map(|chunk| chunk.count()).sum(), inner.free.len())
@@ -102,8 +102,9 @@ impl List {
 }
 
 impl Inner {
-    /// Removes chunks whose buffers are all among the first `idle` free ones. A list keeps one chunk unless the chunk
-    /// is large. Otherwise, when the pool is at its limit, a request of this size might wait forever for a new chunk.
+    /// Removes chunks whose buffers are all among the first `idle` free buffers. A list keeps one chunk, unless this
+    /// chunk is large. Otherwise, when the pool is at its limit, a request of this size might wait forever for a new
+    /// chunk.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
         for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {

@@ -1,4 +1,5 @@
-//! Buffers: memory that is registered with the device once. Program, worker and device pass buffers on without copies.
+//! Buffers in memory that is registered with the device once. The program, the worker and the device pass buffers to
+//! each other without copies.
 
 mod buf;
 mod chunk;

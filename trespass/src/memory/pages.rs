@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 /// The size of the requested huge pages.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Anonymous memory, initially zero; dropping it calls munmap(2).
+/// Anonymous memory, which is initially zero. Dropping this value calls munmap(2).
 #[derive(Debug)]
 pub(crate) struct Pages {
     first: NonNull<u8>,
@@ -59,7 +59,7 @@ impl Pages {
         NonNull::new(first.cast()).map(|first| Self { first, len }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     #[inline]
     pub(crate) fn first(&self) -> NonNull<u8> {
         self.first
@@ -70,7 +70,7 @@ impl Pages {
         self.len
     }
 
-    /// Advice that the kernel may ignore.
+    /// Gives the kernel advice, which it may ignore.
     fn advise(&self, advice: libc::c_int) {
         if cfg!(miri) {
             return;

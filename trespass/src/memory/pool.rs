@@ -21,12 +21,12 @@ pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
 /// boundary and are sent without a header.
 const WITH_HEADROOM: usize = 16 << 10;
 
-/// Buffers of one backend of one worker, with sizes that are powers of two from 4 KiB to 1 GiB. Clones share the pool.
+/// The buffers of one backend of one worker. Their sizes are powers of two from 4 KiB to 1 GiB. Clones share the pool.
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit,
-/// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk: 2 MiB or one buffer, whichever
-/// is larger, in huge pages if the system has them. The pool frees a chunk without used buffers after some seconds, or
-/// as soon as another size needs the memory. Each size keeps one chunk of 2 MiB.
+/// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk of 2 MiB or of one buffer,
+/// whichever is larger. The chunk is in huge pages if the system has them. If no buffer of a chunk is used for some
+/// seconds, or if another size needs the memory, the pool frees the chunk. Each size keeps one chunk of 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -71,8 +71,8 @@ impl Pool {
         Self { shared: Arc::new(Shared { lists: Default::default(), growing, bytes, domain, segment, limit }) }
     }
 
-    /// Takes a buffer of `length` bytes, which are zero or from an earlier use; `None` if the pool's limit is reached,
-    /// or if the system cannot allocate or lock more memory.
+    /// Takes a buffer of `length` bytes, which are zero or from an earlier use. Returns `None` if the pool's limit is
+    /// reached, or if the system cannot allocate or lock more memory.
     #[inline]
     pub fn alloc(&self, length: usize) -> Option<Buf> {
         self.lend(length, LINE, self.shared.limit)
@@ -83,8 +83,8 @@ impl Pool {
         self.lend(length, LINE, self.shared.limit / 2)
     }
 
-    /// Takes a buffer for a message that the peer announced. Without a device it may be on the heap, which takes memory
-    /// only for bytes that arrive.
+    /// Takes a buffer for a message that the peer announced. If the pool has no device, the buffer may be on the heap,
+    /// where memory is used only for the bytes that arrive.
     pub(crate) fn alloc_announced(&self, length: usize) -> Option<Buf> {
         match self.shared.domain {
             Some(_) => self.alloc(length),
@@ -104,7 +104,7 @@ impl Pool {
         self.lend(payload, LINE - HEADROOM, self.shared.limit)
     }
 
-    /// Adds up to `count` segments to `to`, which have no contents yet; locks the pool only once if enough are free.
+    /// Adds up to `count` empty segments to `to`. If enough segments are free, this locks the pool only once.
     pub(crate) fn segments(&self, count: usize, to: &mut Vec<Buf>) {
         let length = self.shared.segment.saturating_sub(HEADROOM);
         let size = size_of(length);
@@ -115,7 +115,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer for `length` bytes at offset `start`; the pool may grow up to `limit`.
+    /// Takes a buffer for `length` bytes that begin at the offset `start`. The pool may grow up to `limit`.
     #[inline]
     fn lend(&self, length: usize, start: usize, limit: usize) -> Option<Buf> {
         let (piece, size) = match self.shared.take(length, limit) {
@@ -142,7 +142,7 @@ impl Pool {
         self.shared.lists.iter().map(List::count).map(|(all, free)| all - free).sum()
     }
 
-    /// Bytes of memory that the pool has allocated.
+    /// Returns how many bytes of memory the pool has allocated.
     pub fn bytes(&self) -> usize {
         self.shared.bytes.load(Ordering::Relaxed)
     }
@@ -262,7 +262,8 @@ fn size_of(length: usize) -> u32 {
     length.max(1).next_power_of_two().ilog2().saturating_sub(SMALLEST)
 }
 
-/// Bytes reserved before a buffer's capacity for the header of a frame: one cache line, or none in large buffers.
+/// Returns how many bytes are reserved before a buffer's capacity for the header of a frame: one cache line, or none in
+/// large buffers.
 #[inline]
 fn line(capacity: usize) -> usize {
     if capacity <= WITH_HEADROOM { LINE } else { 0 }

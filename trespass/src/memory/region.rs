@@ -23,7 +23,7 @@ pub(crate) struct RegionMemory {
 
 #[derive(Debug)]
 enum Memory {
-    /// A lock for copies by the program; the device does not take it.
+    /// The lock serializes copies by the program. The device does not take it.
     Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
     Foreign(Arc<MemoryRegion>),
 }
@@ -48,7 +48,7 @@ impl RegionMemory {
         Ok(Self { memory: Memory::Foreign(region), address: address as u64, length })
     }
 
-    /// Registers memory of a dma-buf; in keys and requests its first byte has the address `iova`.
+    /// Registers memory of a dma-buf. In keys and requests, its first byte has the address `iova`.
     ///
     /// # Safety
     ///
@@ -113,7 +113,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the requests that transfer `length` bytes; the caller has checked both ranges.
+    /// Returns the requests that together transfer `length` bytes. The caller has checked both ranges.
     pub(crate) fn cut(
         is_put: bool,
         (region, offset): (&Arc<RegionMemory>, usize),
@@ -135,7 +135,7 @@ impl Transfer {
         })
     }
 
-    /// Key, address and length of the bytes on this side.
+    /// Returns the key, the address and the length of the bytes on this side.
     pub(crate) fn local(&self) -> (LocalKey, u64, u32) {
         (self.region.region().lkey(), self.region.address() + self.offset as u64, self.length)
     }
@@ -145,7 +145,7 @@ impl Transfer {
         std::mem::forget(Arc::clone(&self.region));
     }
 
-    /// Completes the request. A request that is dropped without this has failed.
+    /// Completes the request. A request that is dropped without this call has failed.
     pub(crate) fn end(mut self, is_well: bool) {
         self.is_well = is_well;
     }
@@ -176,7 +176,7 @@ impl Progress {
         self.left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns `None` until all requests have completed; then whether all succeeded.
+    /// Returns `None` until all requests have completed. Then returns whether all of them succeeded.
     pub(crate) fn ended(&self) -> Option<bool> {
         (self.left.load(Ordering::Acquire) == 0).then(|| !self.has_failed.load(Ordering::Relaxed))
     }

@@ -16,7 +16,7 @@ pub struct Listener {
     is_nonblocking: AtomicBool,
 }
 
-/// Iterator over accepted streams; it never ends.
+/// An iterator over the accepted streams, which never ends.
 #[derive(Debug)]
 pub struct Incoming<'l>(&'l Listener);
 
@@ -63,7 +63,7 @@ impl Listener {
         Ok((Stream::from(connection), peer))
     }
 
-    /// Iterator over accepted streams; it never ends.
+    /// An iterator over the accepted streams, which never ends.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }

@@ -13,10 +13,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::connection::Connection;
 use crate::worker::{Handle, Stats, Wait, Worker};
 
-/// A stream of bytes, like `std::net::TcpStream`: over RDMA if both sides support it, otherwise over TCP.
+/// A stream of bytes, like `std::net::TcpStream`. It uses RDMA if both sides support it, otherwise TCP.
 ///
 /// Dropping the last clone closes the stream. A blocking stream then waits until the peer's worker has received
-/// everything, at most for the linger time. For a non-blocking stream the worker does this later.
+/// everything, at most for the linger time. For a non-blocking stream, the worker waits in the background instead.
 #[derive(Clone, Debug)]
 pub struct Stream {
     inner: Arc<Inner>,
@@ -25,14 +25,14 @@ pub struct Stream {
 #[derive(Debug)]
 struct Inner {
     connection: Connection,
-    /// In nanoseconds; 0 means no time-out.
+    /// The time-out of reads, and of writes, in nanoseconds; 0 means no time-out.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     is_nonblocking: AtomicBool,
     /// Whether a task has polled the stream.
     is_polled: AtomicBool,
     is_read_shut: AtomicBool,
-    /// Readable when a call that returned `WouldBlock` should be retried.
+    /// The eventfd that is readable when a call that returned `WouldBlock` should be retried.
     ready: OnceLock<Arc<Ready>>,
 }
 
@@ -139,12 +139,12 @@ impl Stream {
         set(&self.inner.write_timeout, limit)
     }
 
-    /// The limit of [`Stream::set_read_timeout`].
+    /// Returns the limit that [`Stream::set_read_timeout`] has set.
     pub fn read_timeout(&self) -> Option<Duration> {
         get(&self.inner.read_timeout)
     }
 
-    /// The limit of [`Stream::set_write_timeout`].
+    /// Returns the limit that [`Stream::set_write_timeout`] has set.
     pub fn write_timeout(&self) -> Option<Duration> {
         get(&self.inner.write_timeout)
     }
@@ -164,7 +164,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Does nothing: a small write waits only for the peer's credit, never for a timer.
+    /// Does nothing, because a small write waits only for the peer's credit and never for a timer.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Always true: see [`Stream::set_nodelay`].
+    /// Always returns true: see [`Stream::set_nodelay`].
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Stream {
         Ok(self.clone())
     }
 
-    /// The stream's transport, the reason for it, and traffic counters.
+    /// Returns the transport of the stream, the reason for it, and the traffic counters.
     ///
     /// # Errors
     ///
@@ -209,7 +209,8 @@ impl Stream {
         self.inner.connection.flush()
     }
 
-    /// Tries an operation. If the operation would block, registers a waker: the worker calls it when a retry may succeed.
+    /// Tries an operation. If the operation would block, registers a waker, which the worker calls when a retry may
+    /// succeed.
     pub(super) fn attempt<T>(
         &self,
         what: Wait,
@@ -320,8 +321,8 @@ impl Write for &Stream {
         self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_parts(worker, parts))
     }
 
-    /// Does nothing, as for sockets: written bytes are sent at once. [`Stream::flush_all`] waits until the peer's NIC
-    /// has them.
+    /// Does nothing, because written bytes are sent at once, as with sockets. [`Stream::flush_all`] waits until the
+    /// peer's NIC has received them.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -351,8 +352,8 @@ impl Write for Stream {
     }
 }
 
-/// Returns the descriptor of a non-blocking stream. A blocking stream has no descriptor of its own, and returns the
-/// worker's: programs must not use it.
+/// Returns the descriptor of a non-blocking stream. A blocking stream has no descriptor of its own. It returns the
+/// worker's descriptor, which programs must not use.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {

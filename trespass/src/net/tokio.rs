@@ -37,7 +37,7 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// Ready when the peer's NIC has received everything.
+    /// Is ready when the peer's NIC has received everything that was written.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
         poll(self.attempt(Wait::Write, context.waker(), |worker| match worker.is_flushed(id)? {
@@ -46,7 +46,7 @@ impl AsyncWrite for Stream {
         }))
     }
 
-    /// Shuts down writing; ready when the peer's NIC has received everything.
+    /// Shuts down writing. Is ready when the peer's NIC has received everything that was written.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let id = self.connection().id();
         poll(self.attempt(Wait::Write, context.waker(), |worker| {
@@ -61,7 +61,7 @@ impl AsyncWrite for Stream {
 }
 
 impl Listener {
-    /// Accepts the next stream; pending until one is available.
+    /// Accepts the next stream. Is pending until one is available.
     ///
     /// # Errors
     ///

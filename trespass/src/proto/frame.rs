@@ -11,7 +11,8 @@ pub(crate) const HEADER: usize = 16;
 
 /// The last frame of its message.
 pub(crate) const LAST: u8 = 0x01;
-/// A receiver that does not support the kind skips the frame. If the flag is not set, the receiver ends the connection.
+/// If this flag is set, a receiver that does not support the kind skips the frame. If it is not set, such a receiver
+/// ends the connection.
 pub(crate) const OPTIONAL: u8 = 0x80;
 
 /// The kind of a frame; peers may send any byte.
@@ -21,24 +22,25 @@ pub(crate) struct Kind(pub(crate) u8);
 impl Kind {
     /// Bytes of a message. If a message has several frames, the first has the message's length in `a`.
     pub(crate) const DATA: Kind = Kind(1);
-    /// A whole message of `a` bytes, which the receiver READs; payload: [`Source`].
+    /// A whole message of `a` bytes, which the receiver READs. The payload is a [`Source`].
     pub(crate) const RTS: Kind = Kind(2);
     /// The receiver has READ or discarded `a` messages since the start.
     pub(crate) const DONE: Kind = Kind(3);
-    /// Credits only.
+    /// A frame that only transfers credits.
     pub(crate) const GRANT: Kind = Kind(4);
-    /// Returns credits: lowers the sender's limit from `a` to `b` (modulo 2^16).
+    /// The sender returns credits: its limit falls from `a` to `b` (modulo 2^16).
     pub(crate) const RETURN: Kind = Kind(5);
-    /// Confirms RETURN; the limit is now `a` (modulo 2^16).
+    /// The confirmation of a RETURN. The limit is now `a` (modulo 2^16).
     pub(crate) const RETURNED: Kind = Kind(9);
     /// The sender sends no further message.
     pub(crate) const FIN: Kind = Kind(6);
-    /// The sender closes: it sends no further message, and reads none. `a` is the code, the payload the reason.
+    /// The sender closes the connection: it sends no further message, and reads none. `a` is the code, and the payload
+    /// is the reason.
     pub(crate) const CLOSE: Kind = Kind(7);
     /// All messages before the FIN or CLOSE have arrived.
     pub(crate) const FIN_ACK: Kind = Kind(8);
 
-    /// Kinds that are delivered in order: they wait in the inbox until the program reads.
+    /// Whether frames of this kind are delivered in order. Such frames wait in the inbox until the program reads them.
     pub(crate) fn is_ordered(self) -> bool {
         matches!(self, Kind::DATA | Kind::RTS | Kind::FIN | Kind::CLOSE)
     }
@@ -85,7 +87,7 @@ impl Frame {
         [self.kind.0, self.flags, c0, c1, l0, l1, l2, l3, a0, a1, a2, a3, b0, b1, b2, b3]
     }
 
-    /// Length of header and payload, in bytes.
+    /// Returns the length of the header and the payload together, in bytes.
     #[inline]
     pub(crate) fn extent(&self) -> usize {
         HEADER + self.length as usize

@@ -15,9 +15,9 @@ pub(crate) const TOKEN: usize = 24;
 const MAGIC: [u8; 4] = *b"trsp";
 /// Supported versions of the protocol.
 const VERSIONS: (u8, u8) = (1, 1);
-/// Features that a peer may require; none so far.
+/// The features that a peer may require. There are none so far.
 const FEATURES: u16 = 0;
-/// Minimum length of a segment; a control SEND fits into it.
+/// The minimum length of a segment. A SEND with control frames fits into it.
 const SHORTEST_SEGMENT: u32 = 512;
 
 /// One side's hello.
@@ -31,13 +31,14 @@ pub(crate) struct Hello {
     pub(crate) segment: u32,
     /// Number of SENDs that the peer may send before the first frame arrives.
     pub(crate) credits: u16,
-    /// Maximum number of outstanding READs of this side; 0 if it does not use READs.
+    /// Maximum number of READs that this side has outstanding; 0 if it does not use READs.
     pub(crate) reads: u16,
-    /// Longest message that this side READs in one piece, in bytes.
+    /// Length of the longest message that this side READs in one piece, in bytes.
     pub(crate) rendezvous: u32,
-    /// Longest message that this side assembles, in bytes.
+    /// Length of the longest message that this side assembles, in bytes.
     pub(crate) message: u32,
-    /// A random number of each connection, which identifies late replies to an earlier one.
+    /// A random number, which is different for each connection. It identifies late replies that belong to an earlier
+    /// connection.
     pub(crate) epoch: u64,
     pub(crate) token: [u8; TOKEN],
 }
@@ -72,14 +73,14 @@ pub(crate) struct Agreement {
     pub(crate) credits: u16,
     /// Maximum number of outstanding READs of this side.
     pub(crate) reads: u16,
-    /// Longest message that the peer READs; 0 if it does not use READs.
+    /// Length of the longest message that the peer READs; 0 if the peer does not use READs.
     pub(crate) rendezvous: u32,
-    /// Longest message that the peer accepts.
+    /// Length of the longest message that the peer accepts.
     pub(crate) message: u32,
 }
 
 impl Hello {
-    /// Creates this side's hello; the caller sets the limits.
+    /// Creates the hello of this side. The caller sets the limits afterwards.
     pub(crate) fn new(epoch: u64) -> Hello {
         Hello {
             versions: VERSIONS,
@@ -115,7 +116,8 @@ impl Hello {
         bytes
     }
 
-    /// Parses a hello. Bytes after the hello are ignored: later versions may add fields, and rdma_cm pads with zeros.
+    /// Parses a hello. Bytes after the hello are ignored, because later versions may add fields, and rdma_cm pads with
+    /// zeros.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Refusal> {
         let Some(bytes) = bytes.first_chunk::<HELLO>().filter(|bytes| bytes.starts_with(&MAGIC)) else {
             return Err(Refusal::new(RefusalCode::NOT_TRESPASS, "the peer does not speak trespass on this port"));
@@ -137,7 +139,7 @@ impl Hello {
         })
     }
 
-    /// Returns the limits of both hellos combined, or the refusal.
+    /// Combines the limits of both hellos. Returns a refusal if the two sides are not compatible.
     pub(crate) fn agree(&self, peer: &Hello) -> Result<Agreement, Refusal> {
         let version = self.versions.1.min(peer.versions.1);
         if version < self.versions.0.max(peer.versions.0) {

@@ -46,10 +46,10 @@ pub(crate) use stock::Stock;
 
 /// The minimum number of credits leased to a connection.
 pub(crate) const FLOOR: u16 = 5;
-/// Credits that messages leave unused, for control SENDs.
+/// The number of credits that messages leave unused, so that control SENDs can use them.
 pub(crate) const RESERVE: u16 = 3;
 /// The default maximum of credits leased to a busy connection.
 pub(crate) const WINDOW: u16 = 64;
-/// The maximum number of credits that a peer may grant: half the range of the counter, so that the sign distinguishes
-/// newer from older limits.
+/// The maximum number of credits that a peer may grant. It is less than half the range of the counter, so that the sign
+/// of a difference distinguishes newer from older limits.
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;

@@ -6,21 +6,22 @@ use crate::memory::{Buf, Progress, Transfer};
 
 use super::frame::Source;
 
-/// Address and key of the peer's memory.
+/// The address and the key of memory of the peer.
 pub(crate) type Remote = Source;
 
 /// A request that a connection passes to its link. A link executes and completes requests in order.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// SENDs the buffer's bytes (`buf[..]`), at most one segment. Short bytes are sent inline; the buffer is then free
-    /// immediately. The connection has a credit for it, so the peer has a receive posted.
+    /// SENDs the bytes of the buffer (`buf[..]`), which are at most one segment. If they are few, they are sent inline,
+    /// and the buffer is then free immediately. The connection has a credit for the SEND, so the peer has a receive
+    /// posted.
     Send(Buf),
     /// READs `into.len()` bytes of the peer's memory into the buffer. The completion contains the token.
     Read { token: u32, into: Buf, from: Remote },
-    /// Transfers bytes between a region and the peer's memory, without notifying the peer. The request's completion
-    /// updates the transfer's progress.
+    /// Transfers bytes between a region and the peer's memory, without notifying the peer. When the request completes,
+    /// the progress of the transfer is updated.
     Transfer(Box<Transfer>),
-    /// Revokes the key of an exposed buffer. When the key is invalid, the buffer joins the spare ones.
+    /// Revokes the key of an exposed buffer. When the key is invalid, the buffer is added to the spare buffers.
     Conceal(Remote),
     /// Revokes the key of a granted region, and completes its progress when the key is invalid. The progress identifies
     /// the key, because without windows several grants may have the same address and key.

@@ -23,7 +23,7 @@ struct Plan {
     deaths: u32,
     /// Whether the programs close or shut down during the run.
     closes: bool,
-    /// The side that never reads, while its peer reads.
+    /// The side whose program never reads, although the other program does.
     deaf: Option<usize>,
 }
 

@@ -44,7 +44,7 @@ impl Stock {
         }
     }
 
-    /// Takes an empty segment; `None` if the pool is exhausted.
+    /// Takes an empty segment. Returns `None` if the pool is exhausted.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Buf> {
         if self.spare.is_empty() {
@@ -86,14 +86,14 @@ impl Stock {
         }
     }
 
-    /// Takes a received segment back, to be posted again.
+    /// Takes a received segment back so that it can be posted again.
     #[inline]
     pub(crate) fn free(&mut self, mut segment: Buf) {
         segment.resize(self.segment);
         self.receives.push(segment);
     }
 
-    /// Adds up to `count` receives; returns the number for which the pool had memory.
+    /// Adds up to `count` receives. Returns for how many of them the pool had memory.
     pub(crate) fn add_receives(&mut self, count: u32) -> u32 {
         let mut added = 0;
         while added < count
@@ -115,7 +115,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Leases the minimum number of credits for a new connection; returns false if not enough receives are free.
+    /// Leases the minimum number of credits to a new connection. Returns false if not enough receives are free.
     pub(crate) fn open(&mut self) -> bool {
         let enough = self.total - self.leased >= u32::from(FLOOR);
         if enough {
@@ -124,7 +124,7 @@ impl Ledger {
         enough
     }
 
-    /// Leases up to `wanted` more credits; returns their number.
+    /// Leases up to `wanted` more credits, and returns their number.
     pub(crate) fn lease(&mut self, wanted: u16) -> u16 {
         let granted = (self.total - self.leased).min(u32::from(wanted));
         self.leased += granted;

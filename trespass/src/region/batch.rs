@@ -11,7 +11,7 @@ use crate::worker::{Awaited, ConnectionId, Worker};
 use super::key::check_key;
 use super::{Region, RegionKey};
 
-/// A list of transfers, which are submitted together.
+/// A list of transfers that are submitted together.
 #[derive(Debug)]
 #[must_use = "a batch that is not submitted transfers nothing"]
 pub struct Batch<'c> {
@@ -23,19 +23,21 @@ pub struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// Adds a write of bytes of a local region to `offset` within the bytes of the peer's key.
+    /// Adds a transfer that writes bytes of a local region to the peer's memory. The target begins at the given offset
+    /// within the memory of the peer's key.
     pub fn put(self, from: (&Region, Range<usize>), to: (&RegionKey, u64)) -> Self {
         self.add(true, from, to)
     }
 
-    /// Adds a read into a local region, from `offset` within the bytes of the peer's key.
+    /// Adds a transfer that reads bytes of the peer's memory into a local region. The source begins at the given offset
+    /// within the memory of the peer's key.
     pub fn get(mut self, to: (&Region, Range<usize>), from: (&RegionKey, u64)) -> Self {
         self.has_gets = true;
         self.add(false, to, from)
     }
 
-    /// Sends the peer a notification: an 8-byte message with the number in little-endian order. It arrives after the
-    /// data of the puts. If the batch has gets, [`Ticket::wait`] sends it after they have completed.
+    /// Adds a notification of the peer: an 8-byte message that contains the number in little-endian order. The message
+    /// arrives after the data of the puts. If the batch has gets, [`Ticket::wait`] sends it after they have completed.
     pub fn notify(mut self, number: u64) -> Self {
         self.notify = Some(number);
         self
@@ -45,8 +47,8 @@ impl<'c> Batch<'c> {
     ///
     /// # Errors
     ///
-    /// A range is not within its region or key, or the key does not allow writing; nothing is transferred then. The
-    /// connection has ended.
+    /// A range is not within its region or key, or the key does not allow writing; in these cases nothing is
+    /// transferred. Or the connection has ended.
     pub fn submit(self) -> io::Result<Ticket<'c>> {
         let Self { connection, transfers, progress, has_gets, mut notify } = self;
         let transfers = transfers?;
@@ -102,7 +104,8 @@ impl Ticket<'_> {
         }
     }
 
-    /// Waits until all transfers have completed: the puts are in the peer's memory, the gets in this side's.
+    /// Waits until all transfers have completed. The bytes of the puts are then in the peer's memory, and those of the
+    /// gets are in this side's memory.
     ///
     /// # Errors
     ///
@@ -126,7 +129,7 @@ pub struct Transferring {
 }
 
 impl Transferring {
-    /// Returns `None` while the transfer is outstanding; then whether it succeeded.
+    /// Returns `None` while the transfer is outstanding. Afterwards returns whether it succeeded.
     pub fn ended(&self) -> Option<bool> {
         self.progress.ended()
     }
@@ -140,7 +143,8 @@ impl Connection {
 }
 
 impl Worker {
-    /// Starts to write bytes of a region to `offset` within the bytes of the peer's key.
+    /// Starts a transfer that writes bytes of a local region to the peer's memory. The target begins at the given
+    /// offset within the memory of the peer's key.
     ///
     /// # Errors
     ///
@@ -154,7 +158,8 @@ impl Worker {
         self.begin(id, true, from, to)
     }
 
-    /// Starts to read into a region, from `offset` within the bytes of the peer's key.
+    /// Starts a transfer that reads bytes of the peer's memory into a local region. The source begins at the given
+    /// offset within the memory of the peer's key.
     ///
     /// # Errors
     ///

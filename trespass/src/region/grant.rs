@@ -1,4 +1,4 @@
-//! The peer's permissions to access regions.
+//! Grants a peer permission to access regions.
 
 use std::io;
 use std::ops::Range;
@@ -10,8 +10,8 @@ use crate::worker::{Awaited, ConnectionId, Worker};
 
 use super::{Region, RegionKey};
 
-/// The peer's permission to access bytes of a region. Dropping it starts the revocation; [`revoke`](Self::revoke) waits
-/// until the key is revoked.
+/// The peer's permission to access bytes of a region. Dropping this value starts to revoke the key;
+/// [`revoke`](Self::revoke) also waits until the key is invalid.
 ///
 /// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes
 /// invalid when it is revoked. On other devices, the key gives access to the whole region: any peer of the worker that
@@ -28,8 +28,8 @@ impl<'c> Grant<'c> {
     ///
     /// # Errors
     ///
-    /// The range is empty or not within the region; the region belongs to another worker; the connection has ended,
-    /// does not run on RDMA, or has the maximum of 64 keys.
+    /// The range is empty or not within the region; the region belongs to another worker; or the connection has ended,
+    /// does not use RDMA, or already has the maximum of 64 keys.
     pub fn readable(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
         Self::new(connection, region, range, false)
     }
@@ -50,7 +50,7 @@ impl<'c> Grant<'c> {
         Ok(Self { connection, key: RegionKey { remote, length, is_writable }, closed })
     }
 
-    /// The key, for the peer.
+    /// Returns the key, which the program sends to the peer.
     pub fn key(&self) -> RegionKey {
         self.key
     }
@@ -59,7 +59,8 @@ impl<'c> Grant<'c> {
     ///
     /// # Errors
     ///
-    /// `ConnectionAborted` if the device did not end the connection: the key may then be valid until the process ends.
+    /// `ConnectionAborted` if the device failed to end the connection. The key may then stay valid until the process
+    /// ends.
     pub fn revoke(self) -> io::Result<()> {
         self.take_back();
         self.connection.wait(Awaited::Transfer, None, |_| match self.closed.ended() {
@@ -85,8 +86,8 @@ impl Drop for Grant<'_> {
     }
 }
 
-/// The peer's permission from [`Worker::open_region`]. Its key is valid until [`Worker::close_region`] or the end of
-/// the connection.
+/// The peer's permission that [`Worker::open_region`] has granted. Its key is valid until [`Worker::close_region`] is
+/// called or the connection ends.
 #[derive(Debug)]
 pub struct OpenRegion {
     key: RegionKey,
@@ -94,7 +95,7 @@ pub struct OpenRegion {
 }
 
 impl OpenRegion {
-    /// The key, for the peer.
+    /// Returns the key, which the program sends to the peer.
     pub fn key(&self) -> RegionKey {
         self.key
     }

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::proto::Remote;
 
-/// A key to bytes of a region. The peer on the granting connection may read the bytes, and also write them if the key
-/// is writable.
+/// A key to bytes of a region. The peer of the connection on which the key was granted may read the bytes. If the key
+/// is writable, the peer may also write them.
 ///
 /// Send it to the peer as [bytes](Self::to_bytes), in a message or by any other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,10 @@ pub struct RegionKey {
 }
 
 impl RegionKey {
-    /// Bytes of a key.
+    /// Length of an encoded key, in bytes.
     pub const LENGTH: usize = 24;
 
-    /// Number of bytes to which the key gives access.
+    /// Returns the number of bytes to which the key gives access.
     #[expect(clippy::len_without_is_empty, reason = "the key's range is empty")]
     pub fn len(&self) -> u64 {
         self.length
@@ -30,8 +30,8 @@ impl RegionKey {
         self.is_writable
     }
 
-    /// Encodes the key: the address (8 bytes), the length (8 bytes) and the key (4 bytes), all little-endian; a byte
-    /// that is 1 if the region is writable; three zero bytes.
+    /// Encodes the key. The result consists of the address (8 bytes), the length (8 bytes) and the key (4 bytes), all
+    /// in little-endian order. A byte that is 1 if the key is writable follows, and then three zero bytes.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..8].copy_from_slice(&self.remote.address.to_le_bytes());
@@ -51,7 +51,7 @@ impl RegionKey {
         (self.remote.address, self.remote.key)
     }
 
-    /// Parses the bytes of [`to_bytes`](Self::to_bytes); `None` if they have another format.
+    /// Parses bytes that [`to_bytes`](Self::to_bytes) has returned. Returns `None` if they have another format.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (address, rest) = bytes.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;

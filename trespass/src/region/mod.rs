@@ -1,4 +1,4 @@
-//! Memory that the peer's NIC reads and writes directly, without involving a thread of this process.
+//! Memory that the peer's NIC reads and writes directly, without a thread of this process.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -50,8 +50,8 @@ pub use batch::{Batch, Ticket, Transferring};
 pub use grant::{Grant, OpenRegion};
 pub use key::RegionKey;
 
-/// Memory registered with the device of a connection's worker, for [`Batch`] and [`Grant`]. Clones refer to the same
-/// memory.
+/// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones
+/// refer to the same memory.
 ///
 /// Batches and grants keep the memory registered.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl Region {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Returns bytes of the region for a peer, and their length.
+    /// Returns the part of the region that a peer may access, and its length.
     fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
         self.check(&range)?;
         if range.is_empty() {
@@ -135,7 +135,7 @@ impl Registrar {
         Ok(Region { memory: Arc::new(memory) })
     }
 
-    /// Registers existing memory: the program's, or a GPU's by its address.
+    /// Registers existing memory of the program, or memory of a GPU, by its address.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Registrar {
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
 
-    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    /// Registers memory of a dma-buf, such as memory of a GPU: `length` bytes, beginning at `offset`.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl Connection {
         Ok(Region { memory: Arc::new(memory) })
     }
 
-    /// Registers existing memory: the program's, or a GPU's by its address.
+    /// Registers existing memory of the program, or memory of a GPU, by its address.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Connection {
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
     /// - No Rust reference to the bytes exists while a get of this side or a peer with a writable grant may write them.
-    /// - No `&mut` to the bytes exists while a put of this side, or a peer with a grant, may read them.
+    /// - No `&mut` reference to the bytes exists while a put of this side or a peer with a grant may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
         // SAFETY: guaranteed by the caller.
@@ -209,7 +209,7 @@ impl Connection {
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
     }
 
-    /// Registers memory of a dma-buf, such as a GPU's: `length` bytes from `offset` on.
+    /// Registers memory of a dma-buf, such as memory of a GPU: `length` bytes, beginning at `offset`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Regions of two workers in one process.
+//! Tests regions of two workers in one process.
 
 use super::*;
 use crate::proto::Remote;
@@ -7,7 +7,7 @@ use crate::{Acceptor, Handle, Options, Transport};
 fn pair(transport: Transport) -> (Connection, Connection) {
     softrnic::register().unwrap();
     let [server, client] = [(); 2].map(|()| Handle::new(&Options { transport, ..Options::default() }).unwrap());
-    // On a device of the kernel, use one of its addresses, because 127.0.0.1 leads to no such device.
+    // If the device belongs to the kernel, one of its addresses is needed, because 127.0.0.1 leads to no such device.
     let host = std::env::var("TRESPASS_TEST_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
     let acceptor = Acceptor::bind_on(&server, (host.as_str(), 0)).unwrap();
     let client = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();

@@ -1,6 +1,6 @@
 //! The loop that drives connections over the backends.
 
-/// Evaluates an expression with the domain of a connection, for either transport.
+/// Evaluates an expression with the domain of a connection, whichever of the two transports it uses.
 macro_rules! on {
     ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
         match $kind {
@@ -52,8 +52,8 @@ pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
-/// After `LOOKS` polls without events, TCP is silent: the worker then polls TCP every `SILENT` milliseconds, to limit
-/// system calls.
+/// After `LOOKS` polls without events, TCP counts as silent. The worker then polls TCP only every `SILENT`
+/// milliseconds, which limits the number of system calls.
 const LOOKS: u32 = 64;
 const SILENT: u64 = 1;
 /// Number of receives that are added at a time.
@@ -81,23 +81,24 @@ pub struct ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenId(ListenerId);
 
-/// A connection's transport and traffic counters.
+/// The transport and the traffic counters of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
     /// The transport.
     pub transport: Kind,
-    /// Device, port and addresses, as text.
+    /// The device, the port and the addresses, as text.
     pub path: String,
     /// The reason why the connection uses TCP although RDMA was permitted.
     pub fallback: Option<String>,
-    /// Requests that carried outgoing messages. A request may carry several small messages, or a part of a large one.
+    /// The number of requests that contained outgoing messages. A request may contain several small messages, or a part
+    /// of a large one.
     pub sends: u64,
-    /// Requests that arrived.
+    /// The number of requests that have arrived.
     pub receives: u64,
-    /// Messages that the peer read from this side's memory.
+    /// The number of messages that the peer has read from this side's memory.
     pub rendezvous_sent: u64,
-    /// Messages that this side read from the peer's memory.
+    /// The number of messages that this side has read from the peer's memory.
     pub rendezvous_received: u64,
 }
 
@@ -112,7 +113,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The connections of one thread, and their event loop. No call blocks; retry a call that returned `WouldBlock` after
+/// The connections of one thread, and their event loop. No call blocks. If a call returns `WouldBlock`, retry it after
 /// the next turn.
 #[derive(Debug)]
 pub struct Worker {
@@ -178,7 +179,7 @@ impl Worker {
         count
     }
 
-    /// Runs a turn without calling wakers: [`Worker::take_woken`] returns those that are due.
+    /// Runs a turn without calling wakers. [`Worker::take_woken`] returns the wakers that are due.
     #[inline]
     fn turn(&mut self) -> usize {
         let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
@@ -219,8 +220,8 @@ impl Worker {
         count
     }
 
-    /// Polls until no event arrives for `budget`: spinning occupies a processor, but avoids the latency of sleeping and
-    /// waking.
+    /// Polls until no event has arrived for the time `budget`. Polling occupies a processor, but avoids the latency of
+    /// sleeping and waking up.
     pub fn run(&mut self, budget: Duration) {
         let mut until = now_fine() + budget.as_nanos() as u64;
         loop {
@@ -234,8 +235,8 @@ impl Worker {
         }
     }
 
-    /// Prepares to wait for [`Worker::fd`] to be readable. Returns the maximum time to wait; zero if there is work
-    /// already.
+    /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
+    /// already pending.
     ///
     /// # Errors
     ///
@@ -249,7 +250,7 @@ impl Worker {
         Ok(time)
     }
 
-    /// As `arm`, without calling wakers.
+    /// Does the same as `arm`, but does not call wakers.
     fn prepare(&mut self) -> io::Result<Duration> {
         (self.quiet, self.tcp_silence) = (1, 0);
         self.pass_time();
@@ -266,7 +267,7 @@ impl Worker {
         !self.tcp.table.woken.is_empty() || self.verbs.as_ref().is_some_and(|verbs| !verbs.table.woken.is_empty())
     }
 
-    /// The wakers that are due.
+    /// Takes the wakers that are due.
     fn take_woken(&mut self) -> Woken {
         let mut woken = std::mem::take(&mut self.tcp.table.woken);
         if let Some(verbs) = &mut self.verbs {
@@ -275,7 +276,7 @@ impl Worker {
         woken
     }
 
-    /// Requests wake-ups from the backends; returns false if an event is pending already.
+    /// Requests wake-ups from the backends. Returns false if an event is pending already.
     pub(crate) fn arm_backends(&mut self) -> io::Result<bool> {
         let mut idle = self.tcp.backend.arm()?;
         if let Some(verbs) = &mut self.verbs {
@@ -284,7 +285,7 @@ impl Worker {
         Ok(idle)
     }
 
-    /// The number of connections, including those that are closing.
+    /// Returns the number of connections, including those that are closing.
     pub fn connections(&self) -> usize {
         self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
     }
@@ -308,7 +309,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts to connect over one transport; [`Worker::is_established`] returns whether the connection is ready.
+    /// Starts to connect over one transport. [`Worker::is_established`] returns whether the connection is ready.
     ///
     /// # Errors
     ///
@@ -345,11 +346,12 @@ impl Worker {
         self.fallbacks.insert(id, reason.to_string());
     }
 
-    /// Listens at an address, for RDMA and TCP, or only for the transport that the options name.
+    /// Listens at an address for both RDMA and TCP, or only for the transport that the options name.
     ///
     /// # Errors
     ///
-    /// The address is in use, or does not belong to this host; with `Transport::Rdma` also if there is no device.
+    /// The address is in use, or does not belong to this host. If the options name `Transport::Rdma`, also if there is
+    /// no device.
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<ListenId> {
         let id = ListenId(ListenerId(self.next_listener));
         self.next_listener += 1;
@@ -382,7 +384,7 @@ impl Worker {
         Ok(id)
     }
 
-    /// The address of a listener.
+    /// Returns the address of a listener.
     pub fn local_addr(&self, listener: ListenId) -> Option<SocketAddr> {
         self.listeners.get(&listener).map(|listening| listening.address)
     }
@@ -480,7 +482,7 @@ fn is_readable(fd: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
     }
 }
 
-/// Milliseconds of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC in milliseconds.
 fn now() -> u64 {
     now_fine() / 1_000_000
 }

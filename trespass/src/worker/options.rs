@@ -9,12 +9,12 @@ use crate::proto::Settings;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// RDMA if both sides have it, otherwise TCP; `stats()` and the log have the reason.
+    /// RDMA if both sides support it, otherwise TCP. `stats()` and the log then contain the reason.
     #[default]
     Any,
-    /// RDMA alone.
+    /// Only RDMA.
     Rdma,
-    /// TCP alone.
+    /// Only TCP.
     Tcp,
 }
 
@@ -32,9 +32,9 @@ pub struct Options {
     pub send_high_water: usize,
     /// Maximum length of a received message, in bytes.
     pub message: u32,
-    /// Time without activity of the peer after which its NIC is probed; zero disables the probe.
+    /// If the peer is inactive for this time, its NIC is probed. Zero disables the probe.
     pub keepalive: Duration,
-    /// The linger time: how long a closed connection waits until the peer has received everything.
+    /// The linger time: how long a closed connection waits at most until the peer has received everything.
     pub linger: Duration,
     /// How long a call polls before it sleeps.
     pub spin: Duration,

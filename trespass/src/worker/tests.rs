@@ -1,4 +1,4 @@
-//! Workers whose peers violate the protocol.
+//! Tests workers whose peers violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -49,7 +49,8 @@ impl Server {
         }
     }
 
-    /// A client that follows the protocol: its worker, its connection, and the server's connection.
+    /// Creates a client that follows the protocol. Returns its worker, its connection, and the connection of the server
+    /// to it.
     fn neighbour(&mut self, kind: Kind) -> (Worker, ConnectionId, ConnectionId) {
         let mut client = worker(Transport::Any, 64 << 20);
         let id = client.connect(kind, self.address).unwrap();
@@ -63,7 +64,7 @@ impl Server {
         (client, id, accepted)
     }
 
-    /// A socket that has exchanged hellos. The peer does not READ.
+    /// Connects a socket, and exchanges hellos with the server. The hello of the socket states that it does not READ.
     fn raw_peer(&mut self) -> (TcpStream, ConnectionId) {
         self.raw_peer_with(0)
     }
@@ -80,7 +81,7 @@ impl Server {
         (socket, accepted)
     }
 
-    /// The error with which a connection ends.
+    /// Returns the error with which a connection ends.
     fn end_of(&mut self, id: ConnectionId) -> ErrorKind {
         let begun = Instant::now();
         loop {
@@ -137,7 +138,7 @@ fn fields(fields: &[u32]) -> Vec<u8> {
     fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// Announces a message with a key; `address` is 1 if the message follows without a READ.
+/// Builds the announcement of a message with a key. `address` is 1 if the message follows without a READ.
 fn announce(address: u64, key: u32, length: u32) -> Vec<u8> {
     send(Frame { a: length, ..Frame::new(FrameKind::RTS) }, &Remote { address, key }.emit())
 }
@@ -146,7 +147,7 @@ fn answer(key: u32, message: &[u8]) -> Vec<u8> {
     [fields(&[ANSWER, key, message.len() as u32]), message.to_vec()].concat()
 }
 
-/// Reads from the socket while the worker runs.
+/// Reads `length` bytes from the socket while the worker runs.
 fn read(server: &mut Server, socket: &mut TcpStream, length: usize) -> Vec<u8> {
     socket.set_nonblocking(true).unwrap();
     let (begun, mut bytes) = (Instant::now(), Vec::new());
@@ -163,7 +164,7 @@ fn read(server: &mut Server, socket: &mut TcpStream, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes parts, with turns of the worker between them, and returns all messages.
+/// Writes several parts to the socket, with turns of the worker between them. Returns all messages that arrive.
 fn exchange(
     server: &mut Server,
     (socket, id): &mut (TcpStream, ConnectionId),
@@ -222,7 +223,7 @@ fn announced_messages_are_read_in_order_and_sends_pass_between_their_parts() {
     assert_eq!(read(&mut server, &mut peer.0, 16), fields(&[READ, 9, READ, 4]));
     let data = send(Frame { flags: 1, a: 3, ..Frame::new(FrameKind::DATA) }, b"end");
     let stream = [answer(9, &messages[0]), answer(4, &messages[1]), data].concat();
-    // Each part ends within a head or a body.
+    // Each part except the last one ends within a head or a body.
     let parts = [&stream[..5], &stream[5..40_000], &stream[40_000..300_017], &stream[300_017..]];
     let received = exchange(&mut server, &mut peer, &parts, 3);
     assert!(received[0][..] == messages[0] && received[1][..] == messages[1] && received[2][..] == *b"end");
@@ -284,10 +285,10 @@ fn answers_that_break_the_rules_end_the_connection() {
     let violations = [
         fields(&[ANSWER, 9, 50_001]),
         fields(&[ANSWER, 9, 0]),
-        // More than the window, in one message and in two.
+        // These answers exceed the window: first in one message, then in two.
         fields(&[ANSWER, 6, (2 << 20) + 1]),
         [answer(6, &long), answer(7, &long)].concat(),
-        // The announced length differs from that of a message that is arriving, or has arrived.
+        // In these, the announced length differs from the length of a message that is arriving or has arrived.
         [announce(1, 7, 20_000), answer(7, &[0; 19_999])].concat(),
         [answer(7, &[0; 20_001]), announce(1, 7, 20_000)].concat(),
         fields(&[READ, 1]),
@@ -305,7 +306,7 @@ fn answers_that_break_the_rules_end_the_connection() {
     assert_eq!(tcp.backend.pool().outstanding(), stock.ledger.total as usize + stock.spare.len());
 }
 
-/// Sends a long message to a peer that READs it; returns the message's key.
+/// Sends a long message to a peer that READs it, and returns the key of the message.
 fn send_to_reader(server: &mut Server, (socket, id): &mut (TcpStream, ConnectionId), length: usize) -> u32 {
     server.worker.try_send(*id, &vec![3; length]).unwrap();
     let announced = read(server, socket, 32);
@@ -323,7 +324,7 @@ fn peer_that_acknowledges_a_message_before_it_arrives_loses_its_connection() {
     assert_eq!(server.end_of(peer.1), ErrorKind::InvalidData);
 }
 
-/// The kernel of such a peer answers the probes of its full window.
+/// Tests a peer that reads nothing: its kernel still answers the probes of its full window.
 #[test]
 fn peer_whose_program_reads_nothing_for_a_while_keeps_its_connection() {
     const LENGTH: usize = 24 << 20;

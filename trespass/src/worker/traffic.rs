@@ -1,4 +1,4 @@
-//! The operations of a program on a connection.
+//! The operations that a program performs on a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ impl Worker {
         received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Sends bytes of a stream; returns the number of bytes accepted.
+    /// Sends bytes of a stream. Returns the number of bytes that were accepted.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
     }
 
-    /// Receives bytes of a stream; returns their number, 0 at the end of the stream.
+    /// Receives bytes of a stream. Returns their number, which is 0 at the end of the stream.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl Worker {
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Allocates a buffer for [`Worker::try_send_buf`]: in memory of the connection's transport, or on the heap if the
-    /// pool is exhausted.
+    /// Allocates a buffer for [`Worker::try_send_buf`]. It is in the pool of the connection's transport, or on the heap
+    /// if that pool is exhausted.
     pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
         let pool = match (id.kind, &self.verbs) {
             (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
@@ -102,7 +102,7 @@ impl Worker {
         pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
     }
 
-    /// Ends sending; the connection can still receive.
+    /// Ends this side's sending. The connection can still receive.
     ///
     /// # Errors
     ///
@@ -120,7 +120,8 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
     }
 
-    /// Releases a connection: sent messages still arrive within the linger time; received messages are dropped.
+    /// Releases a connection. Messages that were sent still arrive, within the linger time. Received messages are
+    /// dropped.
     pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.fallbacks.remove(&id);
         self.pass_time();
@@ -131,7 +132,7 @@ impl Worker {
         });
     }
 
-    /// Closes a connection without releasing it; [`Worker::outcome`] returns the result.
+    /// Closes a connection without releasing it. [`Worker::outcome`] returns the result.
     pub(crate) fn begin_close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.pass_time();
         let now = now();
@@ -142,7 +143,7 @@ impl Worker {
         }));
     }
 
-    /// The result of a connection after it has ended; `WouldBlock` before that.
+    /// Returns how a connection has ended. Before its end, returns `WouldBlock`.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
     }
@@ -174,7 +175,7 @@ impl Worker {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
     }
 
-    /// The code and reason that the peer passed when it closed.
+    /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
         let closed =
             |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
@@ -194,20 +195,20 @@ impl Worker {
         }
     }
 
-    /// A connection's local address and peer address.
+    /// Returns the local address of a connection, and the address of its peer.
     pub fn addresses(&self, id: ConnectionId) -> io::Result<(SocketAddr, SocketAddr)> {
         let facts = self.slot(id).and_then(|slot| slot.facts.as_ref());
         facts.map(|facts| (facts.local, facts.peer)).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// The numbers of a connection's queue pairs: this side's, and the peer's, which is 0 if the device does not report
-    /// it. `None` over TCP.
+    /// Returns the numbers of a connection's two queue pairs: first that of this side, then that of the peer, which is
+    /// 0 if the device does not report it. Returns `None` over TCP.
     pub fn queue_pairs(&mut self, id: ConnectionId) -> Option<(u32, u32)> {
         let verbs = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)?;
         verbs.backend.queue_pairs(id.link)
     }
 
-    /// A connection's transport and traffic counters.
+    /// The transport and the traffic counters of a connection.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
         let counters =
             on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;

@@ -1,7 +1,7 @@
 //! Tasks and calls that wait for a connection.
 //!
-//! A waker runs code of the program, which may use the worker or drop the last handle to a connection. So nothing here
-//! calls or drops a waker under the worker's lock. [`Woken`] collects the wakers; dropping it, after the lock is
+//! A waker runs code of the program, which may use the worker or drop the last handle to a connection. So this module
+//! never calls or drops a waker under the worker's lock. [`Woken`] collects the wakers; dropping it, after the lock is
 //! released, calls and drops them.
 
 use std::mem;
@@ -14,11 +14,11 @@ use super::Wait;
 /// The event for which a task or a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// A message or the end has arrived, or the connection is established.
+    /// A message or the end of the messages has arrived, or the connection is established.
     Message,
     /// Space to send is available, or a flush or another operation has completed.
     Room,
-    /// The end of transfers or of a region's key.
+    /// Transfers have ended, or the key to a region has become invalid.
     Transfer,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Waiters {
 struct Waiter {
     what: Awaited,
     waker: Waker,
-    /// Whether the waiter is a task: a new task replaces an earlier one for the same event. Other waiters are calls,
-    /// which stay until they return.
+    /// Whether the waiter is a task. A new task replaces an earlier one that waits for the same event. The other
+    /// waiters are calls, which stay until they return.
     is_task: bool,
 }
 
@@ -97,7 +97,7 @@ impl Waiters {
 /// A list of wakers. When the list is dropped, it calls the wakers and drops them.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    /// The wakers, and whether to call each one: replaced wakers are dropped without a call.
+    /// The wakers, each with whether to call it. A waker that was replaced is dropped without a call.
     list: SmallVec<[(Waker, bool); 4]>,
     /// Whether the list has a waker. Each turn reads this field, which is faster than reading the list's length.
     has_any: bool,
@@ -205,7 +205,7 @@ mod tests {
             }
         }
 
-        /// Consumes the event, and requests another; returns false if an event is pending already.
+        /// Consumes the event, and requests another one. Returns false if an event is pending already.
         fn arm(&self) -> bool {
             let mut device = self.device.lock().unwrap();
             self.descriptors.set(|readable| readable.0 = false);

@@ -19,7 +19,7 @@ impl Worker {
         }
     }
 
-    /// Registers a call, which is woken like a task, until it is [removed](Self::remove_call).
+    /// Registers a call, which is woken like a task until it is [removed](Self::remove_call).
     pub(crate) fn register_call(&mut self, id: ConnectionId, what: Awaited, waker: &Waker) {
         match self.waiters(id) {
             Some((waiters, _)) => waiters.add_call(what, waker),

@@ -1,17 +1,17 @@
-//! Helpers of the tests.
+//! Functions that the tests share.
 
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use trespass::{Acceptor, Connection, Handle, Options, Transport};
 
-/// The RDMA device to test on, if it is not softrnic's.
+/// Returns the name of the RDMA device to test on, if it is not a device of softrnic.
 fn name() -> Option<String> {
     std::env::var("SIDEWAY_TEST_DEVICE").ok()
 }
 
-/// An address of the RDMA device to test on, with port 0. Registers softrnic, unless the environment names another
-/// device.
+/// Returns an address of the RDMA device to test on, with port 0. Registers softrnic, unless the environment names
+/// another device.
 pub(crate) fn device() -> String {
     let Some(name) = name() else {
         softrnic::register().unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn device() -> String {
     format!("{address}:0")
 }
 
-/// A worker that uses one transport.
+/// Creates a worker that uses only this transport.
 pub(crate) fn worker(transport: Transport) -> Handle {
     worker_with(transport, Options::default().linger)
 }
@@ -47,12 +47,12 @@ pub(crate) fn on_both(test: impl Fn(Transport)) {
     test(Transport::Tcp);
 }
 
-/// Two ends of a connection, on two workers.
+/// Creates a connection between two workers, and returns its two ends.
 pub(crate) fn pair(transport: Transport) -> (Connection, Connection) {
     pair_with(transport, Options::default().linger)
 }
 
-/// Two ends of a connection with this linger time.
+/// Creates a connection between two workers with this linger time, and returns its two ends.
 pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, Connection) {
     let (server, client) = (worker_with(transport, linger), worker_with(transport, linger));
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, 
     (connection, accepted)
 }
 
-/// Bytes whose values depend on their positions and on the seed.
+/// Returns bytes whose values depend on their positions and on the seed.
 pub(crate) fn bytes(length: usize, seed: usize) -> Vec<u8> {
     let mut state = seed as u64 + 1;
     let mut next = || {

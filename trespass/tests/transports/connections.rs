@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// on this side. `common::worker` sets the high-water mark.
 fn fill(connection: &Connection) {
     let mut full = 0;
-    // Credits of the peer may still arrive.
+    // Credits of the peer may still arrive, so the connection is full only if several attempts in a row fail.
     while full < 10 {
         full = if connection.try_send(&[1; 1_000]).is_ok() { 0 } else { full + 1 };
         if full != 0 {
@@ -302,8 +302,8 @@ fn malformed_input_ends_only_its_own_connection() {
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&worker(Transport::Tcp), acceptor.local_addr(), Some(LONG)).unwrap();
     let accepted = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
-    // The cases: no handshake, a handshake that is too short, a handshake without a hello, a hello with an unknown
-    // version.
+    // These are the cases: no handshake, a handshake that is too short, a handshake without a hello, and a hello with
+    // an unknown version.
     let mut version = [vec![1, 56], b"trsp".to_vec(), vec![9, 9], vec![0; 50]].concat();
     version[20] = 1;
     let inputs: [&[u8]; 4] =
@@ -360,7 +360,8 @@ fn vectored_write_returns_a_prefix_of_its_parts() {
     });
 }
 
-/// Messages use no socket: softrnic copies them from one queue pair to the other.
+/// Tests a connection whose two ends belong to the same worker. Over RDMA, its messages use no socket, because softrnic
+/// copies them from one queue pair to the other.
 #[test]
 fn both_ends_of_a_connection_share_a_process_and_a_worker() {
     on_both(|transport| {

@@ -9,9 +9,10 @@ use sideway_tests::hosts::Hosts;
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Handle, Options, Transport};
 
-/// The device for the test `host` in a child process; with `any`, the worker selects the device.
+/// The variable that names the device for the test `host` in a child process. If its value is `any`, the worker selects
+/// the device.
 const DEVICE: &str = "TRESPASS_TEST_HOST_DEVICE";
-/// The server's address, for the client.
+/// The variable with the server's address, which the client uses.
 const SERVER: &str = "TRESPASS_TEST_HOST_SERVER";
 
 /// Runs this program on one of the hosts.
@@ -23,7 +24,7 @@ fn on(hosts: &Hosts, host: usize, device: &str, server: &str) -> Running {
     Running { process, lines }
 }
 
-/// A process, killed when it is dropped.
+/// A process, which is killed when this value is dropped.
 struct Running {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,

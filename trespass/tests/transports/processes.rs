@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// If set, the test `child` is a server that uses this transport.
 const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
 
-/// Kills the process when dropped.
+/// A server process, which is killed when this value is dropped.
 struct Server {
     process: Child,
     address: String,
@@ -82,7 +82,7 @@ fn idle_peer_that_is_killed_resets_the_connection() {
 fn peer_killed_while_sending_resets_and_the_worker_continues() {
     on_both(|transport| {
         let client = worker(transport);
-        // A leak would use up the worker's 64 MiB of buffers.
+        // If each kill leaked buffers, many kills would use up the worker's 64 MiB of buffers.
         let kills = std::env::var("TRESPASS_KILLS").map_or(6, |count| count.parse().unwrap());
         for round in 0..kills {
             let mut server = Server::start(transport);

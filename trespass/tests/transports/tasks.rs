@@ -1,4 +1,4 @@
-//! Streams in tokio, on its single-threaded runtime.
+//! Tests streams in tokio, on its single-threaded runtime.
 
 use crate::common::{bytes, on_both, pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

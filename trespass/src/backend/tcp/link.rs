@@ -13,13 +13,13 @@ use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
 use crate::memory::{Buf, Pool};
 
-/// Maximum number of bytes of one read, beyond the rest of a message in progress.
+/// Maximum number of bytes that one read takes beyond the rest of a message that is already arriving.
 pub(super) const STAGING: usize = 256 << 10;
 /// Replaces `STAGING` while long messages arrive, because bytes read beyond a message are copied once more.
 const AHEAD: usize = 4 << 10;
 /// Maximum number of records in one write.
 const GATHER: usize = 16;
-/// A handshake consists of its kind, its length (one byte each), and its bytes.
+/// The kinds of a handshake. A handshake consists of its kind (one byte), its length (one byte) and its bytes.
 const HELLO: u8 = 1;
 const REFUSAL: u8 = 2;
 const HANDSHAKE: usize = 2;
@@ -28,7 +28,7 @@ const HANDSHAKE: usize = 2;
 pub(super) struct Link {
     pub(super) socket: TcpStream,
     state: State,
-    /// Deadline of the state, in nanoseconds of CLOCK_MONOTONIC.
+    /// The deadline of the current state, in nanoseconds of CLOCK_MONOTONIC.
     pub(super) deadline: u64,
     /// The part of this side's handshake that is not written yet.
     handshake: Vec<u8>,
@@ -36,13 +36,13 @@ pub(super) struct Link {
     head: Vec<u8>,
     /// Records to be written.
     queue: VecDeque<Record>,
-    /// Bytes of the first record that were written to the socket.
+    /// How many bytes of the first record were written to the socket.
     written: usize,
     /// Buffers that the peer may read, once each, with their keys.
     exposed: Vec<(u32, Buf)>,
     next_key: u32,
-    /// Messages that are sent without a READ: `pushes` are not queued yet; `pushed` contains the keys and lengths of
-    /// all that the peer has not acknowledged.
+    /// Messages that are sent without a READ. `pushes` contains those that are not queued yet; `pushed` contains the
+    /// keys and lengths of all that the peer has not acknowledged.
     pushes: Vec<(u32, Buf)>,
     pushed: Vec<(u32, usize)>,
     /// Outstanding READs: the key, the token, and the buffer.
@@ -54,8 +54,8 @@ pub(super) struct Link {
     filled: usize,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
-    /// Whether the peer may have bytes to acknowledge; `is_overdue`: whether an acknowledgement was overdue at the last
-    /// check.
+    /// Whether the peer may have bytes to acknowledge. `is_overdue` states whether an acknowledgement was overdue at
+    /// the last check.
     is_unacknowledged: bool,
     is_overdue: bool,
 }
@@ -74,7 +74,7 @@ enum State {
     Ending,
 }
 
-/// The record of which a part has arrived.
+/// The record that has partly arrived.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Send,
@@ -185,9 +185,9 @@ impl Link {
         self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
     }
 
-    /// Ends the exposure of a message that the peer has acknowledged; returns its buffer if this link still has it.
-    /// Rejects a peer that acknowledges an answer which is still queued: that peer could make this side queue message
-    /// after message without receiving any.
+    /// Ends the exposure of a message that the peer has acknowledged. Returns the buffer of the message if this link
+    /// still has it. Returns an error if the peer acknowledges an answer that is still queued: such a peer could make
+    /// this side queue message after message without receiving any of them.
     pub(super) fn conceal(&mut self, remote: Remote) -> Result<Option<Buf>, Ended> {
         if self.queue.iter().any(|record| record.answers() == Some(remote.key)) {
             return Err(invalid("the peer acknowledged a message before it was sent"));
@@ -242,9 +242,10 @@ impl Link {
         _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Whether the peer's kernel has not acknowledged anything for too long, although it should have. A peer whose
-    /// program reads nothing acknowledges the probes of the full window. Probes are rare, so the last acknowledgement may
-    /// be old while the next one is in flight: two consecutive checks must find it overdue.
+    /// Whether the peer's kernel has acknowledged nothing for too long, although it had something to acknowledge. A
+    /// peer whose program reads nothing acknowledges the probes of the full window. Probes are rare, so the last
+    /// acknowledgement may be old while the next one is in flight. Therefore two consecutive checks must find the
+    /// acknowledgement overdue.
     pub(super) fn is_silent(&mut self) -> bool {
         if !self.is_unacknowledged {
             return false;
@@ -278,7 +279,7 @@ impl Link {
             }
             self.state = State::Handshake;
         }
-        // Even if the write fails, data that the peer sent before it died is received.
+        // Even if the write fails, this side still receives the data that the peer sent before its process died.
         let mut written = self.write(sent, spare);
         if self.state == State::Answered {
             self.open(&[], &mut report)?;
@@ -436,7 +437,7 @@ impl Link {
         }
     }
 
-    /// Takes bytes of the next record's head; returns the rest.
+    /// Takes the bytes that belong to the head of the next record, and returns the remaining bytes.
     fn begin<'b>(&mut self, bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
         let whole = record::head_length(&self.head);
         let (now, later) = bytes.split_at(bytes.len().min(whole - self.head.len()));

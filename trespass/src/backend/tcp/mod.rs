@@ -25,7 +25,7 @@ use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
 use crate::memory::{Buf, HEADROOM, Pool};
 
-/// Payload of a segment, in bytes.
+/// The payload of a segment, in bytes.
 const SEGMENT: u32 = 16 << 10;
 /// Maximum number of outstanding READs of a link.
 const READS: u16 = 16;
@@ -60,16 +60,16 @@ pub(crate) struct Tcp {
     read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
     staging: Box<[u8]>,
-    /// Number of links that are being established or ended; each has a deadline.
+    /// Number of links that are being established or ended. Each of them has a deadline.
     unsettled: u32,
-    /// When the last search for silent peers took place.
+    /// The time of the last search for silent peers.
     searched: u64,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
 
-/// Kinds of epoll event source, in the upper 32 bits of the event's data; the lower 32 bits identify the listener or
-/// pending connection.
+/// The kind of the source of an epoll event is in the upper 32 bits of the event's data. The lower 32 bits identify the
+/// listener or the pending connection.
 const OF_LISTENER: u64 = 1 << 32;
 const OF_PENDING: u64 = 2 << 32;
 
@@ -126,7 +126,7 @@ impl Tcp {
         }
     }
 
-    /// Reads an incoming hello, or drops it.
+    /// Reads the hello of an incoming connection, or drops the connection.
     fn greet(&mut self, number: u64, events: &mut impl Events) {
         let Some(at) = self.pending.iter().position(|(id, ..)| id.0 & 0xffff_ffff == number) else { return };
         let (id, listener, link) = &mut self.pending[at];
@@ -137,7 +137,7 @@ impl Tcp {
         }
     }
 
-    /// Reads and writes on a link; if it ends, its buffers go to `spare`.
+    /// Reads and writes on a link. If the link ends, its buffers go to `spare`.
     fn drive(&mut self, index: usize, hangup: bool, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let Some(Some((id, link))) = self.links.get_mut(index) else { return };
         let id = *id;
@@ -384,18 +384,18 @@ impl Backend for Tcp {
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether an error of `TcpStream` means that the stream has ended.
+/// Whether an error of a socket means only that the operation must be tried again later.
 fn is_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// The error of a failed connect; `None` if it has not failed.
+/// Returns an error if an attempt to connect has failed.
 fn connect_error(socket: &TcpStream) -> io::Result<()> {
     match socket.take_error()? {
         Some(error) => Err(error),

@@ -6,9 +6,10 @@
 //! ANSWER u32            key u32   length u32  `length` bytes    that message
 //! ```
 //!
-//! In an RTS, the key is a number of the message, and the address states whether the receiver must send READ
-//! ([`READ_FIRST`]), or the ANSWER follows by itself ([`PUSHED`]). A sender pushes at most [`WINDOW`] bytes that the
-//! receiver has not acknowledged by DONE. A side that does not READ (`reads` of its hello is 0) gets no RTS.
+//! In an RTS, the key is the number of the message. The address states whether the receiver must send READ
+//! ([`READ_FIRST`]), or whether the ANSWER follows without a READ ([`PUSHED`]). A sender pushes at most [`WINDOW`]
+//! bytes that the receiver has not acknowledged by DONE. If `reads` is 0 in the hello of a side, this side does not
+//! READ, and gets no RTS.
 
 use crate::memory::Buf;
 
@@ -17,16 +18,17 @@ const ANSWER: u32 = READ | 1;
 /// Values of the address in an RTS.
 pub(super) const READ_FIRST: u64 = 0;
 pub(super) const PUSHED: u64 = 1;
-/// Maximum number of bytes that are sent without a READ: they use memory before the program reads.
+/// Maximum number of bytes that are sent without a READ. The limit is needed because these bytes use memory of the
+/// receiver before its program reads them.
 pub(super) const WINDOW: usize = 2 << 20;
-/// Bytes of the longest head.
+/// Length of the longest head, in bytes.
 const LONGEST: usize = 12;
 
 /// A record to be written.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) head: [u8; LONGEST],
-    /// Bytes of the head.
+    /// Length of the head, in bytes.
     pub(super) length: usize,
     pub(super) body: Option<Buf>,
 }
@@ -64,7 +66,7 @@ impl Record {
         self.length == 4
     }
 
-    /// The key of the message that an ANSWER contains; `None` for other records.
+    /// Returns the key of the message that an ANSWER contains, or `None` for other records.
     pub(super) fn answers(&self) -> Option<u32> {
         let [_, _, _, _, a, b, c, d, ..] = self.head;
         self.is_answer().then(|| u32::from_le_bytes([a, b, c, d]))
@@ -74,13 +76,14 @@ impl Record {
         self.length == LONGEST
     }
 
-    /// Length of head and body, in bytes.
+    /// Returns the total length of the head and the body, in bytes.
     pub(super) fn extent(&self) -> usize {
         self.length + self.body.as_ref().map_or(0, |body| body.len())
     }
 }
 
-/// The length of the head that begins with these bytes; if its first field is incomplete, the length of that field.
+/// Returns the length of the head that begins with these bytes. If its first field is incomplete, returns the length of
+/// that field.
 pub(super) fn head_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {
         Some(READ) => 8,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Idle seconds before the kernel probes the peer, seconds between probes, and the number of unanswered probes that
-/// ends the link.
+/// The idle time in seconds before the kernel probes the peer, the seconds between two probes, and the number of
+/// unanswered probes after which the link ends.
 const KEEPALIVE: (u64, u64, u32) = (5, 1, 4);
 
 /// Creates a non-blocking listener. An IPv6 listener does not accept IPv4, so that a program can bind both at one port.
@@ -46,13 +46,13 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What the peer's kernel has acknowledged.
+/// The state of the acknowledgements by the peer's kernel.
 pub(super) struct Acknowledgements {
     /// Whether the peer's kernel may have more to acknowledge.
     pub(super) are_outstanding: bool,
     /// Whether the peer's kernel has been silent for the time after which keepalive ends an idle connection.
-    /// TCP_USER_TIMEOUT is no substitute: it also ends connections to a peer that acknowledges, but whose program reads
-    /// nothing.
+    /// TCP_USER_TIMEOUT is no substitute, because it also ends connections to a peer whose kernel acknowledges but
+    /// whose program reads nothing.
     pub(super) are_overdue: bool,
 }
 

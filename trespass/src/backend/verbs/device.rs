@@ -28,15 +28,15 @@ pub(super) struct Device {
     pub(super) has_windows: bool,
     /// Maximum number of inline bytes of a request.
     pub(super) inline: u32,
-    /// Reads that a queue pair may have outstanding, in either direction.
+    /// How many reads a queue pair may have outstanding in each direction.
     pub(super) reads: u8,
-    /// Receives of the shared queue.
+    /// The number of receives that the shared queue holds.
     pub(super) receives: u32,
-    /// Entries of the completion queue.
+    /// The number of entries of the completion queue.
     pub(super) completions: u32,
 }
 
-/// Locked bytes for each receive: its queue entry, and two completions.
+/// The locked memory that each receive needs, in bytes: its queue entry, and two completions.
 const QUEUED: u64 = 3 * 64;
 /// Minimum number of receives of a worker, even if the limit of locked memory is low.
 const FEWEST: u32 = 4096;
@@ -78,7 +78,8 @@ impl Device {
         Ok(device)
     }
 
-    /// The registration of the pool's memory. With memory windows, the key of the whole memory gives peers no access.
+    /// Returns the domain with which the pool's memory is registered. With memory windows, the key of the whole memory
+    /// gives peers no access.
     pub(super) fn domain(&self) -> Domain {
         let keys = if self.has_windows { AccessFlags::MemoryWindowBind } else { AccessFlags::RemoteRead };
         Domain { pd: Arc::clone(&self.pd), access: AccessFlags::LocalWrite | keys, has_windows: self.has_windows }
@@ -97,7 +98,7 @@ impl Device {
         self.pd.create_srq_builder().setup_max_wr(self.receives).setup_max_sge(1).build().map_err(verb)
     }
 
-    /// The builder of queue pairs.
+    /// Returns the builder of queue pairs.
     pub(super) fn queue_pair(&self, cq: &GenericCompletionQueue) -> QueuePairBuilder {
         let windows = SendOperationFlags::BindMemoryWindow | SendOperationFlags::LocalInvalidate;
         let plain = SendOperationFlags::Send | SendOperationFlags::Write | SendOperationFlags::Read;
@@ -166,7 +167,7 @@ fn has_address(context: &DeviceContext, address: IpAddr) -> bool {
     context.query_gid_table().is_ok_and(|entries| entries.iter().any(|entry| entry.gid() == gid))
 }
 
-/// Returns the source address of packets to `address`, by the routing table. Sends nothing.
+/// Returns the source address that the routing table selects for packets to `address`. Sends nothing.
 fn source_of(address: SocketAddr) -> Option<IpAddr> {
     if address.ip().is_unspecified() {
         return None;
@@ -177,7 +178,7 @@ fn source_of(address: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// Returns the IP address of a GID on Ethernet.
+/// Returns the IP address that a GID contains on Ethernet.
 pub(crate) fn in_words(gid: Gid) -> IpAddr {
     gid.ipv4().map_or_else(|| Ipv6Addr::from(gid).into(), IpAddr::from)
 }

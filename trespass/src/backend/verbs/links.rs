@@ -28,8 +28,8 @@ pub(super) struct Links {
     pub(super) quiet: u32,
 }
 
-/// Processes at most `budget` completions of a poller; for a basic queue, processes all of them, because they have
-/// already been polled.
+/// Processes at most `budget` completions of a poller. For a basic queue, `budget` must not limit them, because all of
+/// them have already been polled.
 macro_rules! take_all {
     ($name:ident, $Poller:ident) => {
         #[inline(never)]
@@ -76,7 +76,7 @@ impl Links {
         self.list[index] = Some(link);
     }
 
-    /// Makes each turn check a link until the link is established or has ended.
+    /// Marks a link so that each turn checks it until it is established or has ended.
     pub(super) fn unsettle(&mut self, index: u32) {
         self.unsettled.push(index);
         self.quiet = 1;
@@ -132,8 +132,8 @@ impl Links {
         }
     }
 
-    /// Returns the link of a received message, if the link is not among the recent ones; `None` if the receive was
-    /// flushed.
+    /// Returns the link of a received message, for links that are not among the recent ones. Returns `None` if the
+    /// receive was flushed.
     #[inline(never)]
     fn find(&mut self, number: u32, is_well: bool, events: &mut impl Events) -> Option<LinkId> {
         let id = self.by_number.get(number).filter(|_| is_well)?;
@@ -189,7 +189,7 @@ fn report_broken(error: &PollCompletionQueueError) {
     log::error!("the completion queue is broken: {error}");
 }
 
-/// The status of a request, as the source of an error.
+/// The status of a request, which an error contains as its source.
 #[derive(Debug)]
 struct Status(WorkCompletionStatus);
 

@@ -21,12 +21,13 @@ use crate::memory::Buf;
 
 /// Time limit for each step of resolving the peer: its hardware address, then the route.
 const RESOLVE: Duration = Duration::from_secs(2);
-/// Local ACK timeout, 4.096 us × 2^14: 67 ms.
+/// Local ACK timeout: 4.096 us × 2^14, which is 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Retries of a request that is not acknowledged. The request fails after eight time-outs of 67 to 268 ms each, so a
-/// lost peer is detected within seconds.
+/// How often the device retries a request that is not acknowledged. The request fails after eight time-outs of 67 to
+/// 268 ms each, so a lost peer is detected within seconds.
 const RETRIES: u8 = 7;
-/// RNR retries. The peer's credits guarantee a receive, so a limit is safe; 7 would retry without limit.
+/// How often the device retries a SEND for which the peer has no receive (RNR). The peer's credits guarantee a receive,
+/// so a limit is safe. The value 7 would mean no limit.
 const RNR_RETRIES: u8 = 6;
 
 /// The object that owns an rdma_cm identifier.
@@ -187,7 +188,7 @@ impl Verbs {
         id.connect(&parameter).map_err(verb)
     }
 
-    /// Adds a link, which has a queue pair by now, to the tables.
+    /// Adds a link to the tables, after its queue pair was created.
     fn settle(&mut self, link: Link) {
         self.links.by_number.insert(link.qp_number, link.id);
         // Reserves an entry for the request that marks the end.
@@ -234,7 +235,7 @@ impl Verbs {
     }
 }
 
-/// Ends an established link: both sides disconnect, and its requests are flushed.
+/// Starts to end an established link: both sides disconnect, and the requests of the link are flushed.
 pub(super) fn drain(link: &mut Link, why: Ended, is_disconnected: bool) {
     let is_gone = match link.identifier.disconnect() {
         Ok(()) => false,
@@ -272,8 +273,8 @@ fn refused(link: &mut Link, kind: &EventKind) {
     abandon(link, why);
 }
 
-/// Returns the bytes that the peer's worker passed to `reject`; `None` if the peer's kernel rejected, or its worker
-/// gave no reason.
+/// Returns the bytes that the peer's worker passed to `reject`. Returns `None` if the peer's kernel rejected the
+/// connection, or if its worker gave no reason.
 fn refusal(rejection: &Rejection) -> Option<Vec<u8>> {
     let by_program = rejection.reason().is_none_or(|reason| reason == RejectReason::ConsumerDefined);
     let data = rejection.private_data();

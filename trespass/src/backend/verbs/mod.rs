@@ -1,25 +1,26 @@
-//! The `verbs` backend: RDMA devices, by sideway.
+//! The `verbs` backend, which uses RDMA devices through the crate `sideway`.
 //!
 //! A worker uses one device. It has one completion queue, one shared receive queue, and a queue pair for each link.
 //!
 //! # The completion queue does not overrun
 //!
 //! The queue has an entry for each receive and for each outstanding request. A request is posted only if an entry is
-//! free. A link is refused if no entry is free for the request that marks its end. If no entry is free, a connection
-//! posts in a later turn.
+//! free; otherwise the connection posts it in a later turn. A link is refused if no entry is free for the request that
+//! marks the end of its flush.
 //!
 //! # The end of a link
 //!
-//! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. When
-//! that has completed, the completion queue is empty, and the peer has disconnected, the queue pair is destroyed, and
-//! then the buffers return. The wait for a peer that does not answer ends after [`LINGER`]. Buffers never return before
-//! the flush or the destruction of the queue pair. If a link ends and the driver fails to destroy its queue pair, the
-//! buffers are leaked. If `Verbs` is dropped with live links, it destroys their queue pairs and returns the buffers
-//! even if this fails; a chunk of the pool is still deregistered before it is unmapped.
+//! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. The
+//! queue pair is destroyed when that request has completed, the completion queue is empty, and the peer has
+//! disconnected. Then the buffers return. The wait for a peer that does not answer ends after [`LINGER`]. Buffers never
+//! return before the flush or the destruction of the queue pair. If a link ends and the driver fails to destroy its
+//! queue pair, the buffers are leaked. If `Verbs` is dropped with live links, it destroys their queue pairs and returns
+//! the buffers even if this fails; a chunk of the pool is still deregistered before it is unmapped.
 
 //! # Measurements for the constants
 //!
-//! Measured with softrnic: two processes on two busy processors. Short times are the fastest of many rounds.
+//! These figures were measured with softrnic, between two processes on two busy processors. Short times are the fastest
+//! of many rounds.
 //!
 //! | question | figure | decision |
 //! |---|---|---|
@@ -67,8 +68,9 @@ use self::receives::Receives;
 use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
 use crate::memory::{Buf, Domain, HEADROOM, Pool};
 
-/// Maximum number of outstanding requests of a link: 64 × 4 KiB is bandwidth × delay of 400 Gb/s at 5 µs. With the
-/// request that marks the end of a flush, the queue has 64 entries: drivers round up to a power of two.
+/// Maximum number of outstanding requests of a link. 64 requests of 4 KiB correspond to the product of a bandwidth of
+/// 400 Gb/s and a delay of 5 µs. Together with the request that marks the end of a flush, the queue has 64 entries,
+/// because drivers round up to a power of two.
 const SEND_QUEUE: u32 = 63;
 /// Every `SIGNAL_EVERY`-th posted request is signaled.
 const SIGNAL_EVERY: u32 = 16;
@@ -78,19 +80,19 @@ const READS: u16 = 16;
 const WINDOWS: usize = 64;
 /// Time limit for the flush and for the peer when a link ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// Default limit of inline bytes. Only messages up to this length are sent immediately.
+/// The default limit for inline data, in bytes. Only messages up to this length are sent immediately.
 const INLINE: usize = 96;
 /// Maximum number of completions that one poll takes.
 const BATCH: u32 = 32;
 
-/// Options of a worker for its device.
+/// The options of a worker that concern its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// Name of the device; `None` selects the device by the route to the address, or the first one with an active port.
     pub(crate) device: Option<String>,
-    /// Bytes of a segment, without the header.
+    /// Length of a segment without the header, in bytes.
     pub(crate) segment: u32,
-    /// Receives of the shared queue.
+    /// The number of receives that the shared queue holds.
     pub(crate) receives: u32,
     /// Maximum length of a message that is sent inline. A larger value makes every queue pair larger.
     pub(crate) inline: u32,
@@ -136,11 +138,13 @@ struct Incoming {
 }
 
 impl Verbs {
-    /// Opens a device: the one named in `options`, the one with a route to `near`, or the first.
+    /// Opens a device: the device that `options` names, otherwise the device with a route to `near`, otherwise the
+    /// first device.
     ///
     /// # Errors
     ///
-    /// RDMA is unavailable; the error text has the reason for the log: no library, no device, too little locked memory.
+    /// RDMA is unavailable. The error text contains the reason for the log, such as no library, no device or too little
+    /// locked memory.
     pub(crate) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
         let device = Device::open(options, near)?;
         let segment = options.segment + HEADROOM as u32;
@@ -172,7 +176,7 @@ impl Verbs {
         Ok(verbs)
     }
 
-    /// Adds both descriptors to the epoll on which the worker sleeps.
+    /// Adds both descriptors to the epoll descriptor on which the worker sleeps.
     fn watch(&self) -> io::Result<()> {
         let readable = epoll::EventFlags::IN;
         epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
@@ -188,7 +192,8 @@ impl Verbs {
         self.device.context.name()
     }
 
-    /// The numbers of a link's queue pairs: this side's, and the peer's, which is 0 if the device does not report it.
+    /// Returns the numbers of a link's two queue pairs: first that of this side, then that of the peer, which is 0 if
+    /// the device does not report it.
     pub(crate) fn queue_pairs(&mut self, id: LinkId) -> Option<(u32, u32)> {
         let link = self.links.get(id)?;
         let queried = link.queue_pair.as_ref()?.query(QueuePairAttributeMask::DestinationQueuePairNumber);
@@ -262,7 +267,7 @@ impl Backend for Verbs {
         }
         let before = link.entries();
         let posted = link.post(requests, (*room, &self.pool), spare);
-        // Requests that the driver rejected also keep their entries until the link ends.
+        // Requests that the driver rejected also occupy their entries until the link ends.
         *room -= link.entries() - before;
         if let Err(error) = posted {
             log::debug!("{error}");

@@ -15,7 +15,7 @@ pub(super) struct NumberMap {
 }
 
 const PLACES: usize = 256;
-/// An invalid number: valid ones have 24 bits.
+/// An entry with an invalid number; valid numbers have 24 bits.
 const NONE: (u32, LinkId) = (u32::MAX, LinkId { index: 0, generation: 0 });
 
 impl Default for NumberMap {
@@ -55,7 +55,7 @@ impl NumberMap {
     }
 }
 
-/// A hash by multiplication. Peers do not choose the numbers, so it need not resist attacks.
+/// Hashes a number by multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

@@ -28,7 +28,7 @@ impl Receives {
         &self.queue
     }
 
-    /// Posts buffers in one list, as many as the queue has space for.
+    /// Posts as many buffers as the queue has space for, in one list.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Records that a queue pair was not destroyed: the posted buffers are then leaked when the queue is dropped,
-    /// because the device may use them. Other queue pairs continue.
+    /// Records that a queue pair was not destroyed. The posted buffers will then be leaked when the queue is dropped,
+    /// because the device may still use them. Other queue pairs continue.
     pub(super) fn leak(&mut self) {
         self.leaks = true;
     }

@@ -49,7 +49,7 @@ impl Events for Log {
     }
 }
 
-/// The device to test on: softrnic's, unless the environment names one.
+/// Returns the device to test on, if the environment names one. Otherwise the tests use a device of softrnic.
 fn device() -> Option<String> {
     std::env::var("SIDEWAY_TEST_DEVICE").ok()
 }
@@ -74,7 +74,7 @@ impl Side {
         Self { verbs, log: Log::default(), spare: Vec::new() }
     }
 
-    /// An address of the device, with any port.
+    /// Returns an address of the device, with port 0.
     fn address(&self) -> SocketAddr {
         let gids = self.verbs.device.context.query_gid_table().unwrap();
         let address = gids.iter().find_map(|entry| entry.gid().ipv4()).unwrap();
@@ -259,8 +259,8 @@ fn a_link_that_has_ended_returns_the_buffers_of_new_requests() {
     assert_eq!(sides[1].missing(), 0);
 }
 
-/// Regression: the buffer went to the spare buffers but was still counted as a receive, so a SEND with a credit could
-/// find no receive.
+/// Tests for a former defect: the buffer went to the spare buffers but was still counted as a receive, so there could
+/// be no receive for a SEND with a credit.
 #[test]
 fn receive_flushed_with_an_error_is_returned() {
     let mut side = Side::new();
@@ -288,7 +288,7 @@ fn a_device_without_windows_returns_the_concealed_buffer() {
     }
 }
 
-/// Regression: the first key was revoked twice, and a call that revoked the second one waited forever.
+/// Tests for a former defect: the first key was revoked twice, and a call that revoked the second key waited forever.
 #[test]
 fn a_device_without_windows_revokes_only_the_given_region() {
     let mut sides = connected();
@@ -311,7 +311,7 @@ fn a_device_without_windows_revokes_only_the_given_region() {
     }
 }
 
-/// Regression: without windows, the number of keys had no limit.
+/// Tests for a former defect: without windows, the number of keys had no limit.
 #[test]
 fn a_device_without_windows_has_the_same_limit_of_keys() {
     for has_windows in [true, false] {
@@ -332,8 +332,8 @@ fn a_device_without_windows_has_the_same_limit_of_keys() {
     }
 }
 
-/// Regression: transfers and keys were leaked with the queue pair, so a ticket waited forever. The shared receives were
-/// lost too, with messages of other links.
+/// Tests for a former defect: transfers and keys were leaked with the queue pair, so a ticket waited forever. The
+/// receives of the shared queue were lost too, together with messages of other links.
 #[test]
 fn a_queue_pair_that_is_not_destroyed_fails_its_transfers_and_keys() {
     let mut sides = connected();

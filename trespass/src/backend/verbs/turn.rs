@@ -1,4 +1,4 @@
-//! Runs a turn: processes completions, and at intervals descriptors and deadlines.
+//! Runs a turn, which processes completions. At intervals, a turn also checks descriptors and deadlines.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::memory::Buf;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Verbs {
-    /// Polls about `budget` completions at most. An empty turn is the most frequent case and must be cheap, so all
-    /// other work is in separate functions.
+    /// Runs a turn that processes about `budget` completions at most. A turn without completions is the most frequent
+    /// case and must be cheap, so all other work is in separate functions.
     #[inline]
     pub(super) fn turn(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         self.links.quiet -= 1;
@@ -68,7 +68,8 @@ impl Verbs {
         }
         self.looked = now;
         let mut count = self.manage(events, spare);
-        // A queue pair is destroyed only after its completions were processed: the completion queue was empty just now.
+        // A queue pair may be destroyed only after its completions were processed. They were, because the completion
+        // queue was empty just now.
         if is_empty {
             count += self.finish(events, spare);
         }
@@ -122,7 +123,7 @@ impl Verbs {
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 pub(super) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -8,7 +8,8 @@ use crate::proto::{Failure, Stock};
 use super::{Connection, Fin, Item};
 
 impl Connection {
-    /// Ends sending. The peer can still read the messages sent before; this side continues to read.
+    /// Ends this side's sending. The peer can still read the messages that were sent before, and this side continues to
+    /// read.
     pub(crate) fn shutdown(&mut self, stock: &mut Stock) -> io::Result<()> {
         if self.outgoing.fin != Fin::Open || self.ended || self.peer_close.is_some() {
             return Ok(());
@@ -69,7 +70,7 @@ impl Connection {
         self.ended
     }
 
-    /// Returns how the connection ended; `WouldBlock` before its end.
+    /// Returns how the connection ended. Before its end, returns `WouldBlock`.
     pub(crate) fn outcome(&self) -> io::Result<()> {
         match &self.failure {
             _ if !self.ended => Err(io::ErrorKind::WouldBlock.into()),
@@ -78,17 +79,17 @@ impl Connection {
         }
     }
 
-    /// Whether the program has abandoned the connection: the worker removes it after its link has ended.
+    /// Whether the program has abandoned the connection, which the worker removes after its link has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.outgoing.fin == Fin::Closed
     }
 
-    /// The peer's code and reason, once it has closed.
+    /// Returns the code and the reason of the peer, once the peer has closed the connection.
     pub(crate) fn peer_close(&self) -> Option<(u32, &str)> {
         self.peer_close.as_ref().map(|(code, reason)| (*code, reason.as_str()))
     }
 
-    /// Records that the link has ended; `failure` is the reason if the connection was not closed first.
+    /// Records that the link has ended. `failure` is the reason, if the connection was not closed before.
     pub(crate) fn ended(&mut self, failure: Option<Failure>, stock: &mut Stock) {
         if self.ended {
             return;

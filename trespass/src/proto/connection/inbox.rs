@@ -1,4 +1,4 @@
-//! SENDs that the program has not read.
+//! The received SENDs that the program has not read.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::memory::Buf;
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     first: Option<Buf>,
-    /// Empty unless `first` is present.
+    /// The later entries. This queue is empty unless `first` is present.
     rest: VecDeque<Buf>,
 }
 

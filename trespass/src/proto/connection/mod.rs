@@ -16,7 +16,7 @@ use inbox::Inbox;
 
 pub(crate) use read::Received;
 
-/// Settings of a connection, from its options; times in milliseconds.
+/// The settings of a connection, which come from the worker's options. Times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// The maximum number of credits leased to a busy connection.
@@ -28,11 +28,12 @@ pub(crate) struct Settings {
     pub(crate) send_high_water: usize,
     /// Maximum number of bytes that this side fetches with READs before the program receives them.
     pub(crate) read_ahead: usize,
-    /// Longest message that is READ in one piece, into memory that is allocated before any byte has arrived.
+    /// Length of the longest message that is READ in one piece, into memory that is allocated before any byte has
+    /// arrived.
     pub(crate) rendezvous: u32,
-    /// Longest message that is assembled for the program.
+    /// Length of the longest message that is assembled for the program.
     pub(crate) message: u32,
-    /// Time without activity of the peer after which its NIC is probed; 0 disables the probe.
+    /// If the peer is inactive for this time, its NIC is probed. The value 0 disables the probe.
     pub(crate) keepalive: u64,
     /// How long `close` waits until the peer has received everything.
     pub(crate) linger: u64,
@@ -55,10 +56,10 @@ impl Default for Settings {
 
 /// Operations that a link performs immediately, without a queued request.
 pub(crate) trait Port {
-    /// Exposes a buffer for the peer to read; returns the buffer if this fails.
+    /// Exposes a buffer so that the peer can read it. Returns the buffer if this fails.
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf>;
 
-    /// Posts a SEND of both parts. Returns false, and posts nothing, if the link cannot do this now.
+    /// Posts one SEND that contains both parts. If the link cannot do this now, posts nothing and returns false.
     #[inline]
     fn send_now(&mut self, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false
@@ -74,7 +75,7 @@ pub(crate) struct Connection {
     pub(crate) requests: VecDeque<Request>,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Code and reason of the peer's CLOSE.
+    /// The code and the reason in the peer's CLOSE.
     peer_close: Option<(u32, String)>,
     /// Whether the link has ended, so that nothing is sent or received.
     ended: bool,
@@ -103,7 +104,7 @@ struct Outgoing {
     /// How many SENDs the peer has granted since the start, modulo 2^16, and how many of them this side has used.
     limit: u16,
     sent: u64,
-    /// SENDs that the link has completed.
+    /// The number of SENDs that the link has completed.
     completed: u64,
     /// Whether the program may send: the connection has not failed, ended or closed.
     is_open: bool,
@@ -112,7 +113,7 @@ struct Outgoing {
     /// Whether messages may be added to the last entry of `requests`, because it is a SEND that did not use the
     /// reserved credits.
     joinable: bool,
-    /// Whether a RETURN was sent that the peer has not confirmed.
+    /// Whether this side has sent a RETURN that the peer has not confirmed yet.
     returning: bool,
     /// The worker's turn in which a message was sent immediately. Later messages of that turn wait for its end, and
     /// share SENDs.
@@ -125,9 +126,9 @@ struct Outgoing {
     is_proving: bool,
     /// Frames that wait for credits.
     queue: VecDeque<Item>,
-    /// Bytes in `queue` and `exposed`.
+    /// The total number of bytes in `queue` and in `exposed`.
     waiting: usize,
-    /// The lengths of the messages that the peer READs, in order. The backend has their buffers.
+    /// The messages that the peer READs, in order, each with its length. The backend has their buffers.
     exposed: VecDeque<(Remote, usize)>,
     /// The number of messages removed from `exposed`, modulo 2^32.
     done: u32,
@@ -140,7 +141,7 @@ struct Outgoing {
 enum Item {
     /// A whole SEND.
     Send(Buf),
-    /// The rest of a message that is sent in parts; `first` is true if no part was sent yet.
+    /// The remaining part of a message that is sent in parts. `first` is true if no part was sent yet.
     Rest { message: Buf, first: bool },
 }
 
@@ -157,24 +158,25 @@ enum Fin {
 
 #[derive(Debug)]
 struct Incoming {
-    /// SENDs that arrived, and those whose receives are free again, modulo 2^16.
+    /// The number of SENDs that have arrived, and the number of those whose receives are free again, modulo 2^16.
     received: u64,
     freed: u16,
     /// The limit last announced to the peer.
     announced: u16,
-    /// Credits leased to the peer: the limit may be `freed + lease`.
+    /// The number of credits that are leased to the peer. The limit may be up to `freed + lease`.
     lease: u16,
     /// The received SENDs with unread frames. A frame that was read is removed from the front of its SEND.
     inbox: Inbox,
-    /// Bytes of the first frame's payload that the program has read.
+    /// How many bytes of the first frame's payload the program has read.
     cursor: usize,
-    /// The messages in the inbox that this side READs, in order, and the number of the first.
+    /// The messages in the inbox that this side READs, in order, and the number of the first of them.
     reads: VecDeque<Read>,
     first_read: u32,
     in_flight: u16,
-    /// Bytes of messages that are being READ, or were READ but not yet read by the program.
+    /// The total length of the messages that are being READ, or that were READ but not yet taken by the program.
     ahead: usize,
-    /// How many messages this side no longer needs, and how many of these DONE has announced; both modulo 2^32.
+    /// How many messages this side no longer needs, and how many of these it has announced by DONE. Both numbers are
+    /// modulo 2^32.
     done: u32,
     done_told: u32,
     /// Whether the peer has returned credits and the confirmation is not sent yet.
@@ -301,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// Records that a probe has completed, and with it all earlier requests.
+    /// Records that a probe has completed. All earlier requests have then completed too.
     pub(crate) fn probed(&mut self) {
         self.outgoing.is_proving = false;
         self.alive.heard = true;

@@ -18,8 +18,8 @@ pub(crate) enum Received {
     End,
 }
 
-/// Bytes of memory allocated for a message when its first frame arrives. Memory is added as bytes arrive, because the
-/// peer chose the announced length.
+/// How many bytes of memory are allocated for a message when its first frame arrives. More memory is added only as
+/// bytes arrive, because the peer chose the announced length.
 const AT_ONCE: usize = 2 << 20;
 
 /// The first entry of the inbox.
@@ -33,14 +33,15 @@ enum Front {
 }
 
 impl Connection {
-    /// In the common case, copies the bytes of a short message to `out`. Otherwise returns `None`: use
-    /// [`Connection::read`].
+    /// Copies the bytes of a short message to `out` in the common case. In all other cases returns `None`, and the
+    /// caller must use [`Connection::read`].
     #[inline]
     pub(crate) fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         self.incoming.read_alone(out, stock)
     }
 
-    /// Copies bytes of the stream to `out`. Returns `None` if no bytes have arrived yet, 0 at the end.
+    /// Copies bytes of the stream to `out`, and returns their number, which is 0 at the end. Returns `None` if no bytes
+    /// have arrived yet.
     #[inline]
     pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         if let Some(count) = self.read_alone(out, stock) {
@@ -114,8 +115,8 @@ impl Connection {
         self.still_open().map(|()| Received::Empty)
     }
 
-    /// Copies the next whole message into `out` and returns its length; `None` after the last one. A message longer
-    /// than `out` is an error, and stays in the inbox.
+    /// Copies the next whole message into `out`. Returns its length, or `None` after the last message. If the message
+    /// is longer than `out`, returns an error, and the message stays in the inbox.
     #[inline]
     pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         let length = match self.front(stock) {
@@ -191,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Adds a frame to its message; returns the message when it is complete.
+    /// Adds a frame to the message to which it belongs. Returns the message when it is complete.
     fn assemble(&mut self, frame: Frame, stock: &mut Stock) -> io::Result<Option<Buf>> {
         let incoming = &mut self.incoming;
         let Some(payload) = incoming.inbox.front().and_then(|send| send.get(HEADER + incoming.cursor..frame.extent()))
@@ -236,7 +237,7 @@ impl Connection {
         Ok(Some(message))
     }
 
-    /// Returns an error if nothing further can arrive.
+    /// Returns an error if no further message can arrive.
     fn still_open(&self) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),

@@ -6,7 +6,7 @@ use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Connection, Incoming, Read};
 
-/// A DONE announces at least this many messages, or as many as there are READs in progress, if these are fewer.
+/// The minimum number of messages that a DONE announces. If fewer READs are in progress, their number is the minimum.
 const DONE_BATCH: u16 = 4;
 
 impl Connection {
@@ -229,7 +229,8 @@ impl Incoming {
         stock.free(send);
     }
 
-    /// Returns true; an error if FIN or CLOSE arrived earlier, because nothing may follow these.
+    /// Returns an error if FIN or CLOSE arrived earlier, because no ordered frame may follow these; otherwise returns
+    /// true.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
         if self.fin { Err(Failure::violation("the peer sent a message after the end")) } else { Ok(true) }

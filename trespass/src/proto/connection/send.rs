@@ -1,4 +1,4 @@
-//! Outgoing messages: frames, credits, control frames.
+//! Sends messages: builds their frames, uses credits, and adds control frames.
 
 use std::io;
 
@@ -20,7 +20,8 @@ const EXPOSED: usize = 32;
 const CONTROL: usize = 3 * HEADER;
 
 impl Connection {
-    /// Copies a message from the program's memory and sends it. `WouldBlock` if too many bytes wait to be sent.
+    /// Copies a message from the program's memory, and sends the copy. Returns `WouldBlock` if too many bytes wait to
+    /// be sent.
     #[inline]
     pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
         self.may_send(message.len())?;
@@ -33,8 +34,8 @@ impl Connection {
         self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Sends a message from a buffer; a long message in unregistered memory is copied. Returns the buffer if the
-    /// message cannot be sent now.
+    /// Sends a message from a buffer. A long message in unregistered memory is copied. If the message cannot be sent
+    /// now, the error contains the buffer.
     pub(crate) fn try_send_buf(
         &mut self,
         mut message: Buf,
@@ -143,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is flushed; an error if the connection ended before.
+    /// Returns whether the connection is flushed. Returns an error if the connection ended before.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();
         self.is_unsettled |= self.outgoing.is_flushing;
@@ -202,7 +203,7 @@ impl Connection {
             Ok(remote) => {
                 let frame = Frame { flags: LAST, a: length as u32, ..Frame::new(Kind::RTS) };
                 if self.push_frame(frame, &remote.emit(), stock).is_err() {
-                    // Cannot fail: a spare segment is available.
+                    // This does not fail, because a spare segment is available.
                     self.requests.push_back(Request::Conceal(remote));
                     return Err(Buf::on_heap(0));
                 }
@@ -266,7 +267,7 @@ impl Connection {
         self.outgoing.limit.wrapping_sub(self.outgoing.sent as u16)
     }
 
-    /// Passes a SEND to the backend; the caller has checked the credits.
+    /// Passes a SEND to the backend. The caller has checked the credits.
     #[inline]
     fn launch(&mut self, mut send: Buf) {
         self.incoming.announced = self.incoming.target();
@@ -305,7 +306,7 @@ impl Connection {
             a: if first { message.len() as u32 } else { 0 },
             ..Frame::new(Kind::DATA)
         };
-        // A segment holds `agreement.segment` bytes: the agreement is the minimum of both sides.
+        // The frame fits into the segment, because `agreement.segment` is the minimum of both sides' lengths.
         send.append(&frame.emit(), &message[..length]);
         self.outgoing.waiting -= length;
         self.launch(send);
@@ -315,7 +316,8 @@ impl Connection {
         }
     }
 
-    /// Sends pending control frames: with the last SEND that was not posted yet, or in a SEND of their own.
+    /// Sends pending control frames. They are added to the last SEND that was not posted yet, or get a SEND of their
+    /// own.
     #[inline]
     pub(super) fn send_control(&mut self, stock: &mut Stock) {
         let grant = self.is_grant_due();
@@ -339,8 +341,8 @@ impl Connection {
         }
     }
 
-    /// Whether to announce freed credits with a SEND of their own: at least two are free, and the peer has few left or
-    /// half of the lease is free.
+    /// Whether to announce freed credits with a separate SEND. This is the case if at least two are free, and either
+    /// the peer has few left or half of the lease is free.
     #[inline]
     pub(crate) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;

@@ -1,4 +1,4 @@
-//! Conditions that hold in every world.
+//! The conditions that the simulation checks in every world.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::Plan;
 use super::node::World;
 use super::rng::Rng;
 
-/// What one side has sent to the other.
+/// The record of what one side has sent to the other.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) sent: u64,
@@ -28,8 +28,8 @@ impl Log {
         self.lengths.push_back(length);
     }
 
-    /// Checks that no byte is lost, duplicated or out of order. If boundaries are kept, also checks that messages are
-    /// whole.
+    /// Checks that no received byte is lost, duplicated or out of order. If `bounded` is set, also checks that messages
+    /// are whole.
     pub(super) fn receive(&mut self, pair: usize, side: usize, bytes: &[u8], bounded: bool) {
         if bounded {
             assert_eq!(self.lengths.pop_front(), Some(bytes.len()), "length of a message");
@@ -46,7 +46,7 @@ impl Log {
 }
 
 impl World {
-    /// Checks the sum of all leased credits; called after each step.
+    /// Checks the sum of all leased credits. The simulation calls this function after each step.
     pub(super) fn check(&self) {
         for node in &self.nodes {
             let leased: u32 = node.ends.iter().map(|end| u32::from(end.connection.lease())).sum();

@@ -16,7 +16,7 @@ pub(super) const EAGER: usize = 2_000;
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
     now: u64,
-    /// Number of requests that made progress.
+    /// The number of times that a request made progress.
     pub(super) moves: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct End {
     dirty: bool,
 }
 
-/// A side's requests, by state: posted, executed, completed.
+/// The requests of one side, by their state: posted, executed, completed.
 #[derive(Debug, Default)]
 struct Link {
     depth: usize,
@@ -303,7 +303,7 @@ impl World {
         self.moves += 1;
     }
 
-    /// Completions arrive.
+    /// Passes completions to the connection, as if they had arrived.
     pub(super) fn complete(&mut self, side: usize, pair: usize, most: usize) {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
@@ -378,7 +378,7 @@ impl World {
 }
 
 impl Node {
-    /// Takes all free buffers of a size from the pool, or nearly all.
+    /// Takes all or nearly all free buffers of a size from the pool.
     fn hoard(&mut self, rng: &mut Rng) {
         let size = (4 << 10) << rng.below(4);
         while let Some(buffer) = self.stock.pool.alloc(size) {

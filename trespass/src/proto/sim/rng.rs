@@ -17,7 +17,7 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         ((self.next() >> 32) % u64::from(end)) as u32
     }

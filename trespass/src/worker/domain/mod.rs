@@ -1,4 +1,4 @@
-//! The domain: a backend with its connections.
+//! A domain is a backend together with its connections.
 
 mod slot;
 mod table;
@@ -18,11 +18,11 @@ use super::waiters::Woken;
 pub(super) use self::slot::Slot;
 pub(super) use self::table::Table;
 
-/// Milliseconds between checks of all connections.
+/// The interval, in milliseconds, at which all connections are checked.
 const TICK: u64 = 500;
 /// Number of receives that are posted together while no connection waits for their credits.
 const REFILL: usize = 8;
-/// A message that is fetched with a READ may use 1/`SHARE` of the pool, or 1 MiB if that is more.
+/// A message that is fetched with a READ may use 1/`SHARE` of the pool, or 1 MiB if that is larger.
 const SHARE: usize = 16;
 
 /// A backend and its connections.
@@ -58,7 +58,7 @@ impl<B: Backend> Link<'_, B> {
 }
 
 impl<B: Backend> Domain<B> {
-    /// `step` is the number of receives that are added at a time.
+    /// Creates a domain without connections. `step` is the number of receives that are added at a time.
     pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
         let abilities = backend.abilities();
         // The peer chooses a message's length, so one message may use only a small share of the pool.
@@ -92,7 +92,7 @@ impl<B: Backend> Domain<B> {
         Ok(link)
     }
 
-    /// Returns whether the link is established; an error if connecting failed.
+    /// Returns whether the link is established. Returns an error if the attempt to connect has failed.
     pub(super) fn is_established(&self, link: LinkId) -> io::Result<bool> {
         match self.table.get(link).map(|slot| &slot.state) {
             Some(State::Open(_)) => Ok(true),
@@ -183,7 +183,8 @@ impl<B: Backend> Domain<B> {
         }
     }
 
-    /// Runs one turn: events, answers, receives, requests. Returns the number of events.
+    /// Runs one turn: processes events, answers requests to connect, and posts receives and requests. Returns the
+    /// number of events.
     #[inline]
     pub(super) fn turn(&mut self, budget: usize) -> usize {
         self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
@@ -199,7 +200,7 @@ impl<B: Backend> Domain<B> {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         let table = &self.table;
-        // A single branch for three queues, because this code runs in each turn.
+        // This is a single branch for several queues, because this code runs in each turn.
         table.dirty.len() | self.spare.len() | table.incoming.len() != 0 || table.stock.receives.len() >= REFILL
     }
 
@@ -233,7 +234,7 @@ impl<B: Backend> Domain<B> {
         self.flush();
     }
 
-    /// The time, in milliseconds, of the domain's next turn without events.
+    /// Returns the time, in milliseconds, at which the domain needs its next turn even without events.
     pub(super) fn deadline(&self) -> u64 {
         let starved = if self.table.stock.starved { self.table.now + 1 } else { u64::MAX };
         let backend = self.backend.deadline().map_or(u64::MAX, |nanoseconds| nanoseconds / 1_000_000 + 1);
@@ -277,7 +278,7 @@ impl<B: Backend> Domain<B> {
                 slot.wake(stock, woken);
             }
             if is_full || stock.starved {
-                // The connection stays marked for the next turn: the send queue is full, or no memory is free.
+                // The connection stays marked for the next turn, because the send queue is full or no memory is free.
                 slot.is_dirty = true;
                 dirty[again] = index;
                 again += 1;

@@ -63,7 +63,7 @@ impl Slot {
         if connection.can_progress() && (!connection.lacks_memory() || stock.has_segment()) {
             self.waiters.wake(Awaited::Room, woken);
         }
-        // On a failed link, a transfer fails when it is posted.
+        // If the link has failed, a transfer fails when it is posted, so the tasks that wait for transfers are woken.
         self.waiters.wake(Awaited::Transfer, woken);
     }
 }

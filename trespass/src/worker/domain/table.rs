@@ -1,4 +1,4 @@
-//! The connections of a domain, and the pending work from the backend's events.
+//! The connections of a domain, and the work that the events of the backend have left pending.
 
 use std::io;
 use std::mem;
@@ -11,7 +11,7 @@ use crate::proto::{Agreement, Connection, FLOOR, Failure, Hello, Refusal, Refusa
 use super::super::waiters::{Awaited, Waiters, Woken};
 use super::slot::{Slot, State};
 
-/// The connections, and the pending work from the backend's events.
+/// The connections, and the work that the events of the backend have left pending.
 #[derive(Debug)]
 pub(in crate::worker) struct Table {
     pub(in crate::worker) stock: Stock,
@@ -32,7 +32,7 @@ pub(in crate::worker) struct Table {
     pub(super) epoch: u64,
 }
 
-/// This side's values for the hello.
+/// The values that this side puts into its hello.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) segment: u32,
@@ -55,7 +55,7 @@ impl Table {
         Some((&mut slot.waiters, &mut self.woken))
     }
 
-    /// Returns this side's hello, with credits leased for it.
+    /// Leases credits for a new connection, and returns the hello that grants them.
     pub(super) fn hello(&mut self) -> io::Result<Hello> {
         let ledger = &self.stock.ledger;
         if ledger.total - ledger.leased < u32::from(FLOOR) {

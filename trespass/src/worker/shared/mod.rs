@@ -1,9 +1,9 @@
-//! A worker that threads share. A thread that waits for an event drives the worker.
+//! A worker that several threads share. A thread that waits for an event drives the worker.
 //!
-//! A blocking call locks the worker and tries its operation. While the operation would block, the call polls, then
-//! sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the descriptor, and wakes the
-//! others when their connections have events. If no thread waits, the worker's own thread sleeps on the descriptor, so
-//! that peers receive answers and wakers are called.
+//! A blocking call locks the worker and tries its operation. If the operation would block, the call first polls for
+//! some time, and then sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the
+//! descriptor, and wakes the others when their connections have events. If no thread waits, the worker's own thread
+//! sleeps on the descriptor, so that peers receive answers and wakers are called.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ const AWAY: Duration = Duration::from_millis(2);
 /// After this number of consecutive checks that find waiting calls but no new one, the worker's own thread sleeps until
 /// no call waits.
 const PATIENCE: u32 = 50;
-/// After a sleep shorter than this, calls spin longer.
+/// If a sleep was shorter than this, later calls spin longer before they sleep.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
@@ -60,19 +60,19 @@ struct Shared {
 #[derive(Debug)]
 struct Core {
     worker: Worker,
-    /// The number of waiting calls, and of all calls that have waited.
+    /// The number of calls that wait now, and the number of all calls that have waited so far.
     waiting: u32,
     begun: u64,
-    /// Number of calls that wait while others drive the worker.
+    /// The number of calls that wait while other threads drive the worker.
     aside: u32,
-    /// How long a call spins before it sleeps; increased while sleeps are short.
+    /// How long a call spins before it sleeps. This time is increased while sleeps are short.
     spin: Duration,
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread sleeps on it.
     call_sleeps: bool,
     own_sleeps: bool,
     /// Whether the worker's own thread is parked until no call waits.
     own_is_away: bool,
-    /// Calls that wait while another sleeps.
+    /// The threads of the calls that wait while another call sleeps.
     parked: Vec<Thread>,
     is_over: bool,
 }
@@ -92,9 +92,9 @@ impl Drop for Alive {
 /// The event for which a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A message, or the end.
+    /// A message, or the end of the messages.
     Read,
-    /// Space to send, the acknowledgement of everything sent, or a completion.
+    /// Space to send, the acknowledgement of everything that was sent, or a completion.
     Write,
 }
 
@@ -129,7 +129,7 @@ impl Handle {
         Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
     }
 
-    /// The default worker of a program: started on first use, with default options.
+    /// Returns the default worker of the process. The first call starts it, with default options.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Handle {
         Ok(GLOBAL.get_or_init(|| handle).clone())
     }
 
-    /// Runs a closure with the worker, without waiting.
+    /// Runs a closure with the worker, without waiting for an event.
     #[inline]
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> T {
         let mut core = self.shared.lock();
@@ -170,7 +170,7 @@ impl Handle {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The worker's descriptor.
+    /// Returns the worker's descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.shared.fd.as_fd()
     }
@@ -208,7 +208,7 @@ impl Handle {
         result
     }
 
-    /// Repeats an operation while other threads drive the worker; for calls that tolerate a delay.
+    /// Repeats an operation while other threads drive the worker. Calls that tolerate a delay use this function.
     pub(crate) fn wait_aside<T>(
         &self,
         deadline: Option<Instant>,
@@ -267,7 +267,7 @@ fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
     if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }
 
-/// The locked worker. After the lock is released, the wakers that became due are called and dropped.
+/// A worker that is locked. After the lock is released, the wakers that have become due are called and dropped.
 struct Locked<'s> {
     core: MutexGuard<'s, Core>,
     /// Fields are dropped in order, so this one is dropped after the lock is released.

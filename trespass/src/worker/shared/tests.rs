@@ -1,4 +1,4 @@
-//! Threads that share a worker.
+//! Tests threads that share a worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ fn pair() -> (Connection, Connection) {
     (server, client)
 }
 
-/// Two connections of two workers.
+/// Creates two connections between two workers.
 fn pairs() -> ([Connection; 2], [Connection; 2]) {
     let [server, client] =
         [(); 2].map(|()| Handle::new(&Options { transport: Transport::Tcp, ..Options::default() }).unwrap());
@@ -36,7 +36,7 @@ fn until(handle: &Handle, what: impl Fn(&mut Core) -> bool) {
     }
 }
 
-/// Regression: the second call replaced the first one, which was never woken.
+/// Tests for a former defect: the second call replaced the first one, which was never woken.
 #[test]
 fn all_calls_that_wait_for_one_connection_are_woken() {
     let ([server, other], [client, other_client]) = pairs();
@@ -52,7 +52,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
         until(handle, |core| core.parked.len() == 2);
         (0..2_u8).for_each(|n| client.send(&[n]).unwrap());
         let mut received: Vec<_> = (0..2).map(|_| outcomes.recv_timeout(LONG)).collect();
-        // Makes all calls return, whatever the result.
+        // Makes all calls return, whatever the result of the test is.
         client.send(&[9]).unwrap();
         other_client.send(&[9]).unwrap();
         let mut bytes: Vec<u8> = received.drain(..).map(|call| call.unwrap().unwrap().unwrap()[0]).collect();
@@ -61,7 +61,8 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
     });
 }
 
-/// Regression: the call slept until the next tick, because another thread drove the worker and consumed its event.
+/// Tests for a former defect: the call slept until the next tick, because another thread had driven the worker and
+/// consumed the call's event.
 #[test]
 fn a_call_that_sleeps_on_the_descriptor_is_woken_if_another_thread_takes_its_event() {
     let (server, _client) = pair();
@@ -104,7 +105,7 @@ impl Drop for Owner {
     }
 }
 
-/// Regression: both uses locked the worker again while the same thread held its lock.
+/// Tests for a former defect: both uses locked the worker again while the same thread held its lock.
 #[test]
 fn a_waker_may_use_the_worker_and_drop_a_connection() {
     let count = Arc::new(AtomicU32::new(0));

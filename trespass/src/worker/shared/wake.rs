@@ -1,4 +1,4 @@
-//! Wakes threads: those that sleep on descriptors, and those that are parked.
+//! Wakes threads that sleep on a descriptor, and threads that are parked.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An eventfd: readable from [`Event::set`] to [`Event::clear`].
+/// An eventfd, which is readable after [`Event::set`] until [`Event::clear`].
 #[derive(Debug)]
 pub(super) struct Event(OwnedFd);
 

@@ -13,7 +13,7 @@ use super::{Outstanding, Posted};
 use crate::backend::Request;
 use crate::memory::{Buf, Pool};
 
-/// A list of requests that is not posted yet.
+/// A list of requests that has not been posted yet.
 pub(super) struct Batch<'l> {
     pub(super) windows: &'l mut Vec<Window>,
     pub(super) posted: &'l mut Outstanding,
@@ -124,7 +124,7 @@ impl Batch<'_> {
         guard.post().map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Posts the requests that bind the waiting memory windows, in one list; returns their number.
+    /// Posts the requests that bind the waiting memory windows, as one list. Returns the number of these requests.
     #[inline]
     fn bind<Q: SendQueue<Service = Connected>>(&mut self, queue: &mut Q, room: usize) -> io::Result<usize> {
         if *self.unbound == 0 {

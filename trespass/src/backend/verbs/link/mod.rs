@@ -50,9 +50,9 @@ pub(super) struct Link {
     pub(super) identifier: Arc<Identifier>,
     windows: Vec<Window>,
     posted: Outstanding,
-    /// Number of windows to bind before the next request.
+    /// Number of windows that must be bound before the next request.
     unbound: usize,
-    /// Reads that were requested after the link failed.
+    /// READs that were requested after the link had failed.
     pub(super) refused: Vec<(u32, Buf)>,
     pub(super) id: LinkId,
     /// The upper part of the `wr_id`s of this link; the lower part counts its requests.
@@ -61,14 +61,14 @@ pub(super) struct Link {
     pub(super) qp_number: u32,
     /// Whether this side is the client.
     pub(super) is_client: bool,
-    /// Whether the request that marks the end was posted.
+    /// Whether the request that marks the end of the flush was posted.
     is_marked: bool,
     unsignaled: u32,
     inline: usize,
 }
 
-/// The requests that have not completed: the numbers from `first` up to, but excluding, `next`. An inline SEND has no
-/// buffer to keep, so it has no entry.
+/// The requests that have not completed. Their numbers are those from `first` up to, but excluding, `next`. An inline
+/// SEND has no buffer to keep, so it has no entry.
 #[derive(Debug, Default)]
 struct Outstanding {
     first: u32,
@@ -107,7 +107,7 @@ enum Posted {
     Probe,
     Bind(usize),
     Invalidate(usize),
-    /// The request whose flush marks the end.
+    /// The request whose completion marks the end of the flush.
     End,
 }
 
@@ -147,7 +147,7 @@ impl Link {
         self.inline = inline as usize;
     }
 
-    /// Posts requests from the front in one list, as many as the send queue and `room` allow.
+    /// Posts as many requests from the front as the send queue and `room` allow, in one list.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Link {
         }
     }
 
-    /// Posts a SEND of both parts inline, if the link is ready and the parts fit.
+    /// Posts one inline SEND that contains both parts, if the link is ready and the parts fit.
     #[inline]
     pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let length = HEADER + payload.len();
@@ -253,8 +253,8 @@ impl Link {
         Ok(Remote { address, key: window.key.raw() })
     }
 
-    /// Moves the queue pair to the error state, and posts the request whose flush marks the end. Returns false if no
-    /// flush will follow.
+    /// Moves the queue pair to the error state, and posts the request that marks the end of the flush. Returns false if
+    /// no flush will follow.
     pub(super) fn flush(&mut self) -> bool {
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         if let Err(error) = queue_pair.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)) {
@@ -276,7 +276,7 @@ impl Link {
     }
 
     /// Completes the requests up to `number`. These requests have succeeded, except the last one if `is_well` is false.
-    /// Returns the number of completion queue entries that these requests free; 0 if no request has this number.
+    /// Returns the number of completion queue entries that these requests free, or 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
@@ -394,8 +394,8 @@ impl Link {
         }
     }
 
-    /// Entries of the completion queue that are reserved for the link: for its requests, and for the one that marks the
-    /// end.
+    /// Returns the number of completion queue entries that are reserved for the link: for its requests, and for the
+    /// request that marks the end of the flush.
     pub(super) fn entries(&self) -> usize {
         if self.queue_pair.is_none() { 0 } else { self.posted.len() + usize::from(!self.is_marked) }
     }
@@ -404,8 +404,8 @@ impl Link {
 /// Maximum number of links of a backend: a request's number has 24 bits for the index of the link.
 pub(super) const LINKS: u32 = 1 << 24;
 
-/// Composes the number of a link's first request: seven bits of the link's generation, the link's index, and 32 bits
-/// for a count.
+/// Composes the number of a link's first request from seven bits of the link's generation, the link's index, and 32
+/// bits for a count.
 fn number(id: LinkId) -> u64 {
     let link = u64::from(id.generation & 0x7f) << 24 | u64::from(id.index & (LINKS - 1));
     link << 32

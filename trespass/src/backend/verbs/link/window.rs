@@ -25,7 +25,7 @@ pub(super) struct Window {
 pub(in crate::backend::verbs) enum Held {
     /// A message that the peer reads.
     Buf(Buf),
-    /// Bytes of a region; the progress completes when the key is invalid.
+    /// Bytes of a region. The progress completes when the key is invalid.
     Region { memory: Arc<RegionMemory>, offset: usize, length: usize, access: AccessFlags, closed: Arc<Progress> },
 }
 
