@@ -2,7 +2,7 @@
 //!
 //! A consumer that finds its ring empty sets `PARKED` in the ring before it sleeps, and checks once more. A producer
 //! reads that word after each record, and sends a wake-up if it is set. On both sides, a fence separates the write from
-//! the following read, so at least one side reads what the other side has written. `WANTS_SPACE` works the same way in
+//! the following read, so at least one side reads what the peer has written. `WANTS_SPACE` works the same way in
 //! the other direction.
 //!
 //! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
