@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_millis(50);
 /// The file that contains the kernel's list of socket names.
 const NAMES: &str = "/proc/net/unix";
 
-/// The groups that this process has joined, and the members of groups that it has.
+/// The groups that this process has joined, and the members that it has found in them.
 #[derive(Debug)]
 pub(super) struct Groups {
     joined: Mutex<BTreeMap<Gid, Descriptor>>,
