@@ -34,7 +34,7 @@ impl FromStr for KeyArgument {
 }
 
 impl KeyArgument {
-    /// Returns the key's bytes; without an argument, those of the variable `RDPIPE_KEY`.
+    /// Returns the bytes of the key. If there is no argument, they are those of the variable `RDPIPE_KEY`.
     ///
     /// # Errors
     ///

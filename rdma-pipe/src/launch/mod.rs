@@ -57,7 +57,7 @@ pub enum Role {
     Segment(Segment),
 }
 
-/// Options of connections, for the far side.
+/// The options of connections that the far side must use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkRequest {
     tcp: bool,

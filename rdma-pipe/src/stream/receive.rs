@@ -278,7 +278,8 @@ impl Receiving {
                     if is_closed {
                         return Err(incomplete());
                     }
-                    // Counts the block only now: if the connection broke before, the sender sends the block again.
+                    // The block is counted only now. If the connection had broken before, the sender would send the
+                    // block again.
                     if let Some(acknowledgement) = self.sink.block(length) {
                         link.sender.frame(&acknowledgement)?;
                     }

@@ -121,7 +121,7 @@ fn unfinished_file_has_no_name_for_a_killed_process_to_leave() {
     assert_eq!(names(), 0);
     output.keep().unwrap();
     assert!(path.is_file() && names() == 1);
-    // An output that is dropped keeps the existing file; `keep` replaces it.
+    // If an output is dropped, the existing file stays as it is. `keep` replaces it.
     std::fs::write(&path, b"old").unwrap();
     drop(Output::create(&path).unwrap());
     assert_eq!(std::fs::read(&path).unwrap(), b"old");

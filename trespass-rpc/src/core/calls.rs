@@ -25,7 +25,7 @@ pub struct Outgoing<'c> {
     pub deadline: Option<u64>,
     /// Metadata.
     pub meta: &'c [u8],
-    /// Descriptors, arguments, inline bytes.
+    /// The parts of the body: descriptors, arguments, inline bytes.
     pub parts: &'c [&'c [u8]],
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Calls<C> {
     /// The calls that wait for credit, in the order in which they were made. Cancelled calls may remain in this queue,
     /// but the first one is never a cancelled call.
     queue: VecDeque<u32>,
-    /// How many of the calls in the queue still wait, because they were not cancelled.
+    /// How many calls in the queue still wait. Those that were cancelled do not count.
     waiting: usize,
     /// Calls whose request waited for credit and has now been sent, so that the items of their streams may follow.
     released: Vec<u32>,

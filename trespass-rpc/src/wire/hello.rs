@@ -55,9 +55,10 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Encodes the body. Its fields: two versions, 2 bytes each; calls, bytes, body and window, 4 each; attachment and
-    /// nonce, 8 each; the numbers of both queue pairs and of methods, 4 each. Then the fields of each method: its hash
-    /// and its shape, 8 bytes each; the length of its name, one byte; its name.
+    /// Encodes the body. Its first fields are two versions of 2 bytes each, then calls, bytes, body and window of 4
+    /// bytes each, then attachment and nonce of 8 bytes each, then the numbers of both queue pairs and the number of
+    /// methods of 4 bytes each. The fields of each method follow: its hash and its shape of 8 bytes each, the length of
+    /// its name in one byte, and its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
         bytes.extend_from_slice(&self.versions.0.to_le_bytes());

@@ -112,7 +112,7 @@ fn session(
                 );
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // `Rest` runs later, because it needs all writing threads to have ended.
+                // The steps in `Rest` run later, because all writing threads must have ended before.
                 ended.map(|totals| (totals, receiving.rest()))
             }),
         };

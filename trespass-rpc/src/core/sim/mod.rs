@@ -190,7 +190,7 @@ impl World {
         let Some(bytes) = node.core.poll_transmit(most, self.now) else { return };
         let (bytes, length) = (bytes.to_vec(), bytes.len());
         node.core.transmitted(length, self.now);
-        // Messages arrive in the order in which they were sent.
+        // Messages must arrive in the order in which they were sent.
         let arrives = (self.now + rng.below(2_000)).max(node.wire.back().map_or(0, |(arrives, _)| *arrives));
         node.wire.push_back((arrives, bytes));
     }

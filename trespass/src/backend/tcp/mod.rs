@@ -47,7 +47,8 @@ pub(crate) struct Tcp {
     epoll: OwnedFd,
     pool: Pool,
     listeners: Vec<(ListenerId, TcpListener)>,
-    /// Sockets by the index of their link, and sockets that have no link because the worker has not accepted them yet.
+    /// The sockets by the index of their link, and the sockets that have no link because the worker has not accepted
+    /// them yet.
     links: Vec<Option<(LinkId, Link)>>,
     pending: VecDeque<(IncomingId, ListenerId, Link)>,
     next_incoming: u64,

@@ -22,7 +22,7 @@ pub(super) struct Links {
     /// Links that are being established or ended.
     pub(super) unsettled: Vec<u32>,
     pub(super) receives: Receives,
-    /// Number of completion queue entries that are not reserved for a request.
+    /// The number of completion queue entries that are still free: no request has reserved them.
     pub(super) room: usize,
     /// Number of turns until the next turn that also checks descriptors and deadlines; at least 1.
     pub(super) quiet: u32,

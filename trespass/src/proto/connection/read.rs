@@ -248,8 +248,8 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Handles the common case of a read: the first frame is unread and alone in its SEND, and it fills `out` or no
-    /// other data has arrived.
+    /// Handles the common case of a read. In this case, the first frame is unread and is the only frame of its SEND.
+    /// The frame also fills `out`, or no other data has arrived.
     #[inline]
     fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;

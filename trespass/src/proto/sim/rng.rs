@@ -1,4 +1,4 @@
-//! Pseudo-random numbers from a seed.
+//! Generates pseudo-random numbers from a seed.
 
 #[derive(Debug)]
 pub(super) struct Rng(u64);

@@ -388,7 +388,7 @@ impl Shared {
         (core, Ok(()))
     }
 
-    /// Waits for the thread that sleeps on the descriptor.
+    /// Waits until the thread that sleeps on the descriptor wakes this call.
     fn park<'c>(
         &'c self,
         mut core: Locked<'c>,
