@@ -87,39 +87,39 @@
 //!
 //! # Requests
 //!
-//! - Address and key go into [`setup_sge`](crate::ibverbs::work_request::LocalBufferHandle::setup_sge) as with host
-//!   memory. One gather list may contain both GPU and host memory.
+//! - Pass the address and the key to [`setup_sge`](crate::ibverbs::work_request::LocalBufferHandle::setup_sge), as with
+//!   host memory. One gather list may contain both GPU and host memory.
 //! - The processor copies inline data, so inline data cannot come from a GPU.
 //! - The processor must not access GPU addresses.
-//!   [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) is for host memory; slices of GPU memory
-//!   are undefined behaviour.
+//!   [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) is only for host memory, because slices of
+//!   GPU memory are undefined behaviour.
 //! - NIC atomics are atomic with other operations of that NIC, but not with GPU kernels.
 //!
 //! # Ordering guarantees of a completion
 //!
-//! - **Sending** (the requester's completion of a send, write or atomic): the device has read the memory, so the
-//!   program may reuse it. The device may start to read as soon as the request is posted. A GPU kernel or CUDA copy
-//!   that fills the memory must have **finished** before the post, by `cuStreamSynchronize` or an event; launching it
-//!   is not enough.
-//! - `cuMemcpy` and `cuMemset` between host and device may return before the last bytes arrive. Set
-//!   `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` on registered allocations to make them wait.
-//! - **Receiving** (the completion of a receive or of a local read): the NIC has passed the bytes to PCIe. A GPU kernel
-//!   **launched after** the program has polled the completion reads these bytes if the GPU preserves the order of such
-//!   writes. `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING` reports the scope; if it is none, call
-//!   `cuFlushGPUDirectRDMAWrites` before the launch.
-//! - For a GPU kernel that is **already running** and polls the memory, verbs guarantee nothing: the bytes of a message
+//! - **Sending** (the requester's completion of a send, write or atomic): the completion guarantees that the device has
+//!   read the memory, so the program may reuse it. The device may start to read as soon as the request is posted. So a
+//!   GPU kernel or CUDA copy that fills the memory must have **finished** before the post. Wait for it with
+//!   `cuStreamSynchronize` or an event; launching it is not sufficient.
+//! - `cuMemcpy` and `cuMemset` may return before the last bytes have arrived in GPU memory. If
+//!   `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` is set on a registered allocation, they wait.
+//! - **Receiving** (the completion of a receive or of a local read): the completion guarantees that the NIC has passed
+//!   the bytes to PCIe. A GPU kernel **launched after** the program has polled the completion reads these bytes if the
+//!   GPU preserves the order of such writes. `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING` reports in which
+//!   scope the order is preserved. If there is no such scope, call `cuFlushGPUDirectRDMAWrites` before the launch.
+//! - If a GPU kernel is **already running** and polls the memory, the verbs guarantee nothing. The bytes of a message
 //!   may appear in any order.
-//! - A plain write does not notify its receiver, and the processor cannot poll GPU memory: use a write with immediate
-//!   data, or a send after the write.
-//! - [`AccessFlags::RelaxedOrdering`](crate::ibverbs::AccessFlags::RelaxedOrdering) gives up ordering among writes for
-//!   speed; the guarantees of a completion still hold.
+//! - A plain write does not notify its receiver, and the processor cannot poll GPU memory. So use a write with
+//!   immediate data, or a send after the write.
+//! - [`AccessFlags::RelaxedOrdering`](crate::ibverbs::AccessFlags::RelaxedOrdering) gives up the order of writes in
+//!   favour of speed. The guarantees of a completion still hold.
 //!
 //! # softrnic
 //!
 //! If the program has loaded CUDA, [`reg_mr`] on softrnic accepts device pointers, and softrnic copies through the CUDA
-//! driver. Each copy has finished when its request completes. This needs no module and no NIC, so GPU code can be
-//! tested on one machine. Copies do not wait for GPU kernels. Managed memory and pinned host memory are host addresses
-//! to softrnic. A region must lie within one allocation.
+//! driver. Each copy has finished when its request completes. This requires no kernel module and no NIC, so GPU code
+//! can be tested on one machine. The copies do not wait for GPU kernels. softrnic treats managed memory and pinned host
+//! memory as host memory. A region must lie within one allocation.
 //!
 //! # What was tested
 //!

@@ -1,15 +1,15 @@
-//! Memory and DMA: what is unsafe and why, what a peer can do, and when a buffer is free again.
+//! Memory and DMA: what is unsafe and why, what a peer can do, and when a program may reuse a buffer.
 //!
 //! # Why registration is unsafe
 //!
-//! A device reads and writes memory by address, asynchronously, for this program or for a peer. The compiler does not
-//! see these accesses. It assumes that the bytes of a `&[u8]` do not change, and that nothing else accesses those of a
-//! `&mut [u8]`. Two steps therefore carry a contract that the caller must uphold:
+//! A device reads and writes memory by address, asynchronously, on behalf of this program or of a peer. The compiler
+//! does not know these accesses. It assumes that the bytes of a `&[u8]` do not change, and that nothing else accesses
+//! the bytes of a `&mut [u8]`. Two steps therefore carry a contract that the caller must uphold:
 //!
 //! | step | contract | methods |
 //! |---|---|---|
-//! | registering the caller's memory | it stays mapped, and Rust code respects the accesses permitted to device and peers | [`reg_mr`] and its variants |
-//! | naming registered memory in a request | it stays registered, and no code makes a conflicting access, until the request completes | [`setup_sge`], [`setup_sge_list`] |
+//! | registering the caller's memory | the memory stays mapped, and Rust code makes no access that conflicts with those permitted to the device and to peers | [`reg_mr`] and its variants |
+//! | naming registered memory in a request | until the request completes, the memory stays registered, and no code makes a conflicting access | [`setup_sge`], [`setup_sge_list`] |
 //!
 //! Creating queues, posting inline data, binding windows, polling and teardown are safe. `SAFETY.md` in the repository
 //! lists all unsafe calls, including those for rare features such as tag matching.
@@ -21,8 +21,9 @@
 //! # Memory owned by a region
 //!
 //! [`reg_owned_mr`] allocates pages, registers them, and frees them only after deregistration. The type upholds the
-//! first contract; the second remains with the caller. Bytes can be copied in and out at any time ([`write_at`],
-//! [`read_at`]). Slices are available unless a peer's access would conflict with them; the error names the access flag.
+//! first contract; the caller must still uphold the second. Bytes can be copied in and out at any time ([`write_at`],
+//! [`read_at`]). Slices are available unless the access of a peer could conflict with them. In that case, the error
+//! names the access flag.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -44,8 +45,8 @@
 //!
 //! # Memory of the caller
 //!
-//! [`reg_mr`] registers existing or shared memory. The SAFETY comment proves each point of the contract, here for
-//! counters that peers change with atomics while this side reads them:
+//! [`reg_mr`] registers existing or shared memory. The SAFETY comment must address each point of the contract. In this
+//! example, peers change counters with atomics while this side reads them:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,15 +84,15 @@
 //! # }
 //! ```
 //!
-//! A `Vec<u8>` also works, if it is neither dropped nor grown, and no slice of it exists while the device may write.
-//! Using a slice that was created earlier breaks the contract, even if the bytes look right. The same contract holds
-//! for memory outside this process ([DMA buffers](#dma-buffers)), and for the whole address space ([on-demand
-//! paging](#on-demand-paging)).
+//! A `Vec<u8>` can also be registered, if it is neither dropped nor grown, and if no slice of it exists while the
+//! device may write. Using a slice that was created earlier violates the contract, even if the bytes appear to be
+//! correct. The same contract holds for memory outside this process ([DMA buffers](#dma-buffers)), and for the whole
+//! address space ([on-demand paging](#on-demand-paging)).
 //!
 //! # Naming memory in a request
 //!
-//! [`setup_sge`] lends memory to the device, from the post until the request completes. The following read fulfils the
-//! contract of `setup_sge`:
+//! [`setup_sge`] gives the device access to memory, from the post until the request completes. The following read
+//! upholds the contract of `setup_sge`:
 //!
 //! ```
 //! use sideway::ibverbs::completion::WorkCompletionStatus;
@@ -121,37 +122,39 @@
 //! # }
 //! ```
 //!
-//! Rust drops local variables last to first, and the fields of a struct first to last. So declare memory before its
-//! queue pair; in a struct, declare it after. A queue pair keeps its parents alive, but not the memory of its requests.
+//! A queue pair keeps its parents alive, but not the memory of its requests, so the queue pair must be dropped first.
+//! Rust drops local variables from last to first, and the fields of a struct from first to last. So declare a local
+//! variable for memory before the queue pair that uses it. In a struct, declare the memory after the queue pair.
 //!
 //! # When memory is free again
 //!
-//! | memory | free |
+//! | memory | when the program may reuse it |
 //! |---|---|
 //! | of inline data | when `setup_inline_data` returns, because it copies |
-//! | of a request in a dropped batch, or one not posted after a failed post whose error has a count ([`posted`]) | at once |
-//! | after a failed post without a count ([`posted`] is `None`) | when the queue pair has been drained, reset or destroyed |
+//! | of a request in a dropped batch, or of a request that was not posted, if the error of the post states how many were ([`posted`]) | immediately |
+//! | after a failed post whose error does not state how many requests were posted ([`posted`] is `None`) | when the queue pair has been drained, reset or destroyed |
 //! | of a signaled send or write | when its completion has been polled, with any status |
 //! | of a send or write without [`Signaled`] | when a later signaled request of the same queue has completed |
 //! | of a read, an atomic, a receive | when its completion has been polled; the bytes are valid only with [`Success`] |
-//! | of a receive in a shared queue | when its completion has been polled, or the shared queue is destroyed |
+//! | of a receive in a shared receive queue | when its completion has been polled, or the shared receive queue was destroyed |
 //! | of any request, after the program's own time-out | **not**: see [`teardown`](super::teardown) |
 //!
-//! On a reliable connection, a completed send or write was acknowledged by the peer's device. The peer's program may
-//! not have seen the data yet. On other services, completion means that the bytes were sent.
+//! On a reliable connection, the completion of a send or write means that the peer's device has acknowledged it. The
+//! peer's program may not have seen the data yet. On other services, the completion means only that the bytes were
+//! sent.
 //!
 //! A write creates no completion at the peer. To notify the peer, write with [immediate
-//! data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm), or post a send after the write: on a
-//! reliable connection, the peer's completion then guarantees that all earlier writes are in memory. A program that
-//! polls the memory instead must check the device's ordering guarantee
+//! data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm), or post a send after the write. On a
+//! reliable connection, the peer's completion of that message guarantees that all earlier writes are in memory. A
+//! program that polls the memory instead must check the device's ordering guarantee
 //! ([`query_data_in_order`](crate::ibverbs::queue_pair::QueuePair::query_data_in_order)), use volatile or atomic reads,
-//! and expect partial writes.
+//! and be prepared for partial writes.
 //!
 //! # What a peer can do
 //!
-//! Three checks protect memory: the region's access flags, the access flags of the queue pair
-//! ([`setup_access_flags`](crate::ibverbs::queue_pair::QueuePairAttribute::setup_access_flags)), and the remote key,
-//! which is valid only on queue pairs of its protection domain.
+//! The device checks three things before a peer can access memory: the access flags of the region, the access flags of
+//! the queue pair ([`setup_access_flags`](crate::ibverbs::queue_pair::QueuePairAttribute::setup_access_flags)), and the
+//! remote key, which is valid only on queue pairs of its protection domain.
 //!
 //! | [`AccessFlags`] of the region | a peer with the key can |
 //! |---|---|
@@ -162,16 +165,17 @@
 //!
 //! - A key covers the whole region, including any bytes outside the intended buffer. Give each peer a separate region,
 //!   or a window.
-//! - A key has 32 bits and is no secret: on some devices it can be guessed. Use separate protection domains for peers
-//!   that do not trust each other.
-//! - Treat bytes from a peer as input: copy them once ([`read_at`]), then validate the copy.
+//! - A key has only 32 bits and is not a secret; on some devices it can be guessed. Use separate protection domains for
+//!   peers that do not trust each other.
+//! - Treat bytes from a peer as untrusted input: copy them once ([`read_at`]), then validate the copy.
 //! - The local key is for local requests only; peers do not need it.
-//! - Programs may exchange key and address in any format on which they agree; `RemoteKey::raw` is in host byte order.
+//! - Programs may exchange keys and addresses in any format on which they agree. `RemoteKey::raw` is in host byte
+//!   order.
 //!
 //! # Memory windows
 //!
-//! A [memory window](crate::ibverbs::memory_window) is a key to part of a region. Requests bind and invalidate it, at
-//! far lower cost than registration.
+//! A [memory window](crate::ibverbs::memory_window) is a key to part of a region. Requests bind and invalidate it,
+//! which costs much less than a registration.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -218,20 +222,21 @@
 //! # }
 //! ```
 //!
-//! Windows need an extended queue pair built for these operations
+//! Windows of type 2 require an extended queue pair that was built for these operations
 //! ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). Destroy windows
-//! before their region: a region with a bound window cannot be deregistered, and is leaked. See
-//! [`quirks`](super::quirks) for a related device fault.
+//! before their region, because a region with a bound window cannot be deregistered and is leaked. See
+//! [`quirks`](super::quirks) for a related fault of a device.
 //!
 //! # Pages
 //!
-//! Registration pins memory: the kernel keeps every page in place, counts it against `RLIMIT_MEMLOCK`, and programs the
-//! device. Registration is slow, so programs register large regions once and reuse parts of them.
+//! Registration pins memory: the kernel keeps every page at its place, counts the page against `RLIMIT_MEMLOCK`, and
+//! enters its address in the tables of the device. Registration is slow, so programs register large regions once and
+//! reuse parts of them.
 //!
 //! ## Huge pages
 //!
-//! Huge pages need fewer entries in the device's translation tables, whose cache is small. Drivers detect huge pages of
-//! pinned memory.
+//! With huge pages, memory needs fewer entries in the device's translation tables, which have a small cache. Drivers
+//! detect huge pages of pinned memory.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -253,9 +258,9 @@
 //! ## On-demand paging
 //!
 //! With [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) the device faults pages in instead of pinning them.
-//! Registration is fast, but the first access to a page is slow, unless
-//! [`advise_mr`](crate::ibverbs::protection_domain::ProtectionDomain::advise_mr) prefetches it. Query the device for
-//! support:
+//! Registration is fast, but the first access to a page is slow unless
+//! [`advise_mr`](crate::ibverbs::protection_domain::ProtectionDomain::advise_mr) prefetches it. The following program
+//! queries whether the device supports it:
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -276,8 +281,8 @@
 //!
 //! ## DMA buffers
 //!
-//! Memory of another device, such as a GPU, is registered by its dma-buf file descriptor. No Rust reference to this
-//! memory exists, so the contract covers only its lifetime and the use of its key.
+//! The memory of another device, such as a GPU, is registered with its dma-buf file descriptor. No Rust reference to
+//! this memory exists, so the contract covers only its lifetime and the use of its key.
 //!
 //! ```no_run
 //! # use std::os::fd::BorrowedFd;
@@ -296,23 +301,24 @@
 //!
 //! ## After `fork`
 //!
-//! The kernel may copy a page shared with a child when the parent writes to it, while the device keeps using the old
-//! copy. This happens on Linux before 5.12, unless [`fork_init`](crate::ibverbs::fork::fork_init) was called before
-//! opening a device. Children never receive the pages of an
-//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion). A child must not use its parent's objects:
-//! open the device again, or call `exec`.
+//! When the parent writes to a page that it shares with a child, the kernel may give the parent a copy, while the
+//! device keeps using the original page. This can happen on Linux before 5.12, unless
+//! [`fork_init`](crate::ibverbs::fork::fork_init) was called before a device was opened. A child never gets the pages
+//! of an [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion). A child must not use the objects of
+//! its parent. It must open the device again, or call `exec`.
 //!
 //! # Alignment
 //!
-//! - Atomics need 8 bytes at a multiple of 8, both at the peer and for the returned value.
-//! - A region that owns its memory starts at a page boundary. `reg_mr` accepts any address; the kernel still pins whole
-//!   pages.
-//! - A chosen I/O address ([`reg_mr_iova`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_iova)) must have
-//!   the same offset within a page as the memory.
-//! - A datagram receive needs 40 extra bytes at its start
+//! - Atomics operate on 8 bytes. Their address must be a multiple of 8, both at the peer and for the returned value.
+//! - A region that owns its memory starts at a page boundary. `reg_mr` accepts any address, but the kernel always pins
+//!   whole pages.
+//! - If a program chooses the I/O address
+//!   ([`reg_mr_iova`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_iova)), it must have the same offset
+//!   within a page as the memory.
+//! - The receive of a datagram needs 40 additional bytes at its start
 //!   ([`GlobalRoutingHeader`](crate::ibverbs::address::GlobalRoutingHeader)).
 //! - Device memory has the alignment passed to [`alloc_dm`](crate::ibverbs::device_context::DeviceContext::alloc_dm).
-//!   Some devices require copies in multiples of 4 bytes, at such offsets.
+//!   Some devices require that the length and the offset of a copy are multiples of 4 bytes.
 //!
 //! # References
 //!

@@ -7,12 +7,12 @@
 //!
 //! Writing robust programs:
 //!
-//! - [`memory`]: what is unsafe and why, what a peer can do, and when a buffer is free again.
+//! - [`memory`]: what is unsafe and why, what a peer can do, and when a program may reuse a buffer.
 //! - [`threads`]: polling and sleeping, in threads and in async runtimes; which objects are `Send` and `Sync`.
-//! - [`ownership`]: which objects keep which others alive, and when each is destroyed.
+//! - [`ownership`]: which objects keep which other objects alive, and when each object is destroyed.
 //! - [`teardown`]: time-outs, dead peers, and memory that the device may still write.
 //! - [`hot_path`]: posting and polling as fast as in C.
-//! - [`gpu`]: registering GPU memory, and what a completion guarantees for it.
+//! - [`gpu`]: registering GPU memory, and what a completion guarantees for data in it.
 //!
 //! Testing, deploying and porting:
 //!

@@ -9,7 +9,7 @@
 //!
 #![doc = include_str!("porting_0_4.md")]
 //!
-//! Polling, before:
+//! This is how a program polled with sideway 0.4:
 //!
 //! ```text
 //! let cq = context.create_cq_builder().setup_cqe(16).build_ex()?;          // an Arc
@@ -48,8 +48,8 @@
 //! # }
 //! ```
 //!
-//! Put a queue that several threads poll in a mutex. As before, drop the memory of requests after the queue pair:
-//! struct fields are dropped first to last.
+//! If several threads poll a queue, put the queue in a mutex. As in 0.4, drop the memory of requests after the queue
+//! pair; the fields of a struct are dropped from first to last.
 //!
 //! ## Changes of `unsafe`
 //!
@@ -67,8 +67,8 @@
 //! # From `ibverbs`
 //!
 //! This section covers [`ibverbs`](https://docs.rs/ibverbs/0.9.2) up to 0.9. That crate connects queue pairs and posts
-//! single sends and receives, with lifetimes between objects. Here objects keep each other alive with `Arc`, and all of
-//! libibverbs is available.
+//! single sends and receives, with lifetimes between objects. In sideway, objects keep each other alive with `Arc`, and
+//! all of libibverbs is available.
 //!
 //! | `ibverbs` 0.9 | here |
 //! |---|---|
@@ -90,7 +90,7 @@
 //! | `io::Error` | [`VerbError`](crate::error::VerbError), which `?` converts to an `io::Error` |
 //! | panics if a verb fails in `drop` | logs the error and leaks the object; `close` returns the error |
 //!
-//! Before, connecting and sending:
+//! This is how a program connected and sent with `ibverbs`:
 //!
 //! ```text
 //! let mut qp = pd.create_qp(&cq, &cq, IBV_QPT_RC).set_gid_index(1).build()?;
@@ -134,8 +134,9 @@
 //! }
 //! ```
 //!
-//! `post_send` borrowed the region only for the call. In both crates the caller must keep the memory valid until the
-//! completion has been polled. Use [`tear_down`](crate::ibverbs::queue_pair::Pair::tear_down) to end.
+//! In `ibverbs`, `post_send` borrows the region only during the call. In both crates, the caller must keep the memory
+//! valid until the completion has been polled. In sideway, [`tear_down`](crate::ibverbs::queue_pair::Pair::tear_down)
+//! ends a queue pair safely.
 //!
-//! `ibverbs` after 0.9 has a different API (typed transports, batches of requests). The statements about objects,
-//! memory and completions also apply to it; the calls differ.
+//! Versions of `ibverbs` after 0.9 have a different API (typed transports, batches of requests). The statements about
+//! objects, memory and completions also apply to these versions, but the calls differ.

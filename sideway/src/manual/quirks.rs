@@ -2,9 +2,9 @@
 //!
 //! # Soft-RoCE (`rdma_rxe`) with the extended verbs
 //!
-//! Observed with rdma-core 44 (Debian 12) and 39 (Ubuntu 22.04). The fixes came in different releases, and
-//! distributions adopt them later still. This crate identifies the driver by the file of its functions
-//! (`librxe-rdmavNN.so`), not by the device's name.
+//! These faults were observed with rdma-core 44 (Debian 12) and 39 (Ubuntu 22.04). They were fixed in different
+//! releases, and distributions adopt the fixes later. This crate identifies the driver by the file that contains its
+//! functions (`librxe-rdmavNN.so`), and not by the device's name.
 //!
 //! | fault of `librxe` | effect on a program | handling |
 //! |---|---|---|
@@ -51,8 +51,8 @@
 //!
 //! # Send queues without an overflow check
 //!
-//! The extended interface posts a request by several calls. If the queue overflows at one of them, the driver must
-//! remember this until the last call. From the drivers' sources (rdma-core 64):
+//! The extended interface posts a request with several calls. If the queue overflows in one of them, the driver must
+//! remember this until the last call. The table is based on the source code of the drivers (rdma-core 64):
 //!
 //! | driver | request on a full send queue | result of [`build_ex`] and [`build_generic` of queue pairs] |
 //! |---|---|---|
@@ -62,16 +62,16 @@
 //! | hns | later calls of the batch do nothing; but a batch posted before ReadyToSend corrupts the request count | as for mlx5 |
 //! | any other driver of the system | unknown | as for mlx5 |
 //!
-//! - In the basic interface, all drivers check for overflow. They write no part of a request that does not fit.
-//! - A program that counts its outstanding requests can promise that the queue never overflows, with the unsafe
-//!   [`assume_send_room`], whose documentation lists what to count. `build_ex` then also builds an extended queue pair
-//!   on mlx5.
-//! - This crate identifies a driver by the file of its functions; for a [provider] in the process, it assumes that the
-//!   functions check for overflow.
+//! - In the basic interface, all drivers check for overflow. If a request does not fit, they write no part of it.
+//! - A program that counts its outstanding requests can guarantee that the queue never overflows, by calling the unsafe
+//!   method [`assume_send_room`]. Its documentation lists what to count. `build_ex` then also builds an extended queue
+//!   pair on mlx5.
+//! - This crate identifies a driver by the file that contains its functions. For a [provider] in the process, it
+//!   assumes that the functions check for overflow.
 //! - mlx5 misplaces the entries of a segmented send ([`setup_send_tso`]), possibly beyond the end of the queue. This
 //!   happens if a header of more than 18 bytes ends on a boundary of a 64-byte block of the send queue, or crosses the
-//!   end of the queue. (Source: the code of rdma-core 55; not tested on a device.) Only extended queue pairs support
-//!   segmented sends, so the contract of `assume_send_room` covers this case.
+//!   end of the queue. (This is based on the source code of rdma-core 55, and was not tested on a device.) Only
+//!   extended queue pairs support segmented sends, so the contract of `assume_send_room` covers this case.
 //!
 //! [`build_ex`]: crate::ibverbs::queue_pair::QueuePairBuilder::build_ex
 //! [`assume_send_room`]: crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room
@@ -79,9 +79,10 @@
 //!
 //! # Missing checks in drivers
 //!
-//! From the sources of rdma-core 64. Each fault accesses memory outside the driver's own, or waits forever. This crate
-//! identifies a driver by the file of its functions (`libbnxt_re-rdmavNN.so`), and assumes that a provider registered
-//! by the program, such as softrnic, does these checks.
+//! The table is based on the source code of rdma-core 64. Each of these faults makes the driver access memory that is
+//! not its own, or wait forever. This crate identifies a driver by the file that contains its functions
+//! (`libbnxt_re-rdmavNN.so`). It assumes that a provider that the program has registered, such as softrnic, makes these
+//! checks.
 //!
 //! | driver | fault | handling |
 //! |---|---|---|
@@ -100,14 +101,14 @@
 //! # All drivers
 //!
 //! - A poll on an extended completion queue holds the queue's lock until the poller is dropped. Destroying a queue pair
-//!   of that queue takes the same lock: drop the poller first.
+//!   of that queue takes the same lock, so drop the poller first.
 //! - The extended posting interface reports that a batch failed, but not which request. According to its documentation,
-//!   no request of that batch is posted; soft-RoCE's driver may have posted all requests and failed to ring the
-//!   doorbell. Through the basic interface, the requests before the failed one are posted, and
-//!   [`PostError`](crate::ibverbs::work_request::PostError) has their number if the driver reports it.
-//! - mlx4 reads the first entry of a raw packet's list even if the list is empty. This crate always passes a readable
-//!   address.
-//! - After device removal, an asynchronous event descriptor still returns EAGAIN from `read`: readers must also check
-//!   the error flags of `poll(2)`.
+//!   no request of that batch is posted. However, the soft-RoCE driver may have posted all requests and failed to ring
+//!   the doorbell. Through the basic interface, the requests before the failed one are posted, and
+//!   [`PostError`](crate::ibverbs::work_request::PostError) states their number if the driver reports it.
+//! - The mlx4 driver reads the first entry of a raw packet's list even if the list is empty. So this crate always
+//!   passes an entry with a readable address.
+//! - After device removal, `read` still returns EAGAIN for the descriptor of asynchronous events. So a program that
+//!   reads events must also check the error flags of `poll(2)`.
 //! - Verbs are documented to return an errno value, but some drivers return its negative, or -1 with `errno` set. This
 //!   crate accepts all three.

@@ -38,9 +38,9 @@
 //!
 //! # One queue per thread
 //!
-//! In the simplest design each thread has its own queue pairs and completion queue. In the examples, a `Side` is a
-//! queue pair with its completion queue and memory. `near` and `far` are connected with each other, created as in
-//! [`getting_started`](super::getting_started); `wait` polls until a request completes.
+//! In the simplest design, each thread has its own queue pairs and completion queue. In the examples, a `Side` is a
+//! queue pair with its completion queue and memory. `near` and `far` are two sides that are connected with each other.
+//! They are created as in [`getting_started`](super::getting_started). `wait` polls until a request completes.
 //!
 //! ```
 //! use std::thread;
@@ -79,15 +79,16 @@
 //! ```
 //!
 //! - **One queue pair, two threads**: [`split`] moves the send queue to one thread and the receive queue to another,
-//!   without a lock between them; [`queues`] borrows both. Each half has its own completion queue.
-//! - **Many threads, one queue pair**: wrap it in a `Mutex`. The driver also takes its own lock. Under contention, give
-//!   each thread a queue pair.
-//! - **One thread, many queue pairs**: use one completion queue for all; [`qp_num`] and `wr_id` identify each
-//!   completion. Give the queue space for all outstanding requests, because it is unusable after an overrun.
-//! - **Without locks**: [objects of one thread](#objects-of-one-thread).
+//!   without a lock between them. [`queues`] borrows both queues at once. Each half can have its own completion queue.
+//! - **Many threads, one queue pair**: put the queue pair in a `Mutex`. The driver also takes its own lock. If there is
+//!   contention, give each thread its own queue pair.
+//! - **One thread, many queue pairs**: use one completion queue for all queue pairs. [`qp_num`] and `wr_id` identify
+//!   the request of each completion. The completion queue needs an entry for each outstanding request, because it is
+//!   unusable after an overrun.
+//! - **Without locks**: use the [objects of one thread](#objects-of-one-thread).
 //!
-//! Do not drop a queue pair while the same thread polls its completion queue: this can deadlock. Drop it after the poll
-//! ([quirks](super::quirks#all-drivers)).
+//! Do not drop a queue pair while the same thread polls its completion queue, because this can deadlock. Drop it after
+//! the poll ([quirks](super::quirks#all-drivers)).
 //!
 //! # Objects of one thread
 //!
@@ -126,11 +127,11 @@
 //!
 //! Polling occupies a processor. A [`CompletionChannel`] is a file descriptor that becomes readable when an *armed*
 //! queue has a completion. Poll until the queue is empty, arm it ([`req_notify`]), **poll again**, then sleep.
-//! Completions between the last poll and arming raise no event, so a program that skips the second poll may sleep
-//! forever.
+//! Completions that arrive between the first poll and the arming raise no event. So a program that omits the second
+//! poll may sleep forever.
 //!
-//! A completion may exist as soon as the post returns: softrnic completes requests on the posting thread. If you arm
-//! the queue after posting, poll once more before sleeping.
+//! A completion may already exist when the post returns. For example, softrnic completes requests on the thread that
+//! posts them. So if you arm the queue after posting, poll once more before sleeping.
 //!
 //! ```text
 //! poll: empty ─► a completion comes ─► req_notify ─► sleep                    forever
@@ -182,16 +183,16 @@
 //! # }
 //! ```
 //!
-//! - Each arming yields one event. Events are acknowledged when taken, so keeping an event does not block any other
-//!   call.
-//! - An event for a completion that was already polled is harmless: the next sleep returns at once.
-//! - For several queues on one channel, [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
-//!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) identify the queue. The event itself can
-//!   re-arm the queue.
+//! - Each arming causes one event. Events are acknowledged when they are taken, so keeping an event does not block any
+//!   other call.
+//! - An event for a completion that was already polled is harmless. It only makes the next sleep return immediately.
+//! - If several queues share one channel, [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
+//!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) identify the queue of an event. The event
+//!   itself can arm the queue again.
 //! - Several threads may take events from one channel: each event goes to one of them.
 //! - The second argument of
 //!   [`setup_comp_channel`](crate::ibverbs::completion::CompletionQueueBuilder::setup_comp_channel) selects the
-//!   completion vector, and with it the interrupt and processor: 0 to
+//!   completion vector, which determines the interrupt and thereby the processor. It is a number from 0 to
 //!   [`num_comp_vectors`](crate::ibverbs::device_context::DeviceContext::num_comp_vectors) − 1.
 //!
 //! ## Reducing events
@@ -220,9 +221,9 @@
 //!
 //! # Asynchronous events
 //!
-//! A second file descriptor reports events of the device, its ports and its objects. Read it in a dedicated thread or
-//! in the program's event loop. This is optional, but lets a program react before requests fail
-//! ([`async_event`](crate::ibverbs::async_event)).
+//! A second file descriptor reports events of the device, its ports and its objects. Read the events in a dedicated
+//! thread or in the program's event loop. This is optional, but with these events a program can react before requests
+//! fail ([`async_event`](crate::ibverbs::async_event)).
 //!
 //! ```
 //! use std::time::Duration;
@@ -250,7 +251,7 @@
 //! ```
 //!
 //! A device context has one event queue. All its channels read from that queue, and each event goes to one of them. An
-//! event holds a reference to its object: until it is dropped, `close` of the object returns `EBUSY`.
+//! event holds a reference to its object. Until the event is dropped, `close` of the object returns `EBUSY`.
 //!
 //! # In an async runtime
 //!
@@ -324,18 +325,19 @@
 //!
 //! - Watch the descriptors of [asynchronous events](crate::ibverbs::async_event::AsyncEventChannel) and the [connection
 //!   manager](crate::rdmacm::communication_manager::EventChannel) in the same way. The examples `events_tokio` and
-//!   `cm_tokio` in the repository show all three.
-//! - A runtime must watch for errors too, or the program does not notice device removal.
+//!   `cm_tokio` in the repository show all three descriptors.
+//! - The runtime must also watch for errors. Otherwise, the program does not detect device removal.
 //! - **Dropping a future cancels no request.** `select!` and time-outs drop futures, but posted requests stay
-//!   outstanding, and their memory must stay valid. So store the memory with the queue pair, as in `Side` here, and not
-//!   in the future: see [`teardown`](super::teardown).
-//! - Batches and pollers are not `Send`: post the batch, or end the poll, before an `await`.
-//! - A task that polls in a loop without sleeping starves other tasks: run it in its own thread, or yield.
+//!   outstanding, and their memory must stay valid. So store the memory together with the queue pair, as `Side` does,
+//!   and not in the future. See [`teardown`](super::teardown).
+//! - Batches and pollers are not `Send`, so post the batch or end the poll before an `await`.
+//! - A task that polls in a loop without sleeping starves other tasks. Run such a loop in its own thread, or yield in
+//!   it.
 //!
 //! # Time-outs
 //!
-//! Each waiting call takes a time-out; `None` means no limit. A signal does not interrupt the wait. Device removal ends
-//! it with `EIO` or `ENODEV`. A time-out does not end a request; only its completion does.
+//! Each call that waits takes a time-out. `None` means that there is no limit. A signal does not interrupt the wait.
+//! Device removal ends it with `EIO` or `ENODEV`. A time-out does not end a request; see [`teardown`](super::teardown).
 //!
 //! # References
 //!

@@ -1,5 +1,5 @@
-// Setup for the manual's examples: two queue pairs on softrnic's device, connected with each other. The examples
-// include this file; it is not a module of the crate.
+// Setup for the examples of the manual: two queue pairs on softrnic's device that are connected with each other. The
+// examples include this file; it is not a module of the crate.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, RcOptions, SendOperationFlags};
 
-/// An error that can cross threads.
+/// An error that can be sent to another thread.
 pub type Fault = Box<dyn Error + Send + Sync>;
 
-/// One queue pair with its completion queue and memory. Fields are dropped in order, so the memory outlives the queue
-/// pair that uses it.
+/// One queue pair with its completion queue and memory. The fields are dropped in the order of their declaration, so
+/// the memory outlives the queue pair that uses it.
 pub struct Side {
     pub qp: GenericQueuePair,
     pub cq: GenericCompletionQueue,
@@ -32,8 +32,8 @@ pub fn soft_device() -> Result<Arc<DeviceContext>, Fault> {
     Ok(DeviceList::new()?.find("soft0")?.open()?)
 }
 
-/// Creates two connected sides in one domain. Each has a page of memory that the other may read, write and change with
-/// atomics.
+/// Creates two connected sides in one domain. Each side has a page of memory that the other side may read, write and
+/// change with atomics.
 pub fn two_sides() -> Result<[Side; 2], Fault> {
     let context = soft_device()?;
     let pd = context.alloc_pd()?;

@@ -15,19 +15,20 @@ use crate::ibverbs::work_request::{
 type SetAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64);
 type SetStreamAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64, u16);
 
-/// The functions of a queue pair for setting addresses, found when it was built.
+/// The functions of a queue pair that set addresses. They were looked up when the queue pair was built.
 #[derive(Debug)]
 pub(super) struct DciFunctions {
     pub(super) qp: *mut mlx5dv_qp_ex,
     pub(super) set_address: SetAddress,
-    /// Set if the queue pair was built with streams.
+    /// The function that also sets a stream. It exists only if the queue pair was built with streams.
     pub(super) set_stream_address: Option<SetStreamAddress>,
 }
 
 // SAFETY: the pointer refers to a part of the queue pair, and is used only with exclusive access to its send queue.
 unsafe impl Send for DciFunctions {}
 
-/// `mlx5dv_wr_set_dc_addr`: the address of a target. With `CHECKED`, posting compares the device of the handle.
+/// `mlx5dv_wr_set_dc_addr`: the address of a target. With `CHECKED`, posting checks that the handle belongs to the same
+/// device.
 #[derive(Clone, Copy, Debug)]
 pub struct DcAddress<'a, const CHECKED: bool> {
     ah: *mut ibv_ah,
@@ -46,14 +47,15 @@ impl<'a, const CHECKED: bool> DcAddress<'a, CHECKED> {
 
 impl<const CHECKED: bool> Sealed for DcAddress<'_, CHECKED> {}
 
-// SAFETY: the handle lives as long as the lifetime in the type, and belongs to the queue pair's device: either checked
-// here, or guaranteed by the caller of the unchecked function. The driver's function is called only while the
+// SAFETY: the handle lives as long as the lifetime in the type. It belongs to the queue pair's device, which is either
+// checked here or guaranteed by the caller of the unchecked function. The driver's function is called only while the
 // batch is not refused.
 unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         let Self { ah, remote_dctn, remote_dc_key, stream, .. } = self;
-        // SAFETY: only queue pairs of `build_dci` accept such addresses, and their data is this; the handle is live.
+        // SAFETY: only queue pairs that `build_dci` has built accept such addresses, and their data has this type. The
+        // handle is live.
         unsafe {
             let Some(functions) = vendor::data::<DciFunctions>(qp) else { return };
             if CHECKED && let Err(reason) = vendor::check_device((*ah).context, &raw mut (*qp).qp_base) {
@@ -68,7 +70,7 @@ unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
         }
     }
 
-    /// Fails: the basic verbs do not support it.
+    /// Always fails, because the basic verbs do not support such addresses.
     unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
         Err(RefusalReason::DriverFault("the basic verbs do not support dynamic connections"))
     }
@@ -77,10 +79,10 @@ unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
 const NO_STREAMS: RefusalReason =
     RefusalReason::DriverFault("the queue pair was built without streams; build it with build_dci_with_streams");
 
-/// Sets the target of a request.
+/// Methods that set the target of a request.
 impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
-    /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — sets the request's target: the address handle,
-    /// the number of the target (24 bits) and its key (host byte order).
+    /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — sets the target of the request: the address
+    /// handle, the number of the target (24 bits) and the key of the target (in host byte order).
     ///
     /// Posting the batch fails if the handle belongs to another device.
     ///
@@ -101,7 +103,8 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
     }
 
-    /// Sets the request's target without comparing the handle's device, which saves a comparison.
+    /// Sets the target of the request without checking that the handle belongs to the same device. This saves one
+    /// comparison.
     ///
     /// # Safety
     ///

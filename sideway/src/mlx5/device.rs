@@ -1,4 +1,4 @@
-//! Detecting mlx5 devices, their attributes beyond the verbs, and their clock.
+//! Detecting mlx5 devices, and querying their attributes that the verbs do not report, and their clock.
 
 use std::mem;
 
@@ -12,8 +12,8 @@ use crate::ffi::check_errno;
 use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
 
-/// `mlx5dv_is_supported(device)` — whether a device is an mlx5 device: `false` if libmlx5 is not installed, and for
-/// devices of in-process providers.
+/// `mlx5dv_is_supported(device)` — returns whether a device is an mlx5 device. Returns `false` if libmlx5 is not
+/// installed, and for devices of in-process providers.
 ///
 /// # References
 ///
@@ -28,7 +28,7 @@ pub fn is_mlx5<D: DeviceInfo>(device: &D) -> bool {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` with the reason, as an error of `verb`.
+/// Returns `EOPNOTSUPP` with the reason, as an error of `verb`.
 pub(super) fn require(verb: &'static str, context: &DeviceContext) -> Result<(), VerbError> {
     if is_mlx5(context) {
         return Ok(());
@@ -59,15 +59,15 @@ bitflags::bitflags! {
     pub struct Mlx5DeviceFlags: u64 {
         /// Completions have the layout of version 1.
         const CompletionVersion1 = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_V1.0 as u64;
-        /// One request can contain several packets.
+        /// A request can contain several packets.
         const MultiPacketAllowed = flag_bits::MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED.0 as u64;
         /// One request can contain several packets with inline data.
         const EnhancedMultiPacket = flag_bits::MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW.0 as u64;
-        /// Compressed completions of 128 bytes.
+        /// The device supports compressed completions of 128 bytes.
         const Compressed128ByteCompletions = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP.0 as u64;
-        /// Padded completions of 128 bytes.
+        /// The device supports padded completions of 128 bytes.
         const Padded128ByteCompletions = flag_bits::MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD.0 as u64;
-        /// Packet-based credits.
+        /// The device supports packet-based credits.
         const PacketBasedCreditMode = flag_bits::MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE.0 as u64;
         /// Completion timestamps are in nanoseconds, not in cycles.
         const RealTimeTimestamps = flag_bits::MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS.0 as u64;
@@ -76,8 +76,8 @@ bitflags::bitflags! {
     }
 }
 
-/// `struct mlx5dv_dci_streams`: the number of concurrent streams of an initiator, and the number of failed streams that
-/// put it into the error state. Both are binary logarithms.
+/// `struct mlx5dv_dci_streams`: the number of concurrent streams of an initiator, and the number of failed streams
+/// after which the initiator enters the Error state. Both are stored as binary logarithms.
 #[doc(alias = "mlx5dv_dci_streams")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DciStreams {
@@ -87,7 +87,7 @@ pub struct DciStreams {
     pub log_num_errored: u8,
 }
 
-/// `struct mlx5dv_context`: attributes of an mlx5 device beyond the verbs.
+/// `struct mlx5dv_context`: the attributes of an mlx5 device that the verbs do not report.
 #[doc(alias = "mlx5dv_context")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mlx5DeviceAttr {
@@ -98,7 +98,7 @@ pub struct Mlx5DeviceAttr {
     dci_streams: Option<DciStreams>,
 }
 
-/// The requested fields.
+/// The fields that the query requests.
 const ASKED: mask = mask(
     mask::MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE.0
         | mask::MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS.0
@@ -133,24 +133,27 @@ impl Mlx5DeviceAttr {
         self.flags
     }
 
-    /// Returns the maximum validity of a [`ClockInfo`](super::ClockInfo) in nanoseconds; `None` if unknown.
+    /// Returns how long a [`ClockInfo`](super::ClockInfo) is valid at most, in nanoseconds, or `None` if this is
+    /// unknown.
     pub fn max_clock_info_update_nsec(&self) -> Option<u64> {
         self.max_clock_info_update_nsec
     }
 
-    /// Returns the number of ports that are aggregated into one (LAG); `None` if unknown.
+    /// Returns the number of ports that are aggregated into one (LAG), or `None` if it is unknown.
     pub fn num_lag_ports(&self) -> Option<u8> {
         self.num_lag_ports
     }
 
-    /// Returns the maximum numbers of streams of an initiator; `None` if unknown or unsupported.
+    /// Returns the maximum numbers of streams of an initiator, or `None` if they are unknown or streams are
+    /// unsupported.
     pub fn dci_streams(&self) -> Option<DciStreams> {
         self.dci_streams
     }
 }
 
 impl DeviceContext {
-    /// `mlx5dv_query_device(ctx_in, attrs_out)` — queries the attributes of an mlx5 device beyond the verbs.
+    /// `mlx5dv_query_device(ctx_in, attrs_out)` — queries the attributes of an mlx5 device that the verbs do not
+    /// report.
     ///
     /// # Errors
     ///
@@ -162,7 +165,7 @@ impl DeviceContext {
     #[doc(alias = "mlx5dv_query_device")]
     pub fn query_mlx5_device(&self) -> Result<Mlx5DeviceAttr, VerbError> {
         const VERB: &str = "mlx5dv_query_device";
-        // SAFETY: all zeros are valid: the struct has only integers and a nullable pointer.
+        // SAFETY: all zeros are a valid value, because the struct has only integers and a nullable pointer.
         let mut raw: mlx5dv_context = unsafe { mem::zeroed() };
         raw.comp_mask = ASKED.0.into();
         // SAFETY: the context is open as long as `self` lives. The library fills in the requested fields, which the
@@ -173,8 +176,8 @@ impl DeviceContext {
     }
 }
 
-/// `struct mlx5dv_clock_info`: parameters for converting cycles of the device's clock to nanoseconds, at the time of
-/// the query.
+/// `struct mlx5dv_clock_info`: the parameters, at the time of the query, for converting cycles of the device's clock to
+/// nanoseconds.
 #[doc(alias = "mlx5dv_clock_info")]
 #[derive(Clone, Copy, Debug)]
 pub struct ClockInfo {
@@ -183,8 +186,8 @@ pub struct ClockInfo {
 
 impl ClockInfo {
     /// `mlx5dv_ts_to_ns(clock_info, device_timestamp)` — converts the timestamp of a completion, in cycles of the
-    /// device's clock, to nanoseconds of the wall clock. The timestamp may be before or after the query. The result
-    /// becomes less exact with their distance, which must not exceed
+    /// device's clock, to nanoseconds of the wall clock. The timestamp may be older or newer than the query. The larger
+    /// the difference between them, the less exact is the result. The difference must not exceed
     /// [`max_clock_info_update_nsec`](super::Mlx5DeviceAttr::max_clock_info_update_nsec).
     ///
     /// # References
@@ -204,7 +207,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed (the hint reports which); or the
+    /// - `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed; the hint reports which. Or the
     ///   kernel does not support the query.
     /// - `EINVAL`: the kernel does not support the query.
     ///
@@ -215,7 +218,7 @@ impl DeviceContext {
     pub fn mlx5_clock_info(&self) -> Result<ClockInfo, VerbError> {
         // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: mlx5dv_clock_info = unsafe { mem::zeroed() };
-        // SAFETY: the context is open as long as `self`, and the struct is writable.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to the struct.
         let ret = unsafe { sys::mlx5dv_get_clock_info(self.raw(), &mut raw) };
         check_errno("mlx5dv_get_clock_info", ret).map_err(|error| explain(error, self))?;
         Ok(ClockInfo { raw })

@@ -27,16 +27,15 @@ const MESSAGES_AND_MEMORY: SendOperationFlags = SendOperationFlags::Send
 
 impl ProtectionDomain {
     /// Creates a builder of initiators of dynamic connections (DCI). By default they support the operations of a
-    /// reliable connection. They have no receive queue: [`setup_max_recv_wr`](QueuePairBuilder::setup_max_recv_wr) must
-    /// stay 0, and the completion queue of the receives defaults to that of the sends.
+    /// reliable connection. They have no receive queue, so [`setup_max_recv_wr`](QueuePairBuilder::setup_max_recv_wr)
+    /// must stay 0. By default, the completion queue of receives is that of sends.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP`: the device is not an mlx5 device, or libmlx5 is not installed; the hint reports which.
     pub fn create_dci_builder(self: &Arc<Self>) -> Result<QueuePairBuilder<DynamicallyConnected>, VerbError> {
         require(VERB, self.device_context())?;
-        // SAFETY: the only builder method of the service is `build_dci`, which creates no other queue pairs of the
-        // type.
+        // SAFETY: the service's only build methods are those of initiators, which create only DCI queue pairs.
         let mut builder = unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) };
         builder.setup_max_recv_wr(0).setup_max_recv_sge(0);
         Ok(builder)
@@ -48,10 +47,10 @@ impl QueuePairBuilder<DynamicallyConnected> {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is no completion queue of sends, or it belongs to another device; receives were requested; or
-    ///   a value exceeds the device's limit.
-    /// - `EOPNOTSUPP`: the device does not support dynamic connections or these operations; or
-    ///   [`assume_send_room`](QueuePairBuilder::assume_send_room), which libmlx5 needs, was not called.
+    /// - `EINVAL`: the completion queue of sends is missing or belongs to another device, receives were requested, or a
+    ///   value exceeds the device's limit.
+    /// - `EOPNOTSUPP`: the device does not support dynamic connections or these operations. Or
+    ///   [`assume_send_room`](QueuePairBuilder::assume_send_room), which libmlx5 requires, was not called.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References
@@ -63,14 +62,15 @@ impl QueuePairBuilder<DynamicallyConnected> {
         self.build_initiator(None)
     }
 
-    /// `mlx5dv_create_qp` — creates an initiator with streams, at most the device's
+    /// `mlx5dv_create_qp` — creates an initiator with streams. Their numbers must not exceed the device's
     /// [`dci_streams`](super::Mlx5DeviceAttr::dci_streams). Requests with
     /// [`setup_dc_addr_stream`](crate::ibverbs::work_request::LocalBufferHandle::setup_dc_addr_stream) on different
     /// streams run concurrently.
     ///
     /// # Errors
     ///
-    /// As for [`build_dci`](Self::build_dci); `EOPNOTSUPP` also if libmlx5 is older than streams.
+    /// The errors are those of [`build_dci`](Self::build_dci). In addition, returns `EOPNOTSUPP` if libmlx5 is too old
+    /// to support streams.
     ///
     /// # References
     ///
@@ -101,10 +101,10 @@ impl QueuePairBuilder<DynamicallyConnected> {
         }
         builder.setup_send_ops_flags(MESSAGES_AND_MEMORY | SendOperationFlags::ATOMICS);
         match builder.create_initiator(streams) {
-            // Not every device supports atomics.
+            // Try again without atomics, because not every device supports them.
             Err(error) if error.errno().raw() == libc::EOPNOTSUPP => {
                 builder.setup_send_ops_flags(MESSAGES_AND_MEMORY);
-                // If the errno is the same, the atomics were not the reason.
+                // If the second attempt fails with the same errno, the atomics were not the reason.
                 let built = builder.create_initiator(streams);
                 built.map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
@@ -142,7 +142,7 @@ impl QueuePairBuilder<DynamicallyConnected> {
     }
 }
 
-/// Finds the functions for setting addresses.
+/// Looks up the functions that set addresses.
 ///
 /// # Safety
 ///
@@ -151,8 +151,8 @@ unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctio
     // SAFETY: `qp` is a live mlx5 queue pair.
     let mlx5 = NonNull::new(unsafe { sys::mlx5dv_qp_ex_from_ibv_qp_ex(qp.as_ptr()) })
         .ok_or_else(|| missing("mlx5dv_qp_ex_from_ibv_qp_ex"))?;
-    // SAFETY: the struct is a part of the queue pair. The first function is as old as the struct; a library without the
-    // second field refuses streams.
+    // SAFETY: the struct is a part of the queue pair. The first function exists in every version of the struct. A
+    // library without the second field refuses streams, so the field is read only if the library has it.
     let (set_address, set_stream_address) = unsafe {
         let mlx5 = mlx5.as_ptr();
         ((*mlx5).wr_set_dc_addr, if has_streams { (*mlx5).wr_set_dc_addr_stream } else { None })

@@ -1,9 +1,10 @@
-//! Features of mlx5 devices (ConnectX, BlueField) beyond the verbs, through libmlx5, which is opened on first use.
+//! The features of mlx5 devices (ConnectX, BlueField) that are not part of the verbs. They use libmlx5, which is loaded
+//! on first use.
 //!
 //! | feature | functions |
 //! |---|---|
 //! | detecting mlx5 devices, and their attributes | [`is_mlx5`], [`DeviceContext::query_mlx5_device`] |
-//! | dynamic connections (DC): one queue pair that sends to many | [`ProtectionDomain::create_dci_builder`], [`ProtectionDomain::create_dct_builder`] |
+//! | dynamic connections (DC): one queue pair that sends to many targets | [`ProtectionDomain::create_dci_builder`], [`ProtectionDomain::create_dct_builder`] |
 //! | completion timestamps in nanoseconds | [`DeviceContext::mlx5_clock_info`] |
 //!
 //! # Dynamic connections

@@ -9,8 +9,8 @@ use crate::ibverbs::work_request::{
     Addressed, BindMemoryWindow, CompareSwap, FetchAdd, LocalInvalidate, Read, Send, SendImm, SendInv, Write, WriteImm,
 };
 
-/// The initiator of dynamic connections (DCI): each request that accesses a peer has an address handle, a target and
-/// its key.
+/// The initiator of dynamic connections (DCI). Each request that accesses a peer has an address handle, the number of a
+/// target, and the key of that target.
 #[derive(Clone, Copy, Debug)]
 pub enum DynamicallyConnected {}
 
@@ -21,8 +21,8 @@ pub enum DynamicallyConnectedTarget {}
 impl Sealed for DynamicallyConnected {}
 impl Sealed for DynamicallyConnectedTarget {}
 
-// SAFETY: operations that access a peer are offered only with an address; the others access no peer. The driver reads
-// the address handle at once.
+// SAFETY: the service offers operations that access a peer only with an address. The other operations access no peer.
+// The driver reads the address handle during the call.
 unsafe impl Service for DynamicallyConnected {
     /// Follows the checks of the kernel's mlx5 driver.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
@@ -50,8 +50,8 @@ unsafe impl Service for DynamicallyConnected {
 
 // SAFETY: the service has no requests.
 unsafe impl Service for DynamicallyConnectedTarget {
-    /// Follows the checks of the kernel's mlx5 driver. The device creates the target when it becomes ready to receive;
-    /// it stays in this state until it is destroyed.
+    /// Follows the checks of the kernel's mlx5 driver. The device creates the target in the transition to
+    /// ReadyToReceive. The target stays in this state until it is destroyed.
     fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
         let needed = match (from, to) {
             (State::Reset, State::Init) => Mask::PartitionKeyIndex | Mask::Port | Mask::AccessFlags,

@@ -17,7 +17,7 @@ use crate::ibverbs::queue_pair::{QueuePairBuilder, QueuePairType, TargetQueuePai
 const VERB: &str = "mlx5dv_create_qp";
 
 impl ProtectionDomain {
-    /// Creates a builder of targets of dynamic connections (DCT). A target has no queues of its own: its receives come
+    /// Creates a builder of targets of dynamic connections (DCT). A target has no queues of its own. Its receives come
     /// from a shared receive queue, and complete on the completion queue of receives.
     ///
     /// # Errors
@@ -32,14 +32,14 @@ impl ProtectionDomain {
 
 impl QueuePairBuilder<DynamicallyConnectedTarget> {
     /// `mlx5dv_create_qp(context, qp_attr, {MLX5DV_DCTYPE_DCT, dct_access_key})` — creates a target that takes its
-    /// receives from the shared receive queue of [`setup_srq`](QueuePairBuilder::setup_srq). Initiators select the
-    /// target by `access_key` (host byte order) and by its number, which is assigned when it becomes [ready to
-    /// receive](crate::ibverbs::queue_pair::QueuePairState::ReadyToReceive).
+    /// receives from the shared receive queue that was set with [`setup_srq`](QueuePairBuilder::setup_srq). Initiators
+    /// select the target by `access_key` (host byte order) and by its number, which is assigned when it becomes [ready
+    /// to receive](crate::ibverbs::queue_pair::QueuePairState::ReadyToReceive).
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: there is no shared receive queue, no completion queue of receives, or an object belongs to another
-    ///   device.
+    /// - `EINVAL`: the shared receive queue or the completion queue of receives is missing, or an object belongs to
+    ///   another device.
     /// - `EOPNOTSUPP`: the device does not support dynamic connections.
     /// - `ENOMEM`: out of resources.
     ///

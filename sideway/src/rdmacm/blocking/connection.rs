@@ -9,12 +9,12 @@ use super::watch::Watch;
 use super::{ConnectCause, ConnectError, ConnectStep};
 use crate::rdmacm::communication_manager::{ConnectionInfo, Event, EventChannel, EventKind, Identifier};
 
-/// An established connection: reports its end, and disconnects. Use the queue pair to transfer data.
+/// An established connection. It can be disconnected, and it reports how it ended. Use the queue pair to transfer data.
 ///
 /// The connection and the queue pair created through its identifier keep the identifier alive. When both are dropped,
 /// the connection ends and the peer is notified.
 ///
-/// Several threads can wait at once: each receives the end.
+/// Several threads can wait for the end of the connection at the same time. Each of them is woken up.
 #[derive(Debug)]
 pub struct Connection {
     id: Arc<Identifier>,
@@ -35,7 +35,7 @@ struct Life {
 pub enum Ended {
     /// The peer disconnected, possibly abruptly, or confirmed the disconnect.
     Disconnected,
-    /// This side disconnected, and the peer did not confirm within the kernel's limit.
+    /// This side disconnected, and the peer did not confirm this within the kernel's time limit.
     NoAnswer,
     /// The device is being removed.
     DeviceRemoval,
@@ -51,13 +51,14 @@ impl Connection {
         &self.id
     }
 
-    /// Returns the identifier's channel, for programs that poll(2) many connections: once it is readable,
-    /// [`ended`](Self::ended) returns the reason.
+    /// Returns the identifier's channel, for programs that poll(2) many connections. When it becomes readable, call
+    /// [`ended`](Self::ended) to check whether the connection has ended.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         self.id.event_channel()
     }
 
-    /// Returns the peer's parameters: those of its request, or, on the active side, of its reply.
+    /// Returns the peer's parameters. On the passive side they are those of the peer's request, and on the active side
+    /// those of its reply.
     pub fn info(&self) -> &ConnectionInfo {
         &self.info
     }
@@ -72,15 +73,16 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// Waits for the end, without limit if `timeout` is `None`. After the end, each call returns the reason again.
+    /// Waits for the end of the connection, without a time limit if `timeout` is `None`. After the end, each call
+    /// returns the reason again.
     ///
-    /// A peer that disconnected waits for a confirmation: call [`disconnect`](Self::disconnect), or drop all owners of
-    /// the identifier. Outstanding receives are then flushed.
+    /// If the peer has disconnected, it waits for a confirmation. To confirm, call [`disconnect`](Self::disconnect), or
+    /// drop all owners of the identifier. Outstanding receives are then flushed.
     ///
     /// # Errors
     ///
     /// - [`ConnectCause::TimedOut`]: the connection has not ended.
-    /// - [`ConnectCause::Verb`]: as for [`EventChannel::get_cm_event`].
+    /// - [`ConnectCause::Verb`]: the errors of [`EventChannel::get_cm_event`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Ended, ConnectError> {
         self.wait_in(ConnectStep::Wait, timeout)
     }
@@ -89,7 +91,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As for [`wait`](Self::wait), except that `TimedOut` is `Ok(None)`.
+    /// The errors are those of [`wait`](Self::wait), except that this method returns `Ok(None)` instead of `TimedOut`.
     pub fn ended(&self) -> Result<Option<Ended>, ConnectError> {
         match self.wait(Some(Duration::ZERO)) {
             Ok(ended) => Ok(Some(ended)),
@@ -98,8 +100,8 @@ impl Connection {
         }
     }
 
-    /// Whether the connection has ended, or its state can no longer be read; [`ended`](Self::ended) distinguishes the
-    /// two.
+    /// Whether the connection has ended, or its state can no longer be read. [`ended`](Self::ended) distinguishes these
+    /// two cases.
     pub fn is_ended(&self) -> bool {
         !matches!(self.ended(), Ok(None))
     }
@@ -115,12 +117,12 @@ impl Connection {
     /// not wait.
     ///
     /// A queue pair that was created through the identifier enters the error state, and its outstanding requests are
-    /// flushed. Wait for the completion of all data that must arrive before calling this.
+    /// flushed. Before calling this, wait for the completions of all requests whose data must arrive.
     ///
     /// # Errors
     ///
     /// - [`ConnectCause::TimedOut`]: the peer did not confirm. The connection has ended nevertheless.
-    /// - [`ConnectCause::Verb`]: as for [`Identifier::disconnect`].
+    /// - [`ConnectCause::Verb`]: the errors of [`Identifier::disconnect`].
     pub fn disconnect(&self, timeout: Option<Duration>) -> Result<Ended, ConnectError> {
         match (self.id.disconnect(), self.ended()) {
             (_, Ok(Some(ended))) => Ok(ended),

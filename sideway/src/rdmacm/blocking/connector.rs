@@ -1,4 +1,4 @@
-//! The active side: resolves and connects to a peer.
+//! The active side of connections: resolving the address of a peer and connecting to it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
@@ -33,19 +33,19 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Creates a connector for reliable connections, from the source address that the routing table selects, with a
-    /// timeout of ten seconds.
+    /// Creates a connector for reliable connections. The routing table selects the source address, and the time limit
+    /// is ten seconds.
     pub fn new() -> Self {
         Self { port_space: PortSpace::Tcp, source: None, type_of_service: None, timeout: super::TIMEOUT }
     }
 
-    /// Sets the port space: use [`PortSpace::Udp`] to [look up](Resolved::lookup) queue pairs for datagrams.
+    /// Sets the port space. Use [`PortSpace::Udp`] to [look up](Resolved::lookup) queue pairs for datagrams.
     pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
         self.port_space = port_space;
         self
     }
 
-    /// Sets the local address of connections, and with it the device.
+    /// Sets the local address of connections, which also determines the device.
     pub fn setup_source(&mut self, source: IpAddr) -> &mut Self {
         self.source = Some(source);
         self
@@ -60,25 +60,27 @@ impl Connector {
     /// Sets the time limit for the whole connection setup; the default is ten seconds. [`Duration::MAX`] means no
     /// limit.
     ///
-    /// The time that the program spends between [`resolve`](Self::resolve) and [`Resolved::connect`] does not count.
-    /// The time of the system's name lookup counts, but a lookup is not interrupted.
+    /// The time that the program spends between [`resolve`](Self::resolve) and [`Resolved::connect`] does not count
+    /// towards the limit. The time of the system's name lookup counts, but the lookup itself is not interrupted when
+    /// the limit expires.
     pub fn setup_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// `rdma_resolve_addr`, `rdma_resolve_route` — resolves the address and the route of a peer: an address, or a name
-    /// and a port as in `"server:7174"` or `("server", 7174)`. If a name has several addresses, each is tried in turn
-    /// until one succeeds; they share the time limit.
+    /// `rdma_resolve_addr`, `rdma_resolve_route` — resolves the address and the route of a peer. `peer` is an address,
+    /// or a name and a port as in `"server:7174"` or `("server", 7174)`. If a name has several addresses, they are
+    /// tried one after the other until one succeeds. All attempts share the time limit.
     ///
     /// # Errors
     ///
     /// The [step](ConnectError::step) is the one at which the last address failed: `LookUpName`, `OpenChannel`,
     /// `ResolveAddress` or `ResolveRoute`.
     ///
-    /// - [`ConnectCause::TimedOut`]: no reply from the address.
-    /// - [`ConnectCause::Verb`] with `ENETUNREACH`: no route to the address; with `ENODEV` (at `ResolveRoute`; or an
-    ///   event at `ResolveAddress`): the route does not use an RDMA device, for example to 127.0.0.1.
+    /// - [`ConnectCause::TimedOut`]: there was no reply from the address.
+    /// - [`ConnectCause::Verb`] with `ENETUNREACH`: there is no route to the address. With `ENODEV` (in the step
+    ///   `ResolveRoute`, or as an event in the step `ResolveAddress`): the route does not use an RDMA device, as for
+    ///   127.0.0.1.
     pub fn resolve(&self, peer: impl ToSocketAddrs + fmt::Debug) -> Result<Resolved, ConnectError> {
         let deadline = Deadline::within(Some(self.timeout));
         let addresses = look_up(&peer)?;
@@ -146,7 +148,7 @@ pub(super) fn look_up(name: &(impl ToSocketAddrs + fmt::Debug)) -> Result<Vec<So
     }
 }
 
-/// Returns the source with port 0; a link-local one takes the destination's interface.
+/// Returns the source address with port 0. A link-local address gets the interface of the destination.
 fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
     match (source, destination) {
         (IpAddr::V6(source), SocketAddr::V6(destination)) if source.is_unicast_link_local() => {

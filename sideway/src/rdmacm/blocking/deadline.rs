@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::ConnectCause;
 
-/// The end of a wait; `None` if there is none, or it is beyond the clock's range.
+/// The end of a wait. It is `None` if there is no limit, or if the end is beyond the clock's range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     at: Option<Instant>,
@@ -13,7 +13,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Sets the deadline `timeout` from now, or none without a `timeout`.
+    /// Creates a deadline that expires after `timeout`, or never if `timeout` is `None`.
     pub(super) fn within(timeout: Option<Duration>) -> Self {
         let total = timeout.unwrap_or(Duration::MAX);
         Self::resume(total, timeout)
@@ -24,12 +24,12 @@ impl Deadline {
         Self { at: left.and_then(|left| Instant::now().checked_add(left)), total }
     }
 
-    /// Returns the remaining time; `None` without a deadline.
+    /// Returns the remaining time, or `None` if there is no deadline.
     pub(super) fn left(&self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns the remaining time, or `Duration::MAX` without a deadline.
+    /// Returns the remaining time, or `Duration::MAX` if there is no deadline.
     pub(super) fn left_or_max(&self) -> Duration {
         self.left().unwrap_or(Duration::MAX)
     }
@@ -58,8 +58,8 @@ impl Deadline {
     }
 }
 
-/// Rounds an attempt's share of the limit, for display: some time has passed since the program set the limit, so the
-/// share is a little less than a round number.
+/// Rounds an attempt's share of the limit, for display. Some time has passed since the program set the limit, so the
+/// exact share is a little less than a round number.
 fn whole_milliseconds(time: Duration) -> Duration {
     let rounded = time.saturating_add(Duration::from_micros(500));
     Duration::new(rounded.as_secs(), rounded.subsec_millis() * 1_000_000)

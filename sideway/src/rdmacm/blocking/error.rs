@@ -20,9 +20,10 @@ use crate::rdmacm::communication_manager::{
 /// rdma_bind_addr: EADDRNOTAVAIL (Cannot assign requested address): binding to 0.0.0.0:7174: the port is in use: …
 /// ```
 ///
-/// As an [`io::Error`] it has the kind that a socket would give: `ConnectionRefused`, `TimedOut`, `AddrInUse`, ….
+/// When it is converted to an [`io::Error`], it has the kind that a socket would report, such as `ConnectionRefused`,
+/// `TimedOut` or `AddrInUse`.
 pub struct ConnectError(
-    // One pointer wide, so that `Result`s stay small.
+    // The error is a boxed pointer, so that `Result`s stay small.
     Box<Failure>,
 );
 
@@ -45,7 +46,8 @@ pub enum ConnectCause {
     Name(io::Error),
     /// The name has no address.
     NoAddress,
-    /// The event channel could not be created: no librdmacm, no device, or too many open files.
+    /// The event channel could not be created, because librdmacm is not installed, there is no device, or too many
+    /// files are open.
     Channel(CreateEventChannelError),
     /// A library call failed.
     Verb(VerbError),
@@ -58,11 +60,11 @@ pub enum ConnectCause {
     },
     /// The peer or its machine rejected the request.
     Rejected(Rejection),
-    /// The peer's machine does not respond, or it rejected the request for a queue pair for datagrams.
+    /// The peer's machine does not respond, or it rejected the lookup of a queue pair for datagrams.
     Unreachable(Unreachable),
     /// The time limit expired.
     TimedOut {
-        /// The limit that was set.
+        /// The time limit that was set.
         after: Duration,
     },
     /// The peer disconnected before the connection was established.
@@ -89,7 +91,7 @@ impl ConnectError {
         error
     }
 
-    /// Combines the errors of all addresses: returns the last error, with the others as its earlier ones.
+    /// Combines the errors of all addresses. Returns the last error, which contains the others as its earlier errors.
     #[cold]
     pub(super) fn of_all(name: &dyn fmt::Debug, mut errors: Vec<Self>) -> Self {
         match errors.pop() {
@@ -106,7 +108,7 @@ impl ConnectError {
         self.0.step
     }
 
-    /// Returns the address: the peer's, or the local one of a listener.
+    /// Returns the address of the peer, or the local address of a listener.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.address
     }
@@ -116,7 +118,7 @@ impl ConnectError {
         &self.0.cause
     }
 
-    /// Returns the errors of the addresses tried before, if the name has several.
+    /// Returns the errors of the addresses that were tried before, if the name has several addresses.
     pub fn earlier(&self) -> &[ConnectError] {
         &self.0.earlier
     }
@@ -141,7 +143,7 @@ impl ConnectError {
             ConnectCause::NoAddress => io::ErrorKind::NotFound,
             ConnectCause::Channel(CreateEventChannelError::Verb(error)) => error.kind(),
             ConnectCause::Channel(_) => io::ErrorKind::Unsupported,
-            // The kernel returns this error if the port is in use and the listener asked for all addresses.
+            // The kernel returns this error if the port is in use and the listener requested all addresses.
             ConnectCause::Verb(error)
                 if error.errno() == Errno::EADDRNOTAVAIL
                     && self.address().is_some_and(|address| address.ip().is_unspecified()) =>
@@ -150,7 +152,7 @@ impl ConnectError {
             }
             ConnectCause::Verb(error) => error.kind(),
             ConnectCause::Event { status, .. } => status.errno().map_or(io::ErrorKind::Other, Errno::kind),
-            // iWARP reports an errno, both for a rejection and for a missing response.
+            // With iWARP, the status is an errno, both for a rejection and for a missing response.
             ConnectCause::Rejected(Rejection { status, .. })
             | ConnectCause::Unreachable(Unreachable { status, .. }) => {
                 status.errno().map_or(io::ErrorKind::ConnectionRefused, Errno::kind)
@@ -257,7 +259,7 @@ fn advice(step: ConnectStep, status: EventStatus) -> &'static str {
     }
 }
 
-// The text contains the cause's, so the source is the cause's source.
+// The text of this error contains the text of the cause, so the source of this error is the source of the cause.
 impl error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self.cause() {

@@ -1,4 +1,4 @@
-//! The passive side: listens for requests.
+//! The passive side of connections: a listener for requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::watch::Watch;
 use super::{ConnectCause, ConnectError, ConnectStep, Request};
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier, PortSpace};
 
-/// The maximum number of other events that are kept for the program.
+/// The maximum number of events other than requests that are kept for the program.
 const KEPT: usize = 64;
 
 /// A listener on an address, which receives connection requests. Any number of threads may [`accept`](Self::accept).
 ///
-/// Dropping it rejects the waiting requests; accepted connections stay.
+/// Dropping the listener rejects the waiting requests. Accepted connections continue to exist.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -45,16 +45,17 @@ pub struct Listener {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Waiting requests, on the listener's channel.
+    /// The waiting requests, which are still on the listener's channel.
     requests: VecDeque<Event>,
     others: VecDeque<Event>,
     is_device_gone: bool,
 }
 
 impl Listener {
-    /// `rdma_bind_addr`, `rdma_listen` — listens on an address of this machine for reliable connections:
-    /// `"192.0.2.7:7174"`, `("server", 7174)`; `"0.0.0.0:7174"` for all of IPv4, `"[::]:7174"` for all of IPv6 and
-    /// IPv4. Port 0 selects a free port, which [`local_address`](Self::local_address) returns.
+    /// `rdma_bind_addr`, `rdma_listen` — listens on an address of this machine for reliable connections. Examples of
+    /// addresses are `"192.0.2.7:7174"` and `("server", 7174)`. `"0.0.0.0:7174"` selects all IPv4 addresses, and
+    /// `"[::]:7174"` all IPv6 and IPv4 addresses. Port 0 selects a free port, which
+    /// [`local_address`](Self::local_address) returns.
     ///
     /// # Errors
     ///
@@ -74,14 +75,15 @@ impl Listener {
         }
     }
 
-    /// Waits for a request, without limit if `timeout` is `None`.
+    /// Waits for a request, without a time limit if `timeout` is `None`.
     ///
     /// # Errors
     ///
     /// - [`ConnectCause::TimedOut`]: no request arrived.
-    /// - [`ConnectCause::Channel`]: the channel of the connection could not be created (`EMFILE`); the request is kept.
+    /// - [`ConnectCause::Channel`]: the channel of the connection could not be created (`EMFILE`). The request is kept
+    ///   for the next call.
     /// - [`ConnectCause::DeviceRemoval`]: the device is being removed, so no more requests will arrive.
-    /// - [`ConnectCause::Verb`]: as for [`EventChannel::get_cm_event`].
+    /// - [`ConnectCause::Verb`]: the errors of [`EventChannel::get_cm_event`].
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Request, ConnectError> {
         let deadline = Deadline::within(timeout);
         let accepted = self.inbox.wait(&self.id.event_channel(), &deadline, Inbox::next, |inbox, event| {
@@ -92,9 +94,9 @@ impl Listener {
         Request::new(event, self.timeout)
     }
 
-    /// Takes the other events of the listener's channel, the oldest first: events of identifiers that the program
-    /// created there, and changes of the hardware address ([`EventKind::AddressChange`]). The listener keeps the latest
-    /// 64.
+    /// Takes the other events of the listener's channel, the oldest first. These are the events of identifiers that the
+    /// program created on that channel, and changes of the hardware address ([`EventKind::AddressChange`]). The
+    /// listener keeps the latest 64 events.
     pub fn take_other_events(&self) -> Vec<Event> {
         self.inbox.lock_known(|inbox| inbox.others.drain(..).collect())
     }
@@ -112,8 +114,8 @@ impl Listener {
     /// Returns the identifier's channel, for programs that poll(2) several descriptors. Once it is readable, call
     /// [`accept(Some(Duration::ZERO))`](Self::accept) until it times out.
     ///
-    /// Requests that were kept because [no channel](ConnectCause::Channel) could be created do not make it readable
-    /// again; the next `accept` returns them.
+    /// If a request was kept because [no channel](ConnectCause::Channel) could be created, the channel does not become
+    /// readable again for it. The next call of `accept` returns the request.
     pub fn event_channel(&self) -> Arc<EventChannel> {
         self.id.event_channel()
     }
@@ -126,7 +128,7 @@ impl Inbox {
         if self.requests.is_empty() {
             return if self.is_device_gone { Err(ConnectCause::DeviceRemoval) } else { Ok(None) };
         }
-        // If this fails, the request stays in the queue.
+        // If this call fails, the request stays in the queue.
         let channel = EventChannel::new()?;
         let Some(request) = self.requests.pop_front() else { return Ok(None) };
         request.cm_id().migrate(&channel)?;
@@ -163,20 +165,20 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// Sets the port space: use [`PortSpace::Udp`] for lookups of queue pairs for datagrams.
+    /// Sets the port space. Use [`PortSpace::Udp`] for lookups of queue pairs for datagrams.
     pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
         self.port_space = port_space;
         self
     }
 
-    /// Sets the maximum number of waiting requests. The default, 0, is the kernel's limit (`net.rdma_ucm.max_backlog`,
-    /// 1024). The kernel drops further requests, and the peers retry after some seconds.
+    /// Sets the maximum number of waiting requests. The default is 0, which selects the kernel's limit
+    /// (`net.rdma_ucm.max_backlog`, 1024). The kernel drops further requests, and the peers retry after some seconds.
     pub fn setup_backlog(&mut self, backlog: i32) -> &mut Self {
         self.backlog = backlog;
         self
     }
 
-    /// Sets whether an IPv6 listener excludes IPv4. For the default see [`Identifier::set_af_only`].
+    /// Sets whether an IPv6 listener excludes IPv4. [`Identifier::set_af_only`] describes the default.
     pub fn setup_af_only(&mut self, af_only: bool) -> &mut Self {
         self.is_af_only = Some(af_only);
         self
@@ -194,18 +196,19 @@ impl ListenerBuilder {
         self
     }
 
-    /// `rdma_bind_addr`, `rdma_listen` — listens. If a name has several addresses, each is tried in turn until one
-    /// succeeds.
+    /// `rdma_bind_addr`, `rdma_listen` — binds to an address and listens on it. If a name has several addresses, they
+    /// are tried one after the other until one succeeds.
     ///
-    /// 127.0.0.1 and `::1` can be bound, but no request arrives there, because no RDMA device leads to them.
+    /// A listener can be bound to 127.0.0.1 or `::1`, but it receives no requests, because no RDMA device has a route
+    /// to these addresses.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Verb`]. `EADDRINUSE`, or `EADDRNOTAVAIL` when listening on all addresses: the port is in use.
-    ///   `EADDRNOTAVAIL` otherwise: this machine does not have the address. `ENODEV`: the address does not belong to an
-    ///   RDMA device. `EACCES`: the port is below 1024.
+    /// - [`ConnectCause::Verb`] with `EADDRINUSE`, or with `EADDRNOTAVAIL` when listening on all addresses: the port is
+    ///   in use. With `EADDRNOTAVAIL` in other cases: this machine does not have the address. With `ENODEV`: the
+    ///   address does not belong to an RDMA device. With `EACCES`: the port is below 1024.
     /// - [`ConnectCause::Name`]: the name has no address.
-    /// - [`ConnectCause::Channel`]: no librdmacm, or no device.
+    /// - [`ConnectCause::Channel`]: librdmacm is not installed, or there is no device.
     pub fn bind(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, ConnectError> {
         let addresses = look_up(&address)?;
         let channel = EventChannel::new().map_err(|error| ConnectError::new(ConnectStep::OpenChannel, None, error))?;

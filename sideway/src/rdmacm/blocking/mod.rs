@@ -29,5 +29,5 @@ pub use self::request::Request;
 pub use self::resolved::Resolved;
 pub use self::step::ConnectStep;
 
-/// The default time limit for the peer.
+/// The default time limit within which the peer must respond.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The passive side: a request of a peer.
+//! The passive side of connections: a request of a peer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::rdmacm::communication_manager::{
     ConnectionInfo, ConnectionParameter, Event, EventKind, Identifier, PrivateData,
 };
 
-/// A peer's request to connect, or to look up a queue pair for datagrams. Dropping it rejects the request.
+/// A peer's request to connect, or to look up a queue pair for datagrams. Dropping this value rejects the request.
 ///
-/// It has its own event channel.
+/// The request has its own event channel.
 #[derive(Debug)]
 #[must_use = "the peer waits for a response; dropping the request rejects it"]
 pub struct Request {
@@ -51,12 +51,12 @@ impl Request {
         Ok(Self { id, device, peer, ask, timeout })
     }
 
-    /// Returns the identifier; create the queue pair through it.
+    /// Returns the identifier. Create the queue pair of the connection through it.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// Returns the device that received the request. It is the same object for all connections over this device.
+    /// Returns the device that received the request. All connections over this device return the same object.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.device
     }
@@ -79,7 +79,7 @@ impl Request {
         }
     }
 
-    /// Returns the peer's parameters; `None` for a lookup, which has none.
+    /// Returns the peer's parameters, or `None` for a lookup, which has no parameters.
     pub fn info(&self) -> Option<&ConnectionInfo> {
         match &self.ask {
             Ask::Connection(info) => Some(info),
@@ -96,12 +96,12 @@ impl Request {
     /// was created through the identifier is then ready to send. If the program uses its own queue pair, it first moves
     /// that queue pair to the ready-to-send state, and passes its number in `parameter`.
     ///
-    /// If this fails, the request is dropped; the peer is notified once the queue pair is dropped too.
+    /// If this fails, the request is dropped. The peer is notified when the queue pair is dropped too.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Verb`]: as for [`Identifier::accept`]; `EINVAL` if there is no queue pair, or the peer has
-    ///   given up.
+    /// - [`ConnectCause::Verb`]: the errors of [`Identifier::accept`], with `EINVAL` if there is no queue pair or the
+    ///   peer has given up.
     /// - [`ConnectCause::TimedOut`]: the peer did not confirm.
     /// - [`ConnectCause::Disconnected`], [`ConnectCause::Rejected`], [`ConnectCause::Event`]: the peer gave up.
     pub fn accept(self, parameter: &ConnectionParameter) -> Result<Connection, ConnectError> {
@@ -128,8 +128,8 @@ impl Request {
         Ok(Connection::new(id, info))
     }
 
-    /// `rdma_accept(id, conn_param)` — sends the number of a queue pair for datagrams to the peer: the queue pair that
-    /// was created through the identifier, or the number in `parameter`. No connection is established.
+    /// `rdma_accept(id, conn_param)` — sends the number of a queue pair for datagrams to the peer. This is the queue
+    /// pair that was created through the identifier, or the number in `parameter`. No connection is established.
     ///
     /// # Errors
     ///
@@ -146,12 +146,12 @@ impl Request {
         accept().map_err(|cause| ConnectError::new(ConnectStep::Accept, self.peer, cause))
     }
 
-    /// `rdma_reject(id, private_data, private_data_len)` — rejects the request with private data: at most 148 bytes for
-    /// a connection, 136 for a lookup.
+    /// `rdma_reject(id, private_data, private_data_len)` — rejects the request with private data. The data has at most
+    /// 148 bytes for a connection, and 136 bytes for a lookup.
     ///
     /// # Errors
     ///
-    /// [`ConnectCause::Verb`]: as for [`Identifier::reject`]. The request is rejected nevertheless.
+    /// [`ConnectCause::Verb`]: the errors of [`Identifier::reject`]. The request is rejected nevertheless.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         self.id.reject(private_data).map_err(|error| ConnectError::new(ConnectStep::Reject, self.peer, error))
     }

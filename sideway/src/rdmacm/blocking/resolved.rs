@@ -1,4 +1,4 @@
-//! The active side: a peer with a resolved route.
+//! The active side of connections: a peer with a resolved route.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -44,12 +44,12 @@ impl Resolved {
         }
     }
 
-    /// Returns the identifier; create the queue pair through it.
+    /// Returns the identifier. Create the queue pair of the connection through it.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
     }
 
-    /// Returns the device that leads to the peer. It is the same object for all connections over this device.
+    /// Returns the device that leads to the peer. All connections over this device return the same object.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.device
     }
@@ -65,18 +65,19 @@ impl Resolved {
     }
 
     /// `rdma_connect(id, conn_param)` — connects the queue pair that was created through the identifier, within the
-    /// rest of [the time limit](super::Connector::setup_timeout). The queue pair is then ready to send.
+    /// time that remains of [the time limit](super::Connector::setup_timeout). The queue pair is then ready to send.
     ///
-    /// If this fails, destroy the queue pair: it cannot be used again, and as long as it exists, the kernel keeps the
-    /// failed attempt.
+    /// If this fails, destroy the queue pair. It cannot be used again, and the kernel keeps the failed attempt as long
+    /// as the queue pair exists.
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Rejected`]: no listener on the port, or the program there declined, possibly with private
-    ///   data.
-    /// - [`ConnectCause::TimedOut`], [`ConnectCause::Unreachable`]: no response.
-    /// - [`ConnectCause::Event`]: one side could not move its queue pair.
-    /// - [`ConnectCause::Verb`]: as for [`Identifier::connect`]; `EINVAL` if the identifier has no queue pair.
+    /// - [`ConnectCause::Rejected`]: there is no listener on the port, or the program there rejected the request,
+    ///   possibly with private data.
+    /// - [`ConnectCause::TimedOut`], [`ConnectCause::Unreachable`]: the peer did not respond.
+    /// - [`ConnectCause::Event`]: one side could not modify its queue pair.
+    /// - [`ConnectCause::Verb`]: the errors of [`Identifier::connect`], with `EINVAL` if the identifier has no queue
+    ///   pair.
     pub fn connect(self, parameter: &ConnectionParameter) -> Result<Connection, ConnectError> {
         let connect = || {
             self.check_connections()?;
@@ -96,16 +97,17 @@ impl Resolved {
         Ok(Connection::new(self.id, info))
     }
 
-    /// `rdma_connect`, `rdma_establish` — connects a queue pair that was not created through the identifier, and whose
-    /// number is in `parameter`. Once the peer has accepted, `prepare` moves it to ReadyToSend, as described at
-    /// [`Identifier::get_qp_attr`].
+    /// `rdma_connect`, `rdma_establish` — connects a queue pair that was not created through the identifier. Its number
+    /// is in `parameter`. When the peer has accepted, this method calls `prepare`, which must move the queue pair to
+    /// ReadyToSend, as described at [`Identifier::get_qp_attr`].
     ///
     /// iWARP devices move the queue pair themselves, so `prepare` is not called. Move the queue pair to Init before
     /// this call.
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`ConnectCause::Program`] contains the error of `prepare`.
+    /// The errors are those of [`connect`](Self::connect). In addition, [`ConnectCause::Program`] contains an error of
+    /// `prepare`.
     pub fn connect_with<E: Into<Box<dyn Error + Send + Sync>>>(
         self,
         parameter: &ConnectionParameter,
@@ -146,7 +148,8 @@ impl Resolved {
     ///
     /// # Errors
     ///
-    /// - [`ConnectCause::Unreachable`]: no listener on the port, the program there declined, or no response.
+    /// - [`ConnectCause::Unreachable`]: there is no listener on the port, the program there rejected the lookup, or the
+    ///   peer did not respond.
     /// - Otherwise as for [`connect`](Self::connect).
     ///
     /// [`PortSpace::Udp`]: crate::rdmacm::communication_manager::PortSpace::Udp
@@ -171,7 +174,7 @@ impl Resolved {
         Ok(())
     }
 
-    /// Sends the request; returns the deadline of the response.
+    /// Sends the request, and returns the deadline for the response.
     fn begin(&self, parameter: &ConnectionParameter) -> Result<Deadline, ConnectCause> {
         let deadline = Deadline::resume(self.timeout, self.left);
         deadline.check()?;

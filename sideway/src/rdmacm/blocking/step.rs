@@ -36,7 +36,7 @@ pub enum ConnectStep {
 }
 
 impl ConnectStep {
-    /// Returns the step's text, and the preposition before the address.
+    /// Returns the text of the step, and the preposition that precedes the address.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::LookUpName => ("looking up", ""),

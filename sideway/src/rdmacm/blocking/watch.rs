@@ -7,8 +7,8 @@ use super::ConnectCause;
 use super::deadline::Deadline;
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier};
 
-/// Shared state of the threads that wait on one channel. One thread takes the events; the others wait for its updates,
-/// because each event wakes only one waiter of the channel.
+/// The shared state of the threads that wait on one channel. Each event wakes only one thread that waits on the
+/// channel. So one thread takes the events and updates this state, and the other threads wait for these updates.
 #[derive(Debug, Default)]
 pub(super) struct Watch<S> {
     state: Mutex<State<S>>,
@@ -37,7 +37,7 @@ impl<S> Watch<S> {
             }
             if state.is_led {
                 deadline.check()?;
-                // Each wait is at most an hour, because the condition variable has a limited range.
+                // Each wait takes at most an hour, because the condition variable has a limited range.
                 let left = deadline.left_or_max().min(Duration::from_secs(3600));
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -62,7 +62,7 @@ impl<S> Watch<S> {
     }
 }
 
-/// Waits for an event of the identifier that `pick` accepts, and fails on an event that reports a failure.
+/// Waits for an event of the identifier that `pick` accepts. Returns an error if an event reports a failure.
 pub(super) fn await_event<T>(
     id: &Arc<Identifier>,
     deadline: &Deadline,
@@ -82,7 +82,7 @@ pub(super) fn await_event<T>(
             Err(EventKind::AddressError(status) | EventKind::RouteError(status))
                 if status.errno().is_some_and(|errno| errno.raw() == libc::ETIMEDOUT) =>
             {
-                // The kernel's timeout expired first.
+                // The kernel's time-out expired before the deadline of the program.
                 deadline.passed()
             }
             Err(EventKind::AddressError(_) | EventKind::RouteError(_) | EventKind::ConnectError(_)) => {

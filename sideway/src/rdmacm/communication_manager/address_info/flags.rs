@@ -15,7 +15,7 @@ bitflags::bitflags! {
         /// The node is a numeric address, so no name is looked up.
         #[doc(alias = "RAI_NUMERICHOST")]
         const NumericHost = sys::RAI_NUMERICHOST;
-        /// Skips the lookup of a route, if that takes time.
+        /// Skips the lookup of a route if it would take time.
         #[doc(alias = "RAI_NOROUTE")]
         const NoRoute = sys::RAI_NOROUTE;
         /// Interprets the node according to the family of the hints.

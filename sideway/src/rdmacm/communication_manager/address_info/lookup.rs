@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: looks up names.
+//! Looking up names with `rdma_getaddrinfo`.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -17,11 +17,11 @@ use crate::ffi::{check_pointer, clear_errno, last_errno};
 use crate::rdmacm::communication_manager::AddressFamily;
 
 /// `rdma_getaddrinfo(node, service, hints, res)` — looks up the addresses of a name, with the parameters for
-/// connecting: one result, or more if the service ibacm runs.
+/// connecting. There is one result, or several results if the service ibacm is running.
 ///
-/// `node` is a host name or an address, `service` a service name or a port. One of them may be `None`; both, if the
-/// hints have addresses. The call waits for the name service without limit, unless the hints contain
-/// [`NumericHost`](AddressInfoFlags::NumericHost).
+/// `node` is a host name or an address, and `service` is a service name or a port. One of them may be `None`. Both may
+/// be `None` if the hints contain addresses. The call waits for the name service without a time limit, unless the hints
+/// contain [`NumericHost`](AddressInfoFlags::NumericHost).
 ///
 /// The C results are copied and freed (`rdma_freeaddrinfo`).
 ///
@@ -36,8 +36,9 @@ use crate::rdmacm::communication_manager::AddressFamily;
 /// # Errors
 ///
 /// - [`GetAddressInfoError::Lookup`]: the name service has no such node or service, or did not respond.
-/// - [`GetAddressInfoError::Verb`] otherwise: `EINVAL` if there is nothing to look up, a name contains a NUL, or the
-///   hints contradict each other; `ENODEV` if there is no RDMA device; `ENOMEM`.
+/// - [`GetAddressInfoError::Verb`] otherwise: with `EINVAL` if there is nothing to look up, if a name contains a NUL,
+///   or if the hints contradict each other; with `ENODEV` if there is no RDMA device; with `ENOMEM` if memory is
+///   exhausted.
 ///
 /// # References
 ///
