@@ -3,8 +3,8 @@
 //!
 //! # Quick start
 //!
-//! One side listens and the other connects. Before accepting or connecting, each creates its queue pair *through the
-//! identifier*, on the connection's device. From then on it is a queue pair like any other.
+//! One side listens and the other side connects. Before accepting or connecting, each side creates its queue pair
+//! *through the identifier*, on the connection's device. From then on, it is used like any other queue pair.
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -56,31 +56,34 @@
 //!
 //! - For data transfer see [memory regions](crate::ibverbs::memory_region), [requests](crate::ibverbs::work_request)
 //!   and [completions](crate::ibverbs::completion).
-//! - Each wait is limited: to ten seconds by default ([`Connector::setup_timeout`],
-//!   [`ListenerBuilder::setup_timeout`]), or by an argument.
+//! - Each wait has a time limit. It is ten seconds by default ([`Connector::setup_timeout`],
+//!   [`ListenerBuilder::setup_timeout`]), or an argument of the call.
 //! - A connection lives as long as its identifier. The [`Connection`] keeps the identifier alive, and so does the queue
 //!   pair created through it.
 //! - Dropping a [`Request`] rejects it.
-//! - [`communication_manager`] is the layer below, for programs that handle events themselves: channels, identifiers,
-//!   events. All its names are here too. Each connection has its own channel. While a call of this module waits, the
-//!   program must not take events from that channel or [migrate](Identifier::migrate) the identifier.
+//! - [`communication_manager`] is the layer below, with channels, identifiers and events. It is for programs that
+//!   handle events themselves. All its names are also in this module. Each connection has its own channel. While a call
+//!   of this module waits, the program must not take events from that channel or [migrate](Identifier::migrate) the
+//!   identifier.
 //! - Both sides can send [private data](PrivateData) with the request and the reply, for example the address and key of
 //!   a buffer.
 //!
-//! Creating the first channel opens librdmacm, and returns an error if librdmacm is missing.
+//! Creating the first channel loads librdmacm, and returns an error if librdmacm is not installed.
 //!
 //! # Addresses
 //!
-//! - The peer's address must belong to an interface *with an RDMA device*: `rdma link` lists these interfaces, and
-//!   `ip address` their addresses. Over a kernel device, 127.0.0.1 and `::1` are unreachable: to connect to itself, a
-//!   program uses an address of a device. The device `soft0` of softrnic has 127.0.0.1, `::1` and all addresses of the
-//!   host.
-//! - IPv4 and IPv6 both work. Link-local addresses (`fe80::…`) need their interface: `"[fe80::7%3]:7174"` with the
-//!   interface's number, or `("fe80::7%eth0", 7174)` with its name.
-//! - The system resolves names. If a name has several addresses, each is tried until one can be reached.
-//! - `0.0.0.0` listens on all devices for IPv4, and `[::]` for IPv4 and IPv6. Port 0 selects a free port.
-//! - RDMA ports are separate from TCP ports: both can use the same number. RoCE sends everything to UDP port 4791,
-//!   which firewalls must allow.
+//! - The peer's address must belong to an interface *with an RDMA device*: `rdma link` lists these interfaces, and `ip
+//!   address` their addresses. Over a device of the kernel, 127.0.0.1 and `::1` are unreachable. So to connect to its
+//!   own machine, a program must use an address of a device. The device `soft0` of softrnic has 127.0.0.1, `::1` and
+//!   all addresses of the host.
+//! - IPv4 and IPv6 both work. Link-local addresses (`fe80::…`) must contain their interface, either as a number
+//!   (`"[fe80::7%3]:7174"`) or as a name (`("fe80::7%eth0", 7174)`).
+//! - The system resolves names. If a name has several addresses, they are tried one after the other until one can be
+//!   reached.
+//! - A listener on `0.0.0.0` accepts IPv4 on all devices, and a listener on `[::]` accepts IPv4 and IPv6. Port 0
+//!   selects a free port.
+//! - RDMA ports are separate from TCP ports, so the same number can be used for both. RoCE sends all packets to UDP
+//!   port 4791, which firewalls must permit.
 //!
 //! # Errors
 //!
@@ -95,19 +98,19 @@
 //! | `rdma_bind_addr: EADDRINUSE`; `EADDRNOTAVAIL` for `0.0.0.0` or `[::]` | the port is in use |
 //! | `rdma_bind_addr: ENODEV` | the address belongs to an interface without an RDMA device |
 //! | `rdma_create_qp: EINVAL`, `rdma_accept: EINVAL`, the peer may have given up | the peer's timeout expired, or it disconnected |
-//! | `rdma_connect: EINVAL`, `rdma_accept: EINVAL` | a depth above the device's, or too much private data; the text reports which |
+//! | `rdma_connect: EINVAL`, `rdma_accept: EINVAL` | a depth exceeds the device's limit, or there is too much private data; the text reports which |
 //! | `rdma_create_event_channel: ENODEV`, `ENOENT` | there is no device, or the module `rdma_ucm` is not loaded |
 //!
 //! # iWARP
 //!
-//! iWARP is RDMA over TCP. iWARP devices connect only in this way, and require:
+//! iWARP is RDMA over TCP. iWARP devices can be connected only with librdmacm, and have the following requirements:
 //!
 //! - The connecting side sends first. The accepting side sends nothing before its first receive
 //!   ([RFC 5044](https://www.rfc-editor.org/rfc/rfc5044), 7.1.2; two devices that both support
 //!   [RFC 6581](https://www.rfc-editor.org/rfc/rfc6581) may handle this themselves).
-//! - Writes have no immediate data: notify the peer with a send after the write.
+//! - Writes have no immediate data, so notify the peer with a send after the write.
 //! - The destination of a read needs [`AccessFlags::RemoteWrite`](crate::ibverbs::AccessFlags::RemoteWrite) in addition
-//!   to `LocalWrite`: the peer's response is a write.
+//!   to `LocalWrite`, because the peer's response is a write.
 //! - There are no atomics and no datagrams.
 //! - Private data arrives with its original length, whereas InfiniBand and RoCE pad it with zeros.
 //! - A [`Rejection`] has an errno instead of a reason.

@@ -112,7 +112,8 @@ impl DeviceContext {
 }
 
 impl DeviceContext {
-    /// `ibv_query_pkey(context, port_num, index, pkey)` — reads an entry of the P_Key table of a port, in host order.
+    /// `ibv_query_pkey(context, port_num, index, pkey)` — reads an entry of the P_Key table of a port. The P_Key is in
+    /// host order.
     ///
     /// The highest bit distinguishes full members of the partition from limited ones. The default partition is
     /// `0xffff`.

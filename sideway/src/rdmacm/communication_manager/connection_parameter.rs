@@ -32,14 +32,14 @@ pub struct ConnectionParameter {
 
 impl ConnectionParameter {
     /// The largest value for [`responder_resources`](Self::setup_responder_resources) and
-    /// [`initiator_depth`](Self::setup_initiator_depth): the device's maximum; in
-    /// [`accept`](super::Identifier::accept), also at most what the peer requested.
+    /// [`initiator_depth`](Self::setup_initiator_depth). It selects the device's maximum. In
+    /// [`accept`](super::Identifier::accept), it selects at most the number that the peer requested.
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
 
-    /// Creates parameters with all numbers zero: no reads or atomics in either direction, and no retries. See
-    /// [`default`](Self::default).
+    /// Creates parameters with all numbers zero. They permit no reads or atomics in either direction, and no retries.
+    /// See also [`default`](Self::default).
     pub fn new() -> Self {
         Self {
             private_data: Vec::new(),
@@ -53,7 +53,7 @@ impl ConnectionParameter {
         }
     }
 
-    /// `private_data`: sets the data for the peer, at most 255 bytes. The transport allows less, see
+    /// `private_data`: sets the data for the peer, at most 255 bytes. The transport permits less; see
     /// [`PrivateData`](super::PrivateData).
     pub fn setup_private_data(&mut self, private_data: &[u8]) -> &mut Self {
         private_data.clone_into(&mut self.private_data);
@@ -65,34 +65,34 @@ impl ConnectionParameter {
         &self.private_data
     }
 
-    /// `responder_resources`: sets how many reads and atomics of the peer this side serves at once. At most the
-    /// device's [`max_qp_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_rd_atom), or
+    /// `responder_resources`: sets how many reads and atomics of the peer this side serves at the same time. The number
+    /// is at most the device's [`max_qp_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_rd_atom), or
     /// [`MAX_DEPTH`](Self::MAX_DEPTH).
     pub fn setup_responder_resources(&mut self, responder_resources: u8) -> &mut Self {
         self.responder_resources = responder_resources;
         self
     }
 
-    /// Returns how many reads and atomics of the peer this side serves at once.
+    /// Returns how many reads and atomics of the peer this side serves at the same time.
     pub fn responder_resources(&self) -> u8 {
         self.responder_resources
     }
 
-    /// `initiator_depth`: sets how many reads and atomics this side has outstanding. At most the device's
-    /// [`max_qp_init_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_init_rd_atom), or
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH). When accepting, at most what the request offers.
+    /// `initiator_depth`: sets how many reads and atomics this side may have outstanding. The number is at most the
+    /// device's [`max_qp_init_rd_atom`](crate::ibverbs::device_context::DeviceAttr::max_qp_init_rd_atom), or
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH). In an accepting reply, it must not exceed the number that the request offers.
     pub fn setup_initiator_depth(&mut self, initiator_depth: u8) -> &mut Self {
         self.initiator_depth = initiator_depth;
         self
     }
 
-    /// Returns how many reads and atomics this side has outstanding.
+    /// Returns how many reads and atomics this side may have outstanding.
     pub fn initiator_depth(&self) -> u8 {
         self.initiator_depth
     }
 
-    /// `flow_control`: sets whether the hardware has end-to-end flow control. The peer receives the value; it has no
-    /// effect here.
+    /// `flow_control`: sets whether the hardware has end-to-end flow control. The peer receives this value; it has no
+    /// effect on this side.
     pub fn setup_flow_control(&mut self, flow_control: bool) -> &mut Self {
         self.flow_control = flow_control;
         self
@@ -103,7 +103,7 @@ impl ConnectionParameter {
         self.flow_control
     }
 
-    /// `retry_count`: sets how often an unacknowledged request is retransmitted, 0 to 7. The active side's value
+    /// `retry_count`: sets how often an unacknowledged request is retransmitted, 0 to 7. The value of the active side
     /// applies to both sides.
     pub fn setup_retry_count(&mut self, retry_count: u8) -> &mut Self {
         self.retry_count = retry_count;
@@ -115,8 +115,8 @@ impl ConnectionParameter {
         self.retry_count
     }
 
-    /// `rnr_retry_count`: sets how often a message is retransmitted if the receiver has no receive posted, 0 to 7; 7
-    /// means no limit. The active side's value applies to both sides.
+    /// `rnr_retry_count`: sets how often a message is retransmitted if the receiver has no receive posted, 0 to 7. The
+    /// value 7 means that there is no limit. The value of the active side applies to both sides.
     pub fn setup_rnr_retry_count(&mut self, rnr_retry_count: u8) -> &mut Self {
         self.rnr_retry_count = rnr_retry_count;
         self
@@ -127,8 +127,8 @@ impl ConnectionParameter {
         self.rnr_retry_count
     }
 
-    /// `srq`: sets whether the queue pair receives from a shared receive queue. Ignored if the queue pair was created
-    /// through the identifier, which has this information.
+    /// `srq`: sets whether the queue pair receives from a shared receive queue. This is ignored if the queue pair was
+    /// created through the identifier, because the identifier then has this information.
     pub fn setup_srq(&mut self, srq: bool) -> &mut Self {
         self.srq = srq;
         self
@@ -139,8 +139,8 @@ impl ConnectionParameter {
         self.srq
     }
 
-    /// `qp_num`: sets the queue pair number, 24 bits. Ignored if the queue pair was created through the identifier,
-    /// which has this information.
+    /// `qp_num`: sets the queue pair number, 24 bits. This is ignored if the queue pair was created through the
+    /// identifier, because the identifier then has this information.
     pub fn setup_qp_number(&mut self, qp_number: u32) -> &mut Self {
         self.qp_number = qp_number;
         self
@@ -155,7 +155,8 @@ impl ConnectionParameter {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the private data, with the `before` bytes that the library prepends, exceeds 255 bytes.
+    /// Returns `EINVAL` if the private data together with the `before` bytes that the library prepends exceeds 255
+    /// bytes.
     pub(super) fn to_raw(&self, verb: &'static str, before: usize) -> Result<rdma_conn_param, VerbError> {
         let private_data_len = private_data_len(verb, &self.private_data, before)?;
         Ok(rdma_conn_param {
@@ -172,7 +173,8 @@ impl ConnectionParameter {
     }
 }
 
-/// Returns the length for C, which copies the data into a 256-byte buffer, after `before` bytes of its own.
+/// Returns the length of the private data for C. C copies the data into a buffer of 256 bytes, after `before` bytes of
+/// its own.
 pub(super) fn private_data_len(verb: &'static str, private_data: &[u8], before: usize) -> Result<u8, VerbError> {
     match u8::try_from(private_data.len().saturating_add(before)) {
         Ok(_) => Ok(private_data.len() as u8),
@@ -187,7 +189,8 @@ pub(super) fn private_data_len(verb: &'static str, private_data: &[u8], before: 
     }
 }
 
-/// One outstanding read or atomic in each direction, 7 retries, and unlimited retries if no receive is posted.
+/// The defaults are one outstanding read or atomic in each direction, 7 retries, and unlimited retries if no receive is
+/// posted.
 impl Default for ConnectionParameter {
     fn default() -> Self {
         Self { responder_resources: 1, initiator_depth: 1, retry_count: 7, rnr_retry_count: 7, ..Self::new() }

@@ -1,4 +1,4 @@
-//! `rdma_create_ep`: identifiers from address information.
+//! Creating identifiers from address information with `rdma_create_ep`.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::ibverbs::queue_pair::QueuePairType;
 
 const VERB: &str = "rdma_create_ep";
 
-/// The size of the library's buffer for connect data and private data together; it copies without checking.
+/// The size of the library's buffer for the connect data and the private data together. The library copies the data
+/// without checking its length.
 const CONNECT_DATA: usize = u8::MAX as usize;
 
 impl EventChannel {
@@ -23,23 +24,24 @@ impl EventChannel {
     /// [`getaddrinfo`](super::getaddrinfo). A passive identifier is bound. For an active identifier, the call waits
     /// until address and route are resolved, up to two seconds each.
     ///
-    /// The library creates the identifier in synchronous mode, on a channel of its own. Before the call returns, the
-    /// identifier is moved to this channel (`rdma_migrate_id`).
+    /// The library creates the identifier in synchronous mode, on a separate channel. Before this method returns, it
+    /// moves the identifier to this channel (`rdma_migrate_id`).
     ///
-    /// The crate omits these parts of the C interface:
+    /// This crate omits the following parts of the C interface:
     ///
-    /// - Attributes of a queue pair: the library would own it and could destroy it while threads post to it. Use
-    ///   [`create_qp`](Identifier::create_qp).
-    /// - `rdma_destroy_ep`, which destroys such queue pairs and reports no errors: drop the last owner instead.
-    /// - `rdma_get_request`, which waits without limit and loses all other events: wait for
-    ///   [`ConnectRequest`](super::EventKind::ConnectRequest) on this channel.
+    /// - The attributes of a queue pair. The library would own the queue pair, and could destroy it while threads post
+    ///   to it. Use [`create_qp`](Identifier::create_qp) instead.
+    /// - `rdma_destroy_ep`, which destroys such queue pairs and reports no errors. Drop the last owner of the
+    ///   identifier instead.
+    /// - `rdma_get_request`, which waits without a time limit and loses all other events. Wait for
+    ///   [`ConnectRequest`](super::EventKind::ConnectRequest) on this channel instead.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the information has no usable address, port space or queue pair type; its parts contradict each
-    ///   other; or it has more connect data than a connect request can hold.
+    /// - `EINVAL`: the information has no usable address, port space or queue pair type, or its parts contradict each
+    ///   other. Or it has more connect data than a connect request can hold.
     /// - `EOPNOTSUPP`: identifiers do not support this queue pair type.
-    /// - `ETIMEDOUT`: no reply within two seconds.
+    /// - `ETIMEDOUT`: there was no reply within two seconds.
     /// - Otherwise as for [`bind_addr`](Identifier::bind_addr), or [`resolve_addr`](Identifier::resolve_addr) and
     ///   [`resolve_route`](Identifier::resolve_route).
     ///
@@ -53,8 +55,8 @@ impl EventChannel {
         check(info)?;
         let mut id = ptr::null_mut();
         clear_errno();
-        // SAFETY: the information is readable for the whole call, and its addresses are complete, of the stated family,
-        // and not longer than an address can be; no queue pair is requested; `id` is writable.
+        // SAFETY: the information is readable during the call. Its addresses are complete, have the stated family, and
+        // are not longer than an address can be. No queue pair is requested. The call may write to `id`.
         let ret = info.with_raw(|info| unsafe { sys::rdma_create_ep(&mut id, info, ptr::null_mut(), ptr::null_mut()) });
         if ret != 0 {
             return Err(explain(VerbError::new(VERB, errno_of(ret)), info));
@@ -62,10 +64,10 @@ impl EventChannel {
         let id = check_pointer(VERB, id)?;
         // Prevents other threads from taking an event of the identifier before the channel has registered it.
         let calls = self.lock_calls();
-        // SAFETY: just created, and not shared.
+        // SAFETY: the identifier was just created, and is not shared.
         if let Err(error) = unsafe { self.take_over(id) } {
             drop(calls);
-            // SAFETY: as above; it is not used afterwards.
+            // SAFETY: as above; the identifier is not used afterwards.
             if let Err(error) = unsafe { event_channel::destroy(id) } {
                 log::warn!("{error}; the identifier is leaked");
             }
@@ -80,11 +82,11 @@ impl EventChannel {
     ///
     /// # Safety
     ///
-    /// The identifier is live and not used elsewhere. No event is unacknowledged, except the one that the identifier
-    /// itself stores.
+    /// The identifier is live, and no other code uses it. All events of the identifier are acknowledged, except the
+    /// event that the identifier itself stores.
     unsafe fn take_over(&self, id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
         clear_errno();
-        // SAFETY: by the contract of this function; the channel is live.
+        // SAFETY: by the contract of this function. The channel is live.
         match unsafe { sys::rdma_migrate_id(id.as_ptr(), self.raw()) } {
             0 => Ok(()),
             ret => Err(VerbError::new("rdma_migrate_id", errno_of(ret))),
@@ -92,7 +94,7 @@ impl EventChannel {
     }
 }
 
-/// Refuses information that the library does not check, or that the crate cannot represent.
+/// Refuses invalid information that the library does not check, and information that this crate cannot represent.
 fn check(info: &AddressInfo) -> Result<(), VerbError> {
     check_families(VERB, info)?;
     let invalid = |hint: String| Err(VerbError::invalid(VERB, hint));

@@ -1,4 +1,4 @@
-//! `struct rdma_event_channel`: receives the events of identifiers.
+//! `struct rdma_event_channel`: a channel that receives the events of identifiers.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -21,12 +21,13 @@ use crate::ibverbs::fork;
 
 const GET_EVENT: &str = "rdma_get_cm_event";
 
-/// `struct rdma_event_channel` — receives the events of identifiers, in the order in which they happened.
+/// `struct rdma_event_channel` — a channel that receives the events of identifiers, in the order in which they
+/// happened.
 ///
-/// The descriptor becomes readable when an event arrives. It is non-blocking: `poll(2)`, `epoll(7)` and async runtimes
-/// can watch it through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself. The channel does not
-/// implement [`AsFd`](std::os::fd::AsFd): librdmacm writes commands to the descriptor that contain addresses, and
-/// dereferences the addresses that the kernel returns.
+/// The descriptor is non-blocking, and becomes readable when an event arrives. `poll(2)`, `epoll(7)` and async runtimes
+/// can watch it through [`AsRawFd`]; a program that calls [`get_cm_event`](Self::get_cm_event) needs none of these. The
+/// channel does not implement [`AsFd`](std::os::fd::AsFd), because safe code could then write to the descriptor.
+/// librdmacm writes commands that contain addresses to it, and dereferences the addresses that the kernel returns.
 ///
 /// Several threads can take events from one channel: each event goes to one of them.
 #[doc(alias = "rdma_event_channel")]
@@ -36,19 +37,20 @@ pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,
     /// The identifiers, by the address of their C object.
     identifiers: Registry<Identifier>,
-    /// Taking an event writes to an identifier of this channel, and only afterwards is it clear to which. So meanwhile
-    /// no call on any of them may run; calls on different identifiers may run in parallel.
+    /// When an event is taken, the library writes to an identifier of this channel, and it is not known beforehand to
+    /// which one. So no call on any of these identifiers may run at the same time. Calls on different identifiers may
+    /// run in parallel.
     calls: RwLock<()>,
-    /// The number of identifiers for which an event may arrive that would make the library read freed memory. While the
-    /// number is not zero, no event is taken.
+    /// The number of identifiers for which an event may arrive that would make the library read freed memory. While
+    /// this number is not zero, no event is taken.
     holds: AtomicUsize,
     /// Whether one of these identifiers could not be destroyed.
     is_lost: AtomicBool,
 }
 
-// SAFETY: the channel is not bound to a thread; the library only reads its descriptor, which does not change.
+// SAFETY: the channel is not bound to a thread. The library only reads its descriptor, which does not change.
 unsafe impl Send for EventChannel {}
-// SAFETY: as for Send; `calls` guards what the library writes while an event is taken.
+// SAFETY: as for Send; the lock `calls` protects the data that the library writes while an event is taken.
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
@@ -57,8 +59,9 @@ impl EventChannel {
     /// # Errors
     ///
     /// - [`CreateEventChannelError::Load`]: librdmacm cannot be loaded.
-    /// - [`CreateEventChannelError::Verb`] otherwise: `ENODEV`: there is no RDMA device; `ENOENT` or `EPERM`: the
-    ///   kernel has no connection manager; `EACCES`: no permission to open its device file; `EMFILE`.
+    /// - [`CreateEventChannelError::Verb`] otherwise: with `ENODEV` if there is no RDMA device, with `ENOENT` or
+    ///   `EPERM` if the kernel has no connection manager, with `EACCES` if the user may not open its device file, and
+    ///   with `EMFILE` if too many files are open.
     ///
     /// # References
     ///
@@ -85,7 +88,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// The errno of the library: `ENOMEM`, or `EINVAL` for a port space that the kernel does not support.
+    /// Returns the errno of the library: `ENOMEM`, or `EINVAL` for a port space that the kernel does not support.
     ///
     /// # References
     ///
@@ -106,18 +109,18 @@ impl EventChannel {
         Ok(unsafe { Identifier::adopt(id, self, None) })
     }
 
-    /// `rdma_get_cm_event(channel, &event)` — waits for the next event and acknowledges it (`rdma_ack_cm_event`);
-    /// without limit if `timeout` is `None`.
+    /// `rdma_get_cm_event(channel, &event)` — waits for the next event and acknowledges it (`rdma_ack_cm_event`). There
+    /// is no time limit if `timeout` is `None`.
     ///
-    /// Skips events of identifiers that are being destroyed.
+    /// The call skips events of identifiers that are being destroyed.
     ///
     /// # Errors
     ///
     /// - `ETIMEDOUT`: `timeout` expired.
     /// - `EIO`, `ENODEV`: no more events will arrive.
-    /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier; this
-    ///   happens after the device's removal. The channel delivers events again once the identifier is destroyed. If the
-    ///   kernel fails to destroy the identifier as well, the channel never delivers events again.
+    /// - `EBUSY`: the kernel failed to [leave](Identifier::leave_multicast) a multicast group of an identifier, which
+    ///   happens after the device was removed. The channel delivers events again once the identifier is destroyed. If
+    ///   the kernel fails to destroy the identifier as well, the channel never delivers events again.
     /// - Otherwise the errno of the library or of `poll(2)`.
     ///
     /// # References
@@ -133,7 +136,8 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// As for [`get_cm_event`](Self::get_cm_event), except that `EAGAIN` is `Ok(None)`.
+    /// The errors are those of [`get_cm_event`](Self::get_cm_event), except that this method returns `Ok(None)` instead
+    /// of `EAGAIN`.
     pub fn try_get_cm_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
         let event = self.next_event()?;
         if event.is_none() {
@@ -142,7 +146,7 @@ impl EventChannel {
         Ok(event)
     }
 
-    /// Returns the next event, if one is waiting; `None` also after the device's removal.
+    /// Returns the next event, or `None` if no event is waiting or the device was removed.
     fn next_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
         loop {
             match self.take_event()? {
@@ -164,9 +168,10 @@ impl EventChannel {
         let mut raw = ptr::null_mut();
         let mut errno = 0;
         let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-            // SAFETY: the channel is live, `raw` is writable, and no other call on its identifiers runs.
+            // SAFETY: the channel is live, the call may write to `raw`, and no other call on the identifiers of the
+            // channel runs.
             let ret = unsafe { sys::rdma_get_cm_event(self.raw(), &mut raw) };
-            // If a step inside the library failed, errno has its cause and the event's status is -1.
+            // If a step inside the library failed, errno contains the cause, and the status of the event is -1.
             errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
             ret
         })?;
@@ -190,12 +195,13 @@ impl EventChannel {
             }
         }
         // No code of the program has run since the event was taken. So this thread cannot be waiting for a thread that
-        // waits for this acknowledgement (to destroy the identifier). SAFETY: just taken, and acknowledged once.
+        // waits for this acknowledgement (to destroy the identifier). SAFETY: the event was just taken, and is
+        // acknowledged once.
         let ret = unsafe { sys::rdma_ack_cm_event(raw) };
         if ret != 0 {
             log::warn!("rdma_ack_cm_event: {}: destroying the identifier may block forever", errno_of(ret));
         }
-        // Released before anything is dropped: dropping an untaken identifier takes the lock.
+        // The lock is released before anything is dropped, because dropping an identifier acquires the lock.
         drop(alone);
         match id {
             Found::Object(id) => Ok(Taken::Event(Box::new(event.of(id, listener)?))),
@@ -207,7 +213,7 @@ impl EventChannel {
         }
     }
 
-    /// Returns why no event is taken.
+    /// Returns the error that states why no event is taken.
     #[cold]
     fn held(&self) -> VerbError {
         let error = VerbError::new(GET_EVENT, Errno::EBUSY);
@@ -234,13 +240,13 @@ impl EventChannel {
             Found::Foreign => return Found::Foreign,
         };
         match NonNull::new(event.id).filter(|_| is_new) {
-            // SAFETY: the library created it for this event, on this channel, and it is not shared.
+            // SAFETY: the library created the identifier for this event, on this channel, and it is not shared.
             Some(id) => Found::Object(unsafe { Identifier::adopt(id, self, Some(listener)) }),
             None => Found::Foreign,
         }
     }
 
-    /// Locks out the taking of events during a call on an identifier.
+    /// Prevents other threads from taking events during a call on an identifier.
     pub(super) fn lock_calls(&self) -> RwLockReadGuard<'_, ()> {
         self.calls.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,7 +257,7 @@ impl EventChannel {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that an identifier for which the channel [holds](Self::hold) is never destroyed.
+    /// Records that the identifier for which events are [held back](Self::hold) could not be destroyed.
     pub(super) fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
     }
@@ -270,7 +276,7 @@ impl EventChannel {
     /// # Safety
     ///
     /// - Use the object only while `self` lives, and do not destroy it.
-    /// - Take events from it, and create identifiers on it or migrate them to it, only through `self`.
+    /// - Only through `self`, take events from the object, create identifiers on it, or migrate identifiers to it.
     pub unsafe fn event_channel(&self) -> NonNull<rdma_event_channel> {
         self.raw
     }
@@ -289,7 +295,8 @@ enum Taken {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: the channel is ours, and its identifiers, which keep it alive, are dropped.
+        // SAFETY: this object owns the channel. The identifiers of the channel keep it alive, so all of them were
+        // dropped.
         unsafe { sys::rdma_destroy_event_channel(self.raw()) };
     }
 }
@@ -305,7 +312,7 @@ impl AsRawFd for EventChannel {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateEventChannelError {
-    /// librdmacm could not be loaded; the text lists what was tried and what to install.
+    /// librdmacm could not be loaded. The text lists the paths that were tried and the packages to install.
     #[error(transparent)]
     Load(LoadError),
     /// `rdma_create_event_channel` failed.
@@ -348,7 +355,7 @@ fn strange(hint: &'static str) -> VerbError {
     VerbError::new(GET_EVENT, Errno::EIO).with_hint(hint)
 }
 
-/// Destroys an identifier, and returns errors.
+/// Destroys an identifier, and returns the error of the verb.
 ///
 /// # Safety
 ///

@@ -51,22 +51,22 @@ open_enum! {
 }
 
 open_enum! {
-    /// `enum rdma_port_space` — a port space: the kind of ports and of connections.
+    /// `enum rdma_port_space` — a port space, which determines the kind of ports and of connections.
     #[doc(alias = "rdma_port_space")]
     pub enum PortSpace {
-        /// Datagrams on the IP over InfiniBand queue pair.
+        /// Datagrams on the queue pair of IP over InfiniBand.
         IpOverInfiniBand = rdma_port_space::RDMA_PS_IPOIB.0,
         /// Reliable connections, with TCP-like ports.
         Tcp = rdma_port_space::RDMA_PS_TCP.0,
         /// Datagrams, with UDP-like ports.
         Udp = rdma_port_space::RDMA_PS_UDP.0,
-        /// Any InfiniBand service, with a service identifier as port.
+        /// Any InfiniBand service. A service identifier takes the place of the port.
         InfiniBand = rdma_port_space::RDMA_PS_IB.0,
     }
 }
 
 impl PortSpace {
-    /// Whether identifiers look up queue pairs for datagrams, without connections.
+    /// Whether identifiers of this port space look up queue pairs for datagrams instead of connecting.
     pub fn is_datagram(self) -> bool {
         matches!(self, Self::Udp | Self::IpOverInfiniBand)
     }

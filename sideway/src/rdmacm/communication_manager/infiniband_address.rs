@@ -8,8 +8,9 @@ use rdma_mummy_sys::{ib_addr, ib_addr__bindgen_ty_1, sockaddr_ib};
 use super::PortSpace;
 use crate::ibverbs::address::Gid;
 
-/// `struct sockaddr_ib` — a native InfiniBand address: a GID, and a service there. Use it for InfiniBand without IP
-/// over InfiniBand. With RoCE, such an address may resolve, but a route to it does not.
+/// `struct sockaddr_ib` — a native InfiniBand address. It consists of a GID and a service on that port. Use it for
+/// InfiniBand without IP over InfiniBand. With RoCE, resolving such an address may succeed, but resolving a route to it
+/// fails.
 ///
 /// All numbers are in host order.
 ///
@@ -42,7 +43,7 @@ impl InfiniBandAddress {
         Self { gid, pkey: Self::DEFAULT_PKEY, flow_info: 0, service_id: 0, service_id_mask: 0, scope_id: 0 }
     }
 
-    /// `sib_sid`: sets the service identifier for a port of the space, as the library does for the port of an IP
+    /// `sib_sid`: sets the service identifier of a port in a port space, as the library does for the port of an IP
     /// address. Port 0 matches any port.
     pub fn setup_port(&mut self, port_space: PortSpace, port: u16) -> &mut Self {
         self.service_id = u64::from(port_space.raw()) << 16 | u64::from(port);
@@ -62,7 +63,7 @@ impl InfiniBandAddress {
         self
     }
 
-    /// `sib_flowinfo`: sets the flow label, 20 bits, with the traffic class above it.
+    /// `sib_flowinfo`: sets the flow label in the lower 20 bits, and the traffic class in the bits above.
     pub fn setup_flow_info(&mut self, flow_info: u32) -> &mut Self {
         self.flow_info = flow_info;
         self
@@ -84,7 +85,7 @@ impl InfiniBandAddress {
         self.pkey
     }
 
-    /// Returns the flow label, with the traffic class above it.
+    /// Returns the flow label in the lower 20 bits, and the traffic class in the bits above.
     pub fn flow_info(&self) -> u32 {
         self.flow_info
     }
@@ -99,7 +100,8 @@ impl InfiniBandAddress {
         self.service_id_mask
     }
 
-    /// Returns the lowest 16 bits of the service identifier: its port, if it stands for one.
+    /// Returns the lowest 16 bits of the service identifier. They are the port, if the service identifier was set for a
+    /// port.
     pub fn port(&self) -> u16 {
         self.service_id as u16
     }
@@ -124,7 +126,7 @@ impl From<InfiniBandAddress> for sockaddr_ib {
     }
 }
 
-/// Converts the C struct; does not check the family.
+/// Converts the C struct. Does not check the family.
 impl From<sockaddr_ib> for InfiniBandAddress {
     fn from(raw: sockaddr_ib) -> Self {
         Self {
@@ -139,7 +141,7 @@ impl From<sockaddr_ib> for InfiniBandAddress {
     }
 }
 
-/// Writes as in `fe80:0000:0000:0000:0002:c903:0033:1045 service 0x01061d2f`.
+/// Formats the address, such as `fe80:0000:0000:0000:0002:c903:0033:1045 service 0x01061d2f`.
 impl fmt::Display for InfiniBandAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} service {:#010x}", self.gid, self.service_id)

@@ -13,7 +13,8 @@ use crate::ffi::{check_pointer, clear_errno};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::fork;
 
-/// The contexts in use, by the address of the C object. Device events find their objects through them.
+/// The contexts that are in use, by the address of their C object. Asynchronous events find their objects through these
+/// contexts.
 static LENT: Mutex<BTreeMap<usize, Weak<DeviceContext>>> = Mutex::new(BTreeMap::new());
 
 /// `rdma_get_devices(num_devices)` — opens all RDMA devices that the connection manager supports. Each device stays
@@ -21,8 +22,8 @@ static LENT: Mutex<BTreeMap<usize, Weak<DeviceContext>>> = Mutex::new(BTreeMap::
 ///
 /// # Errors
 ///
-/// `ENODEV` if there is no device; otherwise the errno of the library. If the library cannot open one device, it
-/// returns none of them.
+/// Returns `ENODEV` if there is no device; otherwise the errno of the library. If the library cannot open one of the
+/// devices, it returns none of them.
 ///
 /// # References
 ///
@@ -35,7 +36,7 @@ pub fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
     Ok(list.contexts().map(|context| unsafe { enter(context, || Arc::clone(&list) as _) }).collect())
 }
 
-/// Returns the context of an identifier; it may outlive the identifier.
+/// Returns the context of an identifier. The context may outlive the identifier.
 ///
 /// # Safety
 ///
@@ -43,11 +44,11 @@ pub fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
 pub(super) unsafe fn lend(context: NonNull<ibv_context>, id: &Arc<Identifier>) -> Arc<DeviceContext> {
     let lender = || match List::get() {
         Ok(list) if list.contexts().any(|other| other == context) => Arc::new(list) as _,
-        // If the library cannot open one of several devices, it returns no list; then the identifier keeps its device
-        // open.
+        // If the library cannot open one of several devices, it returns no list. In that case, the identifier keeps its
+        // device open.
         _ => Arc::clone(id) as _,
     };
-    // SAFETY: the library reference-counts the users of its context, lists and identifiers.
+    // SAFETY: the library counts the references of lists and identifiers to its context.
     unsafe { enter(context, lender) }
 }
 
@@ -64,7 +65,7 @@ unsafe fn enter(
         return context;
     }
     lent.retain(|_, context| context.strong_count() > 0);
-    // SAFETY: follows from the contract of this function; no other object for this address exists.
+    // SAFETY: this follows from the contract of this function. No other object for this address exists.
     let context = Arc::new(unsafe { DeviceContext::lent(context, lender()) });
     lent.insert(address, Arc::downgrade(&context));
     context
@@ -83,7 +84,7 @@ impl List {
     fn get() -> Result<Self, VerbError> {
         fork::before_device();
         clear_errno();
-        // SAFETY: the count pointer may be null.
+        // SAFETY: the pointer to the count may be null.
         let list = unsafe { sys::rdma_get_devices(std::ptr::null_mut()) };
         check_pointer("rdma_get_devices", list).map(Self).map_err(|error| match error.errno().raw() {
             libc::ENODEV => error.with_hint("there is no RDMA device"),
@@ -93,14 +94,15 @@ impl List {
     }
 
     fn contexts(&self) -> impl Iterator<Item = NonNull<ibv_context>> {
-        // SAFETY: all elements up to the null one are readable.
+        // SAFETY: all elements up to the null pointer are readable.
         (0..).map_while(|index| NonNull::new(unsafe { *self.0.as_ptr().add(index) }))
     }
 }
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the library created the list, it is freed once, and its contexts are not used through it any more.
+        // SAFETY: the library created the list, which is freed once. The contexts are not used through the list any
+        // more.
         unsafe { sys::rdma_free_devices(self.0.as_ptr()) };
     }
 }

@@ -13,20 +13,20 @@
 //!   disconnect     ──────────────────────────────────────────►  Disconnected
 //! ```
 //!
-//! Calls on an identifier return at once; the result arrives as an event on its channel. Two calls wait:
+//! Calls on an identifier return immediately, and the result arrives as an event on its channel. Only two calls wait:
 //! [`getaddrinfo`], which looks up names, and [`EventChannel::create_ep`], which takes the result of a lookup and
 //! resolves the address and the route.
 //!
 //! # Ownership
 //!
-//! An identifier keeps its channel alive, and an event its identifier. A queue pair that was created through an
-//! identifier keeps the identifier alive. Events are acknowledged before they are returned, so destroying an identifier
-//! never waits for a program that has not dropped an event.
+//! An identifier keeps its channel alive, and an event keeps its identifier alive. A queue pair that was created
+//! through an identifier keeps the identifier alive. Events are acknowledged before they are returned, so destroying an
+//! identifier never waits for a program that has not dropped an event.
 //!
 //! # Threads
 //!
-//! All types can be used from any thread. While one thread takes an event inside the library, calls on identifiers of
-//! that channel wait, because the library then writes to an identifier. The thread does not wait inside the library, so
+//! All types can be used from any thread. While one thread takes an event, calls on identifiers of that channel wait,
+//! because the library writes to an identifier. The thread that takes the event does not block inside the library, so
 //! these waits are short.
 
 mod address;

@@ -8,7 +8,8 @@ use rdma_mummy_sys::{ibv_path_data, ibv_path_record, ibv_sa_path_rec};
 use crate::ibverbs::address::{Gid, StaticRate};
 use crate::ibverbs::device_context::Mtu;
 
-/// The selector "exactly" for three numbers (MTU, rate, packet life time), which can also be bounds.
+/// The selector "exactly" for the MTU, the rate and the packet life time. With other selectors, these three numbers are
+/// bounds.
 const EXACTLY: u8 = 2;
 
 /// `struct ibv_sa_path_rec` — a path to a peer, as InfiniBand's subnet manager returns it, or as the kernel creates one
@@ -60,7 +61,8 @@ impl PathRecord {
         self.0.dgid.into()
     }
 
-    /// `slid`: returns the LID of this side's port. Undefined for RoCE: some kernels leave it uninitialised.
+    /// `slid`: returns the LID of this side's port. For RoCE it is undefined, because some kernels leave it
+    /// uninitialised.
     pub fn source_lid(&self) -> u16 {
         u16::from_be(self.0.slid)
     }
@@ -71,7 +73,7 @@ impl PathRecord {
         self
     }
 
-    /// `dlid`: returns the LID of the peer's port, or of the router to it. Undefined for RoCE.
+    /// `dlid`: returns the LID of the peer's port, or of the router to it. For RoCE it is undefined.
     pub fn dest_lid(&self) -> u16 {
         u16::from_be(self.0.dlid)
     }
@@ -164,12 +166,12 @@ impl PathRecord {
         self
     }
 
-    /// `packet_life_time`: returns how long a packet may be in the fabric: n stands for 4.096 µs × 2^n.
+    /// `packet_life_time`: returns how long a packet may be in the fabric. The value n means 4.096 µs × 2^n.
     pub fn packet_life_time(&self) -> u8 {
         self.0.packet_life_time
     }
 
-    /// `packet_life_time`: sets how long a packet may be in the fabric: n stands for 4.096 µs × 2^n. The value has 6
+    /// `packet_life_time`: sets how long a packet may be in the fabric. The value n means 4.096 µs × 2^n. It has 6
     /// bits; higher bits are ignored.
     pub fn setup_packet_life_time(&mut self, packet_life_time: u8) -> &mut Self {
         let packet_life_time = six_bits(packet_life_time.into());
@@ -177,12 +179,13 @@ impl PathRecord {
         self
     }
 
-    /// `preference`: returns the preference; the path with the lowest is the best.
+    /// `preference`: returns the preference. The path with the lowest preference is the best one.
     pub fn preference(&self) -> u8 {
         self.0.preference
     }
 
-    /// Returns the record in wire format, as the path for the connection and its setup, in both directions.
+    /// Returns the record in wire format. The flags state that the path is for the connection and its setup, in both
+    /// directions.
     pub(super) fn to_data(self) -> ibv_path_data {
         let raw = &self.0;
         let with_selector = |selector: u8, value: u8| selector << 6 | value & 0x3f;

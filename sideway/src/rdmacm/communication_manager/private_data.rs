@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// The private data of an event. InfiniBand and RoCE use a field of fixed length, which arrives whole: the peer's data,
-/// padded with zeros.
+/// The private data of an event. InfiniBand and RoCE use a field of fixed length, which always arrives completely. It
+/// contains the peer's data, padded with zeros.
 ///
-/// | with | bytes for the TCP port space | for UDP |
+/// | call | maximum length in bytes for the port space TCP | for the port space UDP |
 /// |---|---|---|
 /// | `connect` | 56 | 180 |
 /// | `accept` | 196 | 136 |
@@ -19,7 +19,7 @@ impl PrivateData {
     ///
     /// # Safety
     ///
-    /// `data` is null, or `length` bytes can be read there.
+    /// `data` is null, or `length` bytes can be read at `data`.
     pub(super) unsafe fn copy(data: *const libc::c_void, length: u8) -> Self {
         if data.is_null() || length == 0 {
             return Self::default();
@@ -28,7 +28,7 @@ impl PrivateData {
         Self(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) }.into())
     }
 
-    /// Returns the bytes without trailing zeros: the original data, unless it ended with zeros.
+    /// Returns the bytes without trailing zeros. This is the original data, unless that ended with zeros.
     pub fn trimmed(&self) -> &[u8] {
         let length = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         &self.0[..length]

@@ -13,12 +13,12 @@ use super::{Address, AddressFamily, InfiniBandAddress};
 pub(super) struct RawAddress(sockaddr_storage);
 
 impl RawAddress {
-    /// Returns a pointer for C, which takes it as mutable but does not write.
+    /// Returns a pointer for C. C takes it as a mutable pointer but does not write to it.
     pub(super) fn as_mut_ptr(&mut self) -> *mut sockaddr {
         (&raw mut self.0).cast()
     }
 
-    /// Returns the length of the address, by its family.
+    /// Returns the length of the address, which depends on its family.
     pub(super) fn length(&self) -> usize {
         length_of(self.0.ss_family).unwrap_or(size_of::<sockaddr_storage>())
     }
@@ -48,7 +48,7 @@ impl From<Address> for RawAddress {
                     sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
                     sin_zero: [0; 8],
                 };
-                // SAFETY: the storage is larger than any address, and aligned for all.
+                // SAFETY: the storage is larger than any address, and is aligned for all of them.
                 unsafe { (&raw mut storage).cast::<sockaddr_in>().write(raw) };
             }
             Address::Ip(SocketAddr::V6(address)) => {
@@ -71,23 +71,25 @@ impl From<Address> for RawAddress {
     }
 }
 
-/// Reads the address that C stored in `length` bytes; `None` for another family, no address, or an incomplete one.
+/// Reads the address that C stored in `length` bytes. Returns `None` if there is no address, if it is incomplete, or if
+/// its family is unsupported.
 ///
 /// # Safety
 ///
-/// `raw` is null, or `length` bytes can be read there.
+/// `raw` is null, or `length` bytes can be read at `raw`.
 pub(super) unsafe fn read(raw: *const sockaddr, length: usize) -> Option<Address> {
     if raw.is_null() || length < size_of::<sa_family_t>() {
         return None;
     }
-    // SAFETY: follows from the contract of this function; the alignment is unknown. The family comes first.
+    // SAFETY: this follows from the contract of this function. The family is the first field, and its alignment is
+    // unknown.
     let family = unsafe { raw.cast::<sa_family_t>().read_unaligned() };
     if length < length_of(family)? {
         return None;
     }
     match AddressFamily::from_raw(family.into()) {
         AddressFamily::Ipv4 => {
-            // SAFETY: follows from the contract of this function; an address of this family fits the length.
+            // SAFETY: this follows from the contract of this function. An address of this family fits in the length.
             let raw = unsafe { raw.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::from(SocketAddrV4::new(ip, u16::from_be(raw.sin_port))).into())
@@ -136,7 +138,7 @@ mod tests {
     fn socket_address_survives_round_trip() {
         for address in addresses() {
             let mut raw = RawAddress::from(address);
-            // SAFETY: just created.
+            // SAFETY: the address was just created.
             assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, Some(address));
         }
     }

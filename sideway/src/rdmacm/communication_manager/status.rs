@@ -8,8 +8,8 @@ use crate::error::Errno;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// The reason why a peer or its machine rejected a connection: the reasons of the REJ message (InfiniBand
-    /// specification, volume 1, 12.6.7.2).
+    /// The reason why a peer's program or its machine rejected a connection. These are the reasons of the REJ message
+    /// (InfiniBand specification, volume 1, 12.6.7.2).
     pub enum RejectReason {
         /// The peer has no free queue pair.
         NoQueuePair = 1 => "the peer has no queue pair",
@@ -33,9 +33,9 @@ open_enum! {
         StaleConnection = 10 => "the queue pair still belongs to an earlier connection",
         /// The reliable datagram channel does not exist.
         ReliableDatagramChannelDoesNotExist = 11 => "no such reliable datagram channel",
-        /// The GID of the path is not the peer's.
+        /// The GID of the path is not a GID of the peer.
         InvalidGid = 12 => "the peer does not have that GID",
-        /// The LID of the path is not the peer's.
+        /// The LID of the path is not a LID of the peer.
         InvalidLid = 13 => "the peer does not have that LID",
         /// The service level of the path is invalid.
         InvalidServiceLevel = 14 => "invalid service level",
@@ -45,9 +45,9 @@ open_enum! {
         InvalidHopLimit = 16 => "invalid hop limit",
         /// The packet rate of the path is invalid.
         InvalidPacketRate = 17 => "invalid packet rate",
-        /// The GID of the alternate path is not the peer's.
+        /// The GID of the alternate path is not a GID of the peer.
         InvalidAlternateGid = 18 => "invalid GID of the alternate path",
-        /// The LID of the alternate path is not the peer's.
+        /// The LID of the alternate path is not a LID of the peer.
         InvalidAlternateLid = 19 => "invalid LID of the alternate path",
         /// The service level of the alternate path is invalid.
         InvalidAlternateServiceLevel = 20 => "invalid service level of the alternate path",
@@ -63,10 +63,10 @@ open_enum! {
         PortRedirect = 25 => "the service is on another port",
         /// The peer does not support the path MTU.
         InvalidMtu = 26 => "the peer does not support that path MTU",
-        /// The request asks for more outstanding reads and atomics than the peer serves.
+        /// The request specifies more outstanding reads and atomics than the peer serves.
         InsufficientResponderResources = 27 => "more outstanding reads were requested than the peer serves",
-        /// The peer's program rejected the request; or its kernel did, because a program listens on the port at another
-        /// address (seen with Linux 6.1).
+        /// The peer's program rejected the request. Or the peer's kernel rejected it, because the program listens on
+        /// the port, but at another address (seen with Linux 6.1).
         ConsumerDefined = 28 => "the program there declined the request",
         /// The receiver-not-ready retry count is invalid.
         InvalidRnrRetry = 29 => "invalid receiver-not-ready retry count",
@@ -84,7 +84,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// The result of a lookup of a queue pair for datagrams: the status of the SIDR_REP message (InfiniBand
+    /// The result of a lookup of a queue pair for datagrams. It is the status of the SIDR_REP message (InfiniBand
     /// specification, volume 1, 12.11.2.1).
     pub enum SidrStatus {
         /// Found.
@@ -102,7 +102,7 @@ open_enum! {
     }
 }
 
-/// The status of an event: 0 for success, a negative errno, or a positive code of the transport.
+/// The status of an event. It is 0 for success, a negative errno, or a positive code of the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventStatus {
     raw: c_int,
@@ -110,7 +110,8 @@ pub struct EventStatus {
 }
 
 impl EventStatus {
-    /// `errno` comes from the call that returned the event: the library stores -1 if a step inside it failed.
+    /// Creates a status. `errno` is the errno after the call that returned the event. It is needed because the library
+    /// stores only -1 in the event if one of its own steps failed.
     pub(in crate::rdmacm) fn new(raw: c_int, errno: c_int) -> Self {
         Self { raw, errno }
     }
@@ -125,7 +126,7 @@ impl EventStatus {
         self.raw == 0
     }
 
-    /// Returns the errno, if the status is one.
+    /// Returns the errno, if the status contains one.
     pub fn errno(self) -> Option<Errno> {
         match self.raw {
             0.. => None,
@@ -134,12 +135,13 @@ impl EventStatus {
         }
     }
 
-    /// Returns the reason of a rejection, if the status is one: InfiniBand and RoCE report a reason, iWARP an errno.
+    /// Returns the reason for a rejection, if the status contains one. InfiniBand and RoCE report a reason, whereas
+    /// iWARP reports an errno.
     pub fn reject_reason(self) -> Option<RejectReason> {
         u32::try_from(self.raw).ok().filter(|&raw| raw > 0).map(RejectReason::from_raw)
     }
 
-    /// Returns the reason of a refused lookup, if the status is one.
+    /// Returns the reason for refusing a lookup, if the status contains one.
     pub fn sidr_status(self) -> Option<SidrStatus> {
         u32::try_from(self.raw).ok().filter(|&raw| raw > 0).map(SidrStatus::from_raw)
     }

@@ -52,15 +52,15 @@ pub fn getaddrinfo(
 ) -> Result<Vec<AddressInfo>, GetAddressInfoError> {
     let lookup = Lookup::new("rdma_getaddrinfo", node, service, hints)?;
     let mut list = ptr::null_mut();
-    // SAFETY: names and hints are readable for the whole call, and `list` is writable.
+    // SAFETY: the names and the hints are readable during the call, and the call may write to `list`.
     lookup.run(|node, service, hints| unsafe { sys::rdma_getaddrinfo(node, service, hints, &mut list) })?;
     clear_errno();
     let list = check_pointer(lookup.verb, list)?;
-    // SAFETY: just returned by the library.
+    // SAFETY: the library has just returned this list.
     Ok(unsafe { List::new(list) }.copy())
 }
 
-/// A lookup with checked arguments.
+/// A lookup whose arguments were checked.
 pub(in crate::rdmacm::communication_manager) struct Lookup<'a> {
     verb: &'static str,
     node: Option<CString>,
@@ -71,7 +71,7 @@ pub(in crate::rdmacm::communication_manager) struct Lookup<'a> {
 impl<'a> Lookup<'a> {
     /// # Errors
     ///
-    /// `EINVAL`: a name contains a NUL, or the library would crash with these arguments.
+    /// Returns `EINVAL` if a name contains a NUL, or if the library would crash with these arguments.
     pub(in crate::rdmacm::communication_manager) fn new(
         verb: &'static str,
         node: Option<&str>,
@@ -95,7 +95,8 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     ///
-    /// The result of the function: -1 with an errno, a code of `getaddrinfo(3)`, or -1 with such a code in errno.
+    /// Returns the error that the function reports. This is -1 with an errno, a code of `getaddrinfo(3)`, or -1 with
+    /// such a code in errno.
     pub(in crate::rdmacm::communication_manager) fn run(
         &self,
         call: impl FnOnce(*const c_char, *const c_char, *const rdma_addrinfo) -> c_int,
@@ -113,7 +114,7 @@ impl<'a> Lookup<'a> {
     fn error(&self, code: c_int) -> GetAddressInfoError {
         if code < 0 {
             let [node, service] = [&self.node, &self.service].map(|text| {
-                // Created from text.
+                // The name was created from text, so no character is lost.
                 text.as_ref().map(|text| text.to_string_lossy().into())
             });
             return GetAddressInfoError::Lookup(LookupError { verb: self.verb, code, node, service });
@@ -150,7 +151,7 @@ fn check_node(
     }
     let wants_gid = hints.family() == AddressFamily::InfiniBand
         && hints.flags().contains(AddressInfoFlags::Family | AddressInfoFlags::NumericHost);
-    // The library assumes that its result is an IPv6 address, and reads that many bytes.
+    // The library assumes that the result of the lookup is an IPv6 address, and reads as many bytes.
     let is_gid = |node: &str| node.split('%').next().is_some_and(|node| node.parse::<Ipv6Addr>().is_ok());
     if wants_gid && (node.is_some() || service.is_some()) && !node.is_some_and(is_gid) {
         return Err(VerbError::invalid(
@@ -218,7 +219,7 @@ fn text(code: c_int) -> Cow<'static, str> {
         .to_string_lossy()
 }
 
-/// Writes as in `node "nowhere", service "7471"`.
+/// Formats the names of a lookup, such as `node "nowhere", service "7471"`.
 struct Names<T>(Option<T>, Option<T>);
 
 impl<T: fmt::Debug> fmt::Display for Names<T> {
@@ -239,12 +240,12 @@ mod tests {
 
     const VERB: &str = "rdma_getaddrinfo";
 
-    /// Returns the result of a lookup if C returns `code` with this errno.
+    /// Returns the error of a lookup for which C returns `code` with this errno.
     fn given(code: c_int, errno: c_int) -> GetAddressInfoError {
         let hints = AddressInfo::new();
         let lookup = Lookup::new(VERB, Some("host"), Some("7471"), &hints).unwrap();
         let answer = lookup.run(|node, service, hints| {
-            // SAFETY: both are C strings, and the hints are readable.
+            // SAFETY: both names are C strings, and the hints are readable.
             unsafe {
                 assert_eq!((CStr::from_ptr(node), CStr::from_ptr(service)), (c"host", c"7471"));
                 assert_eq!((*hints).ai_flags, 0);
@@ -278,7 +279,8 @@ mod tests {
         assert_eq!(errno(given(-1, libc::ENOMEM)), libc::ENOMEM);
         assert_eq!(errno(given(libc::ENOMEM, 0)), libc::ENOMEM);
         assert_eq!(errno(given(-1, 0)), libc::EIO);
-        // First the form that librdmacm returns, then the form that its manual page documents.
+        // The first line tests the form that librdmacm returns, and the next one the form that its manual page
+        // documents.
         assert_eq!(code(given(-1, libc::EAI_NONAME)), (libc::EAI_NONAME, false));
         assert_eq!(code(given(libc::EAI_AGAIN, 0)), (libc::EAI_AGAIN, true));
         let GetAddressInfoError::Verb(error) = given(-1, libc::ENXIO) else { panic!("an errno") };

@@ -13,8 +13,8 @@ pub(super) use self::raw::{List, check_families};
 use super::{Address, AddressFamily, PortSpace};
 use crate::ibverbs::queue_pair::QueuePairType;
 
-/// `struct rdma_addrinfo` — an address to connect to or listen on, with its parameters: the hints and the results of
-/// [`getaddrinfo`]. It is plain data, copied from and to C.
+/// `struct rdma_addrinfo` — an address to connect to or to listen on, with its parameters. It is the type of both the
+/// hints and the results of [`getaddrinfo`]. It is plain data, which is copied from and to C.
 ///
 /// ```
 /// use sideway::rdmacm::communication_manager::{AddressInfo, AddressInfoFlags, PortSpace};
@@ -40,7 +40,7 @@ pub struct AddressInfo {
 }
 
 impl AddressInfo {
-    /// Creates empty information. As hints: reliable connections to any address.
+    /// Creates empty information. As hints, it selects reliable connections to any address.
     pub fn new() -> Self {
         Self::default()
     }
@@ -51,9 +51,9 @@ impl AddressInfo {
         self
     }
 
-    /// `ai_family`: restricts the lookup to this family. Look up [`InfiniBand`](AddressFamily::InfiniBand) with
-    /// [`Family`](AddressInfoFlags::Family) and [`NumericHost`](AddressInfoFlags::NumericHost): the node is then a GID,
-    /// written like an IPv6 address.
+    /// `ai_family`: restricts the lookup to this family. To look up [`InfiniBand`](AddressFamily::InfiniBand)
+    /// addresses, also set [`Family`](AddressInfoFlags::Family) and [`NumericHost`](AddressInfoFlags::NumericHost). The
+    /// node is then a GID, written like an IPv6 address.
     pub fn setup_family(&mut self, family: AddressFamily) -> &mut Self {
         self.family = (family != AddressFamily::Unspecified).then_some(family);
         self
@@ -83,8 +83,8 @@ impl AddressInfo {
         self
     }
 
-    /// `ai_connect`: sets the data that [`connect`](super::Identifier::connect) sends before the private data, at most
-    /// 255 bytes together. Ignored as a hint.
+    /// `ai_connect`: sets the data that [`connect`](super::Identifier::connect) sends before the private data. Both
+    /// together have at most 255 bytes. As a hint, this is ignored.
     pub fn setup_connect_data(&mut self, connect_data: &[u8]) -> &mut Self {
         connect_data.clone_into(&mut self.connect_data);
         self
@@ -100,8 +100,8 @@ impl AddressInfo {
         self.flags.contains(AddressInfoFlags::Passive)
     }
 
-    /// Returns the family of the addresses: [`Unspecified`](AddressFamily::Unspecified) if there are no addresses and
-    /// no family was set.
+    /// Returns the family of the addresses. It is [`Unspecified`](AddressFamily::Unspecified) if there are no addresses
+    /// and no family was set.
     pub fn family(&self) -> AddressFamily {
         let address =
             if self.is_passive() { self.source.or(self.destination) } else { self.destination.or(self.source) };
@@ -118,12 +118,12 @@ impl AddressInfo {
         self.port_space
     }
 
-    /// Returns the local address; `None` also for an unsupported family.
+    /// Returns the local address, or `None` if there is none or its family is unsupported.
     pub fn source(&self) -> Option<Address> {
         self.source
     }
 
-    /// Returns the peer's address; `None` also for an unsupported family.
+    /// Returns the peer's address, or `None` if there is none or its family is unsupported.
     pub fn destination(&self) -> Option<Address> {
         self.destination
     }
@@ -138,8 +138,8 @@ impl AddressInfo {
         self.destination_name.as_deref()
     }
 
-    /// `ai_route`: returns the route, if the lookup found one (InfiniBand, with the service ibacm): consecutive
-    /// `struct ibv_path_data`.
+    /// `ai_route`: returns the route, if the lookup found one (on InfiniBand, with the service ibacm). It consists of
+    /// consecutive `struct ibv_path_data`.
     pub fn route(&self) -> &[u8] {
         &self.route
     }

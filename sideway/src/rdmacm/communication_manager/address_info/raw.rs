@@ -14,7 +14,7 @@ use crate::rdmacm::communication_manager::socket_address::{self, RawAddress};
 use crate::rdmacm::communication_manager::{Address, AddressFamily, PortSpace};
 
 impl AddressInfo {
-    /// Runs `call` with the C struct, a list of one element, which is readable for the whole call; the two names are
+    /// Runs `call` with the C struct, which is a list of one element. It is readable during the call. The two names are
     /// omitted.
     pub(in crate::rdmacm::communication_manager) fn with_raw<R>(
         &self,
@@ -46,7 +46,8 @@ impl AddressInfo {
 
     /// # Safety
     ///
-    /// Each pointer of `raw` is null, or has as many readable bytes as its length field; names are C strings.
+    /// Each pointer of `raw` is null, or points to as many readable bytes as its length field states. The names are C
+    /// strings.
     unsafe fn copy(raw: &rdma_addrinfo) -> Self {
         let non_zero = |value: c_int| (value != 0).then_some(value as u32);
         // SAFETY: the caller upholds the contract of this function.
@@ -72,7 +73,7 @@ fn parts(address: Option<&mut RawAddress>) -> (*mut libc::sockaddr, socklen_t) {
     address.map_or((ptr::null_mut(), 0), |address| (address.as_mut_ptr(), address.length() as socklen_t))
 }
 
-/// Returns a pointer for C, which takes it as mutable but does not write.
+/// Returns a pointer for C. C takes it as a mutable pointer but does not write to it.
 fn bytes(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }
@@ -87,12 +88,12 @@ unsafe fn copy_name(name: *const c_char) -> Option<CString> {
 
 /// # Safety
 ///
-/// `data` is null, or `length` bytes can be read there.
+/// `data` is null, or `length` bytes can be read at `data`.
 unsafe fn copy_bytes(data: *const c_void, length: usize) -> Vec<u8> {
     if data.is_null() || length == 0 {
         return Vec::new();
     }
-    // SAFETY: follows from the contract of this function; readable memory is not longer than a slice may be.
+    // SAFETY: this follows from the contract of this function. Readable memory is not longer than a slice may be.
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
 }
 
@@ -109,7 +110,8 @@ impl List {
 
     /// Copies all elements.
     pub(in crate::rdmacm::communication_manager) fn copy(&self) -> Vec<AddressInfo> {
-        // SAFETY: by the contract of `new`, elements are live until the list is freed, and describe what they point to.
+        // SAFETY: by the contract of `new`, the elements are live until the list is freed, and their length fields are
+        // correct for their pointers.
         let elements = std::iter::successors(Some(unsafe { self.0.as_ref() }), |raw| unsafe { raw.ai_next.as_ref() });
         // SAFETY: as above.
         elements.map(|raw| unsafe { AddressInfo::copy(raw) }).collect()
@@ -118,12 +120,12 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list is ours, and freed once.
+        // SAFETY: this object owns the list, and frees it once.
         unsafe { sys::rdma_freeaddrinfo(self.0.as_ptr()) };
     }
 }
 
-/// Refuses addresses of another family than the information's: the library would read beyond them.
+/// Refuses addresses of another family than that of the information, because the library would read beyond their end.
 pub(in crate::rdmacm::communication_manager) fn check_families(
     verb: &'static str,
     info: &AddressInfo,
@@ -157,8 +159,8 @@ mod tests {
 
     fn copied(change: impl FnOnce(&mut rdma_addrinfo)) -> AddressInfo {
         whole().with_raw(|raw| {
-            // SAFETY: the struct is readable and writable; the changes below only set pointers to null and shorten
-            // lengths, so both stay valid.
+            // SAFETY: the struct is readable and writable. The changes below only set pointers to null and shorten
+            // lengths, so pointers and lengths stay valid.
             unsafe {
                 change(&mut *raw);
                 AddressInfo::copy(&*raw)

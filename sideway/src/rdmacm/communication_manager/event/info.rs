@@ -8,13 +8,13 @@ use rdma_mummy_sys::{rdma_conn_param, rdma_ud_param};
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::rdmacm::communication_manager::{EventStatus, Identifier, PrivateData, RejectReason, SidrStatus};
 
-/// The peer's connection parameters: its
-/// [`ConnectionParameter`](crate::rdmacm::communication_manager::ConnectionParameter), with the two depths seen from
+/// The connection parameters of the peer. They are the peer's
+/// [`ConnectionParameter`](crate::rdmacm::communication_manager::ConnectionParameter), with the two depths as seen from
 /// this side.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionInfo {
     private_data: PrivateData,
-    // The pointer in it is not used.
+    // The C struct. Its pointer is not used.
     raw: RawNumbers,
 }
 
@@ -32,7 +32,7 @@ struct RawNumbers {
 impl ConnectionInfo {
     /// # Safety
     ///
-    /// The private data of `raw` has as many readable bytes as its length.
+    /// The private data of `raw` has as many readable bytes as its length field states.
     pub(super) unsafe fn copy(raw: &rdma_conn_param) -> Self {
         Self {
             // SAFETY: the caller upholds the contract of this function.
@@ -59,7 +59,8 @@ impl ConnectionInfo {
         self.raw.responder_resources
     }
 
-    /// Returns how many reads and atomics the peer serves at once. This side may have at most this number outstanding.
+    /// Returns how many reads and atomics the peer serves at the same time. This side may have at most this number
+    /// outstanding.
     pub fn initiator_depth(&self) -> u8 {
         self.raw.initiator_depth
     }
@@ -69,7 +70,7 @@ impl ConnectionInfo {
         self.raw.flow_control != 0
     }
 
-    /// Returns how often to retransmit an unacknowledged request; only in a connect request.
+    /// Returns how often to retransmit an unacknowledged request. Only a connect request contains this value.
     pub fn retry_count(&self) -> u8 {
         self.raw.retry_count
     }
@@ -117,7 +118,7 @@ pub struct RemoteDatagram {
 impl RemoteDatagram {
     /// # Safety
     ///
-    /// The private data of `raw` has as many readable bytes as its length.
+    /// The private data of `raw` has as many readable bytes as its length field states.
     pub(super) unsafe fn copy(raw: &rdma_ud_param) -> Self {
         Self {
             // SAFETY: the caller upholds the contract of this function.
@@ -133,7 +134,7 @@ impl RemoteDatagram {
         &self.private_data
     }
 
-    /// Returns the path to the peer: the attributes for creating an address handle.
+    /// Returns the path to the peer, as attributes with which an address handle can be created.
     pub fn address_handle_attribute(&self) -> &AddressHandleAttribute {
         &self.address
     }
@@ -149,7 +150,7 @@ impl RemoteDatagram {
     }
 }
 
-/// The membership of an identifier in a multicast group: the destination of datagrams to the group.
+/// The membership of an identifier in a multicast group. It contains the destination for datagrams to the group.
 #[derive(Clone, Debug)]
 pub struct MulticastMembership {
     key: usize,
@@ -160,7 +161,7 @@ pub struct MulticastMembership {
 }
 
 impl MulticastMembership {
-    /// Copies the C struct, whose private data field holds the context of the join.
+    /// Copies the C struct. Its field for private data contains the context that was passed when the group was joined.
     pub(super) fn copy(raw: &rdma_ud_param) -> Self {
         Self {
             key: raw.private_data.addr(),
@@ -171,18 +172,19 @@ impl MulticastMembership {
         }
     }
 
-    /// Adds the group's address, which the identifier has.
+    /// Adds the group's address, which the identifier has stored.
     pub(super) fn name_group(&mut self, id: &Identifier) {
         self.group = id.group_of(self.key, false);
     }
 
-    /// Returns the address with which the group was [joined](Identifier::join_multicast); `None` if it was not joined
-    /// through this crate.
+    /// Returns the address with which the group was [joined](Identifier::join_multicast), or `None` if it was not
+    /// joined through this crate.
     pub fn group(&self) -> Option<SocketAddr> {
         self.group
     }
 
-    /// Returns the path to the group: the attributes for creating an address handle, with the GID of the group.
+    /// Returns the path to the group, as attributes with which an address handle can be created. They contain the GID
+    /// of the group.
     pub fn address_handle_attribute(&self) -> &AddressHandleAttribute {
         &self.address
     }
@@ -198,7 +200,7 @@ impl MulticastMembership {
     }
 }
 
-/// A multicast group that an identifier could not join, or lost.
+/// A multicast group that an identifier could not join, or in which it lost its membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastFailure {
     key: usize,
@@ -207,18 +209,18 @@ pub struct MulticastFailure {
 }
 
 impl MulticastFailure {
-    /// Copies the C struct, whose private data field holds the context of the join.
+    /// Copies the C struct. Its field for private data contains the context that was passed when the group was joined.
     pub(super) fn copy(raw: &rdma_ud_param, status: EventStatus) -> Self {
         Self { key: raw.private_data.addr(), group: None, status }
     }
 
-    /// Adds the group's address, which the identifier has, and marks the group as lost.
+    /// Adds the group's address, which the identifier has stored, and marks the group as lost.
     pub(super) fn name_group(&mut self, id: &Identifier) {
         self.group = id.group_of(self.key, true);
     }
 
-    /// Returns the address with which the group was [joined](Identifier::join_multicast); `None` if it was not joined
-    /// through this crate.
+    /// Returns the address with which the group was [joined](Identifier::join_multicast), or `None` if it was not
+    /// joined through this crate.
     pub fn group(&self) -> Option<SocketAddr> {
         self.group
     }
@@ -246,7 +248,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Returns the reason; `None` on iWARP, which reports an errno: see [`status`](Self::status).
+    /// Returns the reason, or `None` on iWARP, which reports an errno instead; see [`status`](Self::status).
     pub fn reason(&self) -> Option<RejectReason> {
         self.status.reject_reason()
     }
@@ -256,7 +258,8 @@ impl Rejection {
         self.status
     }
 
-    /// Returns the private data of the peer's program; empty if its machine rejected the request.
+    /// Returns the private data of the peer's program. It is empty if the kernel of the peer's machine rejected the
+    /// request.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
     }
@@ -275,7 +278,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// No response from the peer, or a refused lookup.
+/// The data of an event that reports that the peer did not respond, or that it refused a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     pub(in crate::rdmacm) status: EventStatus,
@@ -283,7 +286,7 @@ pub struct Unreachable {
 }
 
 impl Unreachable {
-    /// Returns the reason of a refused lookup; `None` if the peer did not respond.
+    /// Returns the reason for refusing a lookup, or `None` if the peer did not respond.
     pub fn sidr_status(&self) -> Option<SidrStatus> {
         self.status.sidr_status()
     }

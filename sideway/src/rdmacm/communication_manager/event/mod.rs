@@ -15,11 +15,11 @@ use super::{EventChannel, EventStatus, EventType, Identifier};
 
 /// `struct rdma_cm_event` — an event of an identifier, with a copy of its C data.
 ///
-/// The event is already acknowledged (`rdma_ack_cm_event`). It keeps its identifier alive, which keeps the channel
-/// alive. A connect request also keeps its listener alive.
+/// The event is already acknowledged (`rdma_ack_cm_event`). It keeps its identifier alive, and the identifier keeps the
+/// channel alive. A connect request also keeps its listener alive.
 ///
-/// If the program drops a connect request, it is rejected: the new identifier is in [`cm_id`](Self::cm_id), and
-/// dropping its last owner rejects the request.
+/// If the program drops a connect request, the request is rejected. The reason is that the new identifier is in
+/// [`cm_id`](Self::cm_id), and that dropping the last owner of this identifier rejects the request.
 #[doc(alias = "rdma_cm_event")]
 #[derive(Clone)]
 pub struct Event {
@@ -31,7 +31,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the event's identifier; for a connect request, the new identifier.
+    /// Returns the event's identifier. For a connect request, this is the new identifier.
     pub fn cm_id(&self) -> &Arc<Identifier> {
         &self.id
     }
@@ -51,7 +51,7 @@ impl Event {
         self.event_type
     }
 
-    /// Returns the C status of the event; [`kind`](Self::kind) interprets it.
+    /// Returns the C status of the event. [`kind`](Self::kind) returns its meaning.
     pub fn status(&self) -> EventStatus {
         self.status
     }
@@ -82,7 +82,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Writes text such as `rejected: no listener on that port`.
+/// Formats the event as text, such as `rejected: no listener on that port`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.event_type.fmt(f)?;

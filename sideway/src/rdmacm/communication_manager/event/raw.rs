@@ -1,4 +1,4 @@
-//! A copy of a C event, made before the acknowledgement.
+//! A copy of a C event, which is made before the event is acknowledged.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::Found;
 use crate::rdmacm::communication_manager::{EventStatus, EventType, Identifier, PrivateData};
 
-/// A copied event, whose only pointers to C memory are two identifiers' addresses.
+/// A copied event. Its only pointers to C memory are the addresses of two identifiers.
 pub(in crate::rdmacm::communication_manager) struct RawEvent {
     pub(in crate::rdmacm::communication_manager) id: *mut rdma_cm_id,
     pub(in crate::rdmacm::communication_manager) listen_id: *mut rdma_cm_id,
@@ -20,7 +20,7 @@ pub(in crate::rdmacm::communication_manager) struct RawEvent {
 }
 
 impl RawEvent {
-    /// Copies an event; `errno` comes from the call that returned the event.
+    /// Copies an event. `errno` is the errno after the call that returned the event.
     ///
     /// # Safety
     ///
@@ -31,11 +31,12 @@ impl RawEvent {
             unsafe { ((*raw).id, (*raw).listen_id, EventType::from_raw((*raw).event.0), (*raw).status) };
         // The program sets the status of a user event.
         let status = EventStatus::new(status, if event_type == EventType::User { 0 } else { errno });
-        // SAFETY: follows from the contract of this function; the field is written only when the identifier is created.
+        // SAFETY: this follows from the contract of this function. The field is written only when the identifier is
+        // created.
         let is_datagram = !id.is_null() && unsafe { (*id).qp_type } == ibv_qp_type::IBV_QPT_UD;
-        // SAFETY: by the contract of this function, the library has filled in the member that belongs to the types of
-        // the event and of the identifier, in zeroed memory. The members consist of integers, and a pointer with its
-        // length.
+        // SAFETY: by the contract of this function, the library has filled the union member that belongs to the types
+        // of the event and of the identifier, in zeroed memory. The members consist of integers, and of a pointer with
+        // its length.
         let kind = unsafe {
             let connection = || ConnectionInfo::copy(&(*raw).param.conn);
             let private_data = || match is_datagram {
@@ -67,8 +68,8 @@ impl RawEvent {
                 EventType::TimewaitExit => EventKind::TimewaitExit,
                 EventType::AddressInfoResolved => EventKind::AddressInfoResolved,
                 EventType::AddressInfoError => EventKind::AddressInfoError(status),
-                // The member for user events is newer than the bindings; the other two members of the union contain its
-                // eight bytes.
+                // The bindings lack the union member for user events, because it was added later. The other two members
+                // of the union contain its eight bytes.
                 EventType::User => EventKind::User((&raw const (*raw).param).cast::<u64>().read()),
                 _ => EventKind::Other,
             }
@@ -89,7 +90,7 @@ impl RawEvent {
     ///
     /// # Errors
     ///
-    /// `EIO` if the event is a connect request but its identifier is not new.
+    /// Returns `EIO` if the event is a connect request but its identifier is not new.
     pub(in crate::rdmacm::communication_manager) fn of(
         self,
         id: Arc<Identifier>,

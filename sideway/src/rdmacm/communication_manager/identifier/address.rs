@@ -10,8 +10,8 @@ use super::Identifier;
 use crate::rdmacm::communication_manager::{Address, InfiniBandAddress, socket_address};
 
 impl Identifier {
-    /// `rdma_get_local_addr(id)` — returns the local IP address and port; `None` if there is none yet, or it is no IP
-    /// address.
+    /// `rdma_get_local_addr(id)` — returns the local IP address and port, or `None` if there is no address yet or it is
+    /// not an IP address.
     ///
     /// # References
     ///
@@ -21,8 +21,8 @@ impl Identifier {
         self.address(sys::rdma_get_local_addr)?.ip()
     }
 
-    /// `rdma_get_peer_addr(id)` — returns the peer's IP address and port; `None` if there is none yet, or it is no IP
-    /// address.
+    /// `rdma_get_peer_addr(id)` — returns the peer's IP address and port, or `None` if there is no address yet or it is
+    /// not an IP address.
     ///
     /// # References
     ///
@@ -32,8 +32,8 @@ impl Identifier {
         self.peer()?.ip()
     }
 
-    /// `rdma_get_local_addr(id)` — returns the local native InfiniBand address; `None` if there is none yet, or it is
-    /// an IP address.
+    /// `rdma_get_local_addr(id)` — returns the local native InfiniBand address, or `None` if there is no address yet or
+    /// it is an IP address.
     ///
     /// # References
     ///
@@ -43,8 +43,8 @@ impl Identifier {
         self.address(sys::rdma_get_local_addr)?.infiniband()
     }
 
-    /// `rdma_get_peer_addr(id)` — returns the peer's native InfiniBand address; `None` if there is none yet, or it is
-    /// an IP address.
+    /// `rdma_get_peer_addr(id)` — returns the peer's native InfiniBand address, or `None` if there is no address yet or
+    /// it is an IP address.
     ///
     /// # References
     ///
@@ -54,7 +54,7 @@ impl Identifier {
         self.peer()?.infiniband()
     }
 
-    /// `rdma_get_src_port(id)` — returns the local port, in host order; 0 if there is none yet.
+    /// `rdma_get_src_port(id)` — returns the local port, in host order, or 0 if there is none yet.
     ///
     /// # References
     ///
@@ -65,7 +65,7 @@ impl Identifier {
         u16::from_be(self.with(|id| unsafe { sys::rdma_get_src_port(id) }))
     }
 
-    /// `rdma_get_dst_port(id)` — returns the peer's port, in host order; 0 if there is none yet.
+    /// `rdma_get_dst_port(id)` — returns the peer's port, in host order, or 0 if there is none yet.
     ///
     /// # References
     ///
@@ -82,7 +82,7 @@ impl Identifier {
     }
 
     fn address(&self, get: unsafe fn(*mut rdma_cm_id) -> *mut sockaddr) -> Option<Address> {
-        // SAFETY: the identifier is live and locked, and the storage of the address has room for any family.
+        // SAFETY: the identifier is live and locked, and the storage of the address is large enough for any family.
         self.with(|id| unsafe { socket_address::read(get(id), size_of::<sockaddr_storage>()) })
     }
 }

@@ -12,18 +12,18 @@ use crate::rdmacm::communication_manager::{AddressInfo, GetAddressInfoError};
 
 impl Identifier {
     /// `rdma_resolve_addrinfo(id, node, service, hints)` — starts an address lookup like that of
-    /// [`getaddrinfo`](super::super::getaddrinfo). It ends with an event:
+    /// [`getaddrinfo`](super::super::getaddrinfo). The lookup ends with the event
     /// [`AddressInfoResolved`](super::super::EventKind::AddressInfoResolved) or
     /// [`AddressInfoError`](super::super::EventKind::AddressInfoError). Requires RDMACM_1.4 (after rdma-core 56).
     ///
     /// With [`SubnetAdministrator`](super::super::AddressInfoFlags::SubnetAdministrator) the call queries the subnet
-    /// administrator. This needs Linux 6.18, and an identifier bound to an InfiniBand port; `node` is `None`, and
-    /// `service` is the name or the number of a service. The first result becomes the identifier's destination, so
-    /// [`resolve_route`](Self::resolve_route) may follow.
+    /// administrator. This requires Linux 6.18, and an identifier that is bound to an InfiniBand port. `node` must be
+    /// `None`, and `service` is the name or the number of a service. The first result becomes the identifier's
+    /// destination, so [`resolve_route`](Self::resolve_route) may follow.
     ///
-    /// Without this flag the library queries the name service and waits inside this call, during which no thread can
-    /// take events of the channel. For a node that is not numeric, call [`getaddrinfo`](super::super::getaddrinfo) on
-    /// another thread instead.
+    /// Without this flag, the library queries the name service and waits inside this call. During the call, no thread
+    /// can take events of the channel. For a node that is not numeric, call [`getaddrinfo`](super::super::getaddrinfo)
+    /// on another thread instead.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Identifier {
     ) -> Result<(), GetAddressInfoError> {
         let lookup = Lookup::new("rdma_resolve_addrinfo", node, service, hints)?;
         self.with(|id| {
-            // SAFETY: the identifier is live and locked; names and hints are readable for the whole call.
+            // SAFETY: the identifier is live and locked. The names and the hints are readable during the call.
             lookup.run(|node, service, hints| unsafe { since_v44::rdma_resolve_addrinfo(id, node, service, hints) })
         })
     }
@@ -53,7 +53,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: librdmacm is too old for this function.
-    /// - Otherwise the errno of the library: there is no result.
+    /// - Otherwise the errno of the library, if there is no result.
     ///
     /// # References
     ///
@@ -71,7 +71,7 @@ impl Identifier {
             _ => error.with_hint("there is no result; call resolve_addrinfo first and wait for AddressInfoResolved"),
         })?;
         let list = check_pointer(VERB, list)?;
-        // SAFETY: just returned by the library.
+        // SAFETY: the library has just returned this list.
         Ok(unsafe { List::new(list) }.copy())
     }
 }

@@ -17,9 +17,9 @@ impl Identifier {
     ///
     /// | queue pair | event | next step |
     /// |---|---|---|
-    /// | created through the identifier | [`Established`](super::super::EventKind::Established) | none: it is ready to send |
-    /// | the program's own | [`ConnectResponse`](super::super::EventKind::ConnectResponse) | the program moves it ([`get_qp_attr`](Self::get_qp_attr)) and calls [`establish`](Self::establish) |
-    /// | datagrams | [`LookupResponse`](super::super::EventKind::LookupResponse) | none: the event has the destination |
+    /// | created through the identifier | [`Established`](super::super::EventKind::Established) | none: the queue pair is ready to send |
+    /// | created by the program without the identifier | [`ConnectResponse`](super::super::EventKind::ConnectResponse) | the program modifies the queue pair ([`get_qp_attr`](Self::get_qp_attr)) and calls [`establish`](Self::establish) |
+    /// | for datagrams | [`LookupResponse`](super::super::EventKind::LookupResponse) | none: the event contains the destination |
     ///
     /// On failure the event is [`Rejected`](super::super::EventKind::Rejected),
     /// [`Unreachable`](super::super::EventKind::Unreachable) or
@@ -27,8 +27,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the route is not resolved; a depth is above the device's maximum; or there is more private data than
-    ///   the transport allows.
+    /// - `EINVAL`: the route is not resolved, a depth exceeds the device's maximum, or there is more private data than
+    ///   the transport permits.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -38,8 +38,8 @@ impl Identifier {
     pub fn connect(&self, parameter: &ConnectionParameter) -> Result<(), VerbError> {
         const VERB: &str = "rdma_connect";
         let mut raw = parameter.to_raw(VERB, self.connect_data_len())?;
-        // SAFETY: the identifier is live and on a device, which the library reads; the parameters, with what they point
-        // to, are readable for the whole call.
+        // SAFETY: the identifier is live and on a device, which the library reads. The parameters and the data to which
+        // they point are readable during the call.
         self.call_on_device(VERB, |id| unsafe { sys::rdma_connect(id, &mut raw) })
             .map_err(|error| self.explain_parameter(error, parameter, "the route is not resolved (see resolve_route)"))
     }
@@ -47,14 +47,14 @@ impl Identifier {
     /// `rdma_accept(id, conn_param)` — accepts a connect request or a lookup.
     /// [`Established`](super::super::EventKind::Established) follows once the peer has confirmed, but not for a lookup.
     ///
-    /// A queue pair that was created through the identifier is moved to ReadyToSend first; move your own to that state
-    /// before the call. If the kernel refuses the call, for example because of its private data, the request is
-    /// rejected.
+    /// If the queue pair was created through the identifier, this call first moves it to ReadyToSend. Otherwise, the
+    /// program must move its queue pair to that state before the call. If the kernel refuses the call, for example
+    /// because of the private data, the request is rejected.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered. Or a depth is above
-    ///   the device's maximum, or there is more private data than the transport allows.
+    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered. Or a depth exceeds
+    ///   the device's maximum, or there is more private data than the transport permits.
     /// - Otherwise the errno of the library, or of moving the queue pair.
     ///
     /// # References
@@ -75,8 +75,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier does not belong to a request, or the request is already answered; or there is more
-    ///   private data than the transport allows.
+    /// - `EINVAL`: the identifier does not belong to a request, the request is already answered, or there is more
+    ///   private data than the transport permits.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -87,7 +87,7 @@ impl Identifier {
         self.reject_by("rdma_reject", sys::rdma_reject, private_data)
     }
 
-    /// Rejects through `function`, which has the signature of `rdma_reject`.
+    /// Rejects a request with `function`, which has the signature of `rdma_reject`.
     pub(super) fn reject_by(
         &self,
         verb: &'static str,
@@ -113,8 +113,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair was created through the identifier, and is established automatically; no response
-    ///   arrived; or the peer was already notified.
+    /// - `EINVAL`: no response has arrived, or the peer was already notified. Or the queue pair was created through the
+    ///   identifier, so that the library establishes the connection itself.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -122,8 +122,8 @@ impl Identifier {
     /// [rdma_establish(3)](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), VerbError> {
-        // If the kernel does not expect this call, it rejects the connection. Once this side has accepted a connection
-        // that is then rejected, destroying the identifier never finishes (`cm_destroy_id`, seen with Linux 6.1).
+        // If the kernel does not expect this call, it rejects the connection. If this side has accepted a connection
+        // that is then rejected, destroying the identifier never finishes (in `cm_destroy_id`, seen with Linux 6.1).
         // SAFETY: the identifier is live and locked.
         let establish = |id: *mut rdma_cm_id| unsafe {
             if (*id).qp.is_null() && self.is_answered.swap(false, Ordering::Relaxed) {
@@ -145,9 +145,9 @@ impl Identifier {
 
     /// `rdma_disconnect(id)` — disconnects. A queue pair that was created through the identifier enters the error
     /// state, and its outstanding requests are flushed. The peer receives
-    /// [`Disconnected`](super::super::EventKind::Disconnected) and confirms it by the same call, or by destroying its
-    /// identifier; then this side receives the event too. If the peer does not confirm, the event follows after the
-    /// kernel's timeout of one or two minutes.
+    /// [`Disconnected`](super::super::EventKind::Disconnected) and confirms it with the same call, or by destroying its
+    /// identifier. This side then receives the event too. If the peer does not confirm, the event follows after the
+    /// kernel's time-out of one or two minutes.
     ///
     /// # Errors
     ///
@@ -169,12 +169,12 @@ impl Identifier {
     }
 
     /// `rdma_notify(id, event)` — notifies the connection manager of an asynchronous event of the connection's queue
-    /// pair. The connection manager uses only [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished):
-    /// data arrived before the peer's message that the peer is ready, which may have been lost.
+    /// pair. The connection manager uses only [`CommunicationEstablished`](AsyncEventType::CommunicationEstablished).
+    /// This event means that data arrived before the peer's message that it is ready. That message may have been lost.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: another event, or no connection is being established.
+    /// - `EINVAL`: the event is another one, or no connection is being established.
     /// - Otherwise the errno of the library. `EISCONN`, which reports that the connection is already established, is
     ///   not an error.
     ///

@@ -1,4 +1,4 @@
-//! Enhanced connection establishment: vendor options that are exchanged when connecting.
+//! Enhanced connection establishment: vendor options that the two sides exchange when they connect.
 
 use std::mem;
 
@@ -11,14 +11,14 @@ use crate::ibverbs::queue_pair::Ece;
 
 impl Identifier {
     /// `rdma_set_local_ece(id, ece)` — sets the options that [`connect`](Self::connect) offers, or that
-    /// [`accept`](Self::accept) confirms. Use it for your own queue pairs, which have the options
-    /// ([`query_ece`](crate::ibverbs::queue_pair::QueuePair::query_ece),
+    /// [`accept`](Self::accept) confirms. Use it for queue pairs that were not created through the identifier. Such a
+    /// queue pair provides the options ([`query_ece`](crate::ibverbs::queue_pair::QueuePair::query_ece),
     /// [`set_ece`](crate::ibverbs::queue_pair::QueuePair::set_ece)). For a queue pair that was created through the
-    /// identifier, the library does all of this.
+    /// identifier, the library does this itself.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: a queue pair was created through the identifier; the vendor is 0; or `comp_mask` is not 0.
+    /// - `EINVAL`: a queue pair was created through the identifier, the vendor is 0, or `comp_mask` is not 0.
     /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
@@ -38,10 +38,10 @@ impl Identifier {
         })
     }
 
-    /// `rdma_get_remote_ece(id, ece)` — returns the peer's options: those that it offers, after a connect request;
-    /// those that it confirmed, after [`ConnectResponse`](super::super::EventKind::ConnectResponse). All fields are 0
-    /// if the peer has no options, or if none have arrived yet. Use it for your own queue pairs, as
-    /// [`set_local_ece`](Self::set_local_ece).
+    /// `rdma_get_remote_ece(id, ece)` — returns the peer's options. After a connect request, these are the options that
+    /// the peer offers. After [`ConnectResponse`](super::super::EventKind::ConnectResponse), these are the options that
+    /// the peer confirmed. All fields are 0 if the peer has no options, or if no options have arrived yet. Like
+    /// [`set_local_ece`](Self::set_local_ece), this is for queue pairs that were not created through the identifier.
     ///
     /// # Errors
     ///
@@ -63,11 +63,12 @@ impl Identifier {
 
     /// `rdma_reject_ece(id, private_data, private_data_len)` — rejects a request because of the peer's options. The
     /// peer receives [`VendorOptionNotSupported`](super::super::RejectReason::VendorOptionNotSupported), and may
-    /// connect without them.
+    /// connect again without these options.
     ///
     /// # Errors
     ///
-    /// As for [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
+    /// The errors are those of [`reject`](Self::reject). In addition, returns `EOPNOTSUPP` if librdmacm is older than
+    /// rdma-core 31.
     ///
     /// # References
     ///

@@ -1,10 +1,10 @@
-//! The multicast groups of an identifier, as the library tracks them.
+//! The multicast groups of an identifier that the library tracks.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The groups, as in the library's list. The list is written only while no other thread makes a call on the identifier
-/// or takes an event.
+/// The groups. This list always equals the list of the library. It is written only while no other thread makes a call
+/// on the identifier or takes an event.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<State>);
 
@@ -26,7 +26,7 @@ pub(super) struct Group {
 }
 
 impl Groups {
-    /// Returns a key that no group of the identifier has had; never 0.
+    /// Returns a key that no group of the identifier has had before. It is never 0.
     pub(super) fn next_key(&self) -> usize {
         let mut state = self.lock();
         state.last_key = state.last_key.wrapping_add(1).max(1);
@@ -38,7 +38,7 @@ impl Groups {
         self.lock().joined.push(Group { key, address, is_lost: false });
     }
 
-    /// Returns the group with this address; ignores the port.
+    /// Returns the group with this address. The port is ignored.
     pub(super) fn find(&self, address: SocketAddr) -> Option<Group> {
         self.lock().joined.iter().find(|group| group.address.ip() == address.ip()).copied()
     }
@@ -58,12 +58,12 @@ impl Groups {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner).joined.is_empty()
     }
 
-    /// Returns the address of an event's group.
+    /// Returns the address of the group to which an event belongs.
     pub(super) fn address(&self, key: usize) -> Option<SocketAddr> {
         self.lock().joined.iter().find(|group| group.key == key).map(|group| group.address)
     }
 
-    /// Marks an event's group as lost, and returns its address.
+    /// Marks the group to which an event belongs as lost, and returns its address.
     pub(super) fn lose(&self, key: usize) -> Option<SocketAddr> {
         let mut state = self.lock();
         let group = state.joined.iter_mut().find(|group| group.key == key)?;

@@ -11,13 +11,13 @@ use crate::rdmacm::communication_manager::socket_address::RawAddress;
 use crate::rdmacm::communication_manager::{Address, InfiniBandAddress};
 
 impl Identifier {
-    /// `rdma_bind_addr(id, addr)` — binds the identifier to an address of this machine. A device's address also selects
-    /// the device; the unspecified address (`0.0.0.0`, `::`) stands for all. Port 0 selects a free port, which
-    /// [`port`](Self::port) returns.
+    /// `rdma_bind_addr(id, addr)` — binds the identifier to an address of this machine. The address of a device also
+    /// selects the device. The unspecified address (`0.0.0.0`, `::`) means all addresses. Port 0 selects a free port,
+    /// which [`port`](Self::port) returns.
     ///
     /// # Errors
     ///
-    /// - `EADDRINUSE`, `EADDRNOTAVAIL`: the port is in use; or no device has the address.
+    /// - `EADDRINUSE`, `EADDRNOTAVAIL`: the port is in use, or no network interface has the address.
     /// - `ENODEV`: no RDMA device has the address.
     /// - `EACCES`: the port is below 1024.
     /// - `EINVAL`: the identifier already has an address.
@@ -30,13 +30,13 @@ impl Identifier {
         self.bind(address.into())
     }
 
-    /// `rdma_bind_addr(id, addr)` — binds the identifier to a native InfiniBand address; each port of an InfiniBand
-    /// device has one.
+    /// `rdma_bind_addr(id, addr)` — binds the identifier to a native InfiniBand address. Each port of an InfiniBand
+    /// device has such an address.
     ///
     /// # Errors
     ///
-    /// As for [`bind_addr`](Self::bind_addr); `EINVAL` also if the service identifier is outside the identifier's port
-    /// space.
+    /// The errors are those of [`bind_addr`](Self::bind_addr). In addition, returns `EINVAL` if the service identifier
+    /// is outside the identifier's port space.
     ///
     /// # References
     ///
@@ -48,19 +48,21 @@ impl Identifier {
 
     fn bind(&self, address: Address) -> Result<(), VerbError> {
         let mut raw = RawAddress::from(address);
-        // SAFETY: the identifier is live, and the address is readable for the whole call.
+        // SAFETY: the identifier is live, and the address is readable during the call.
         self.call("rdma_bind_addr", |id| unsafe { sys::rdma_bind_addr(id, raw.as_mut_ptr()) })
             .map_err(|error| explain_bind(error, address))
     }
 
-    /// `rdma_listen(id, backlog)` — listens for connections, and for lookups of queue pairs for datagrams. They arrive
-    /// as [`ConnectRequest`](super::super::EventKind::ConnectRequest) and
-    /// [`LookupRequest`](super::super::EventKind::LookupRequest). At most `backlog` of them wait on the channel. The
-    /// kernel replaces 0, negative and too large values by its limit (`net.rdma_ucm.max_backlog`, 1024).
+    /// `rdma_listen(id, backlog)` — listens for requests to connect and for lookups of queue pairs for datagrams. They
+    /// arrive as the events [`ConnectRequest`](super::super::EventKind::ConnectRequest) and
+    /// [`LookupRequest`](super::super::EventKind::LookupRequest). At most `backlog` of these events wait on the
+    /// channel. The kernel replaces 0, negative values and values that are too large by its limit
+    /// (`net.rdma_ucm.max_backlog`, 1024).
     ///
     /// # Errors
     ///
-    /// - `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: another identifier listens on the port.
+    /// - `EADDRINUSE`, or `EADDRNOTAVAIL` if the identifier is bound to all addresses: another identifier listens on
+    ///   the port.
     /// - `EINVAL`: the identifier already listens, or is connected.
     /// - `ENODEV`: there is no device.
     ///

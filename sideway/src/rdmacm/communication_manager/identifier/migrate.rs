@@ -12,14 +12,15 @@ use crate::ffi::{clear_errno, errno_of};
 use crate::rdmacm::communication_manager::EventChannel;
 
 impl Identifier {
-    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`. New events arrive there, and so do events
-    /// that were waiting on the old channel. Nothing happens if the identifier is already there.
+    /// `rdma_migrate_id(id, channel)` — moves the identifier to `channel`. New events then arrive on `channel`, and so
+    /// do the events that were waiting on the old channel. Nothing happens if the identifier is already on `channel`.
     ///
-    /// Identifiers of connect requests are on their listener's channel. Each can be moved to its own channel.
+    /// The identifiers of connect requests are on the channel of their listener. Each of them can be moved to a
+    /// separate channel.
     ///
-    /// Take all waiting connect requests before moving a *listener*: otherwise the requests are lost, and the peers
-    /// wait until the listener is dropped. (Seen with Linux 6.1: the kernel keeps the requests on the old channel, and
-    /// the library does not find them.) The old channel stays open as long as the listener.
+    /// Before moving a *listener*, take all waiting connect requests. Otherwise the requests are lost, and the peers
+    /// wait until the listener is dropped. (This was seen with Linux 6.1. The kernel keeps the requests on the old
+    /// channel, and the library does not find them.) The old channel stays open as long as the listener lives.
     ///
     /// C's null channel, which makes calls on the identifier synchronous, is unsupported.
     ///
@@ -28,7 +29,7 @@ impl Identifier {
     /// - `EINVAL`: the channel and the identifier belong to different providers.
     /// - Otherwise the errno of the library.
     ///
-    /// On errors the identifier stays where it is.
+    /// After an error, the identifier is still on its old channel.
     ///
     /// # References
     ///
@@ -40,11 +41,11 @@ impl Identifier {
             return Ok(());
         }
         {
-            // While both channels are locked, no event is taken from them. So the library, which waits here until this
-            // identifier's events are acknowledged, does not wait forever; and the thread that takes the first event on
-            // the new channel finds the identifier.
+            // While both channels are locked, no event is taken from them. This has two effects. The library waits in
+            // this call until all events of the identifier are acknowledged, and so it does not wait forever. And the
+            // thread that takes the first event on the new channel finds the identifier there.
             let _calls = lock_both(&home, channel);
-            // If the identifier holds its channel, it holds the new channel from now on.
+            // If the identifier stops the events of its old channel, it stops those of the new channel from now on.
             let holds = self.holds.load(Ordering::Relaxed);
             if holds {
                 channel.hold();
@@ -75,7 +76,7 @@ impl Identifier {
         }
         let before = mem::replace(&mut *home, Arc::clone(channel));
         drop(home);
-        // Dropped without holding the lock, because dropping the last owner closes the channel.
+        // The old channel is dropped after the lock was released, because dropping its last owner closes it.
         self.keep_open(before);
         Ok(())
     }

@@ -38,18 +38,18 @@ use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 
 type Context = Arc<dyn Any + Send + Sync>;
 
-/// `struct rdma_cm_id` — a connection endpoint or a listener; the counterpart of a socket.
+/// `struct rdma_cm_id` — a connection endpoint or a listener. It corresponds to a socket.
 ///
-/// Dropping the last owner destroys the identifier, which disconnects. Owners are the program, events, and the queue
-/// pair or shared receive queue that was created through the identifier. If the identifier belongs to a connect request
-/// that was neither accepted nor rejected, destroying it rejects the request.
+/// Dropping the last owner destroys the identifier, which ends its connection. Its owners are the program, events, and
+/// the queue pair or shared receive queue that was created through the identifier. If the identifier belongs to a
+/// connect request that was neither accepted nor rejected, destroying it rejects the request.
 #[doc(alias = "rdma_cm_id")]
 #[doc(alias = "rdma_destroy_id")]
 pub struct Identifier {
     raw: NonNull<rdma_cm_id>,
-    /// The current channel. Locked during each call on the identifier.
+    /// The current channel. This lock is held during each call on the identifier.
     home: Mutex<Arc<EventChannel>>,
-    /// Former channels that stay open as long as the identifier: see `migrate`.
+    /// Former channels, which stay open as long as the identifier lives; see `migrate`.
     left: Mutex<Vec<Arc<EventChannel>>>,
     /// Whether the identifier has started to listen.
     listens: AtomicBool,
@@ -63,9 +63,9 @@ pub struct Identifier {
     context: Mutex<Option<Context>>,
     /// The shared receive queue that was created through the identifier.
     srq: Mutex<Weak<SharedReceiveQueueCore>>,
-    /// Its multicast groups.
+    /// The multicast groups of the identifier.
     groups: Groups,
-    /// Whether the identifier [holds](EventChannel::hold) its channel.
+    /// Whether the identifier [stops](EventChannel::hold) the events of its channel.
     holds: AtomicBool,
 }
 
@@ -141,7 +141,7 @@ impl Identifier {
 
     /// Returns the port space.
     pub fn port_space(&self) -> PortSpace {
-        // SAFETY: the identifier is live; the field is written only when it is created.
+        // SAFETY: the identifier is live, and the field is written only when the identifier is created.
         PortSpace::from_raw(unsafe { (*self.raw.as_ptr()).ps }.0)
     }
 
@@ -149,11 +149,12 @@ impl Identifier {
     /// connect requests start with their listener's value.
     pub fn setup_context<C: Any + Send + Sync>(&self, context: C) {
         let before = self.lock_context().replace(Arc::new(context));
-        // Dropped without holding the lock: the drop runs code of the program, which may use this identifier.
+        // The old value is dropped after the lock was released, because this runs code of the program, which may use
+        // this identifier.
         drop(before);
     }
 
-    /// Returns the stored value, if it is a `C`.
+    /// Returns the stored value, if it has the type `C`.
     pub fn get_context<C: Any + Send + Sync>(&self) -> Option<Arc<C>> {
         self.lock_context().clone()?.downcast().ok()
     }
@@ -170,19 +171,19 @@ impl Identifier {
     }
 
     /// Runs `call` while no other thread accesses the C object. `call` must not make another call on this identifier.
-    /// Afterwards errno has the value that `call` left.
+    /// When this method returns, errno has the value that `call` left.
     pub(super) fn with<R>(&self, call: impl FnOnce(*mut rdma_cm_id) -> R) -> R {
         self.with_channel(|id, _| call(id))
     }
 
-    /// Like [`with`](Self::with), with the channel.
+    /// Runs `call` like [`with`](Self::with), and also passes the channel to it.
     fn with_channel<R>(&self, call: impl FnOnce(*mut rdma_cm_id, &EventChannel) -> R) -> R {
         let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let _taken = home.lock_calls();
         call(self.raw.as_ptr(), &home)
     }
 
-    /// Calls a function of the library that returns 0, or -1 with errno set; `verb` is its name.
+    /// Calls a function of the library that returns 0, or -1 with errno set. `verb` is the name of the function.
     pub(super) fn call(
         &self,
         verb: &'static str,
@@ -197,7 +198,8 @@ impl Identifier {
         })
     }
 
-    /// Like [`call`](Self::call), for a function that dereferences the identifier's device; fails without a device.
+    /// Calls a function like [`call`](Self::call), if the function dereferences the identifier's device. Returns an
+    /// error if there is no device.
     pub(super) fn call_on_device(
         &self,
         verb: &'static str,
@@ -226,9 +228,9 @@ impl Identifier {
         self.connect_data_len
     }
 
-    /// Responds to the waiting peer, with a function as for [`call`](Self::call). Allows only one response: the kernel
-    /// accepts a rejection after an acceptance, and then never finishes destroying the identifier (`cm_destroy_id`,
-    /// seen with Linux 6.1).
+    /// Responds to the waiting peer, with a function like that of [`call`](Self::call). Permits only one response,
+    /// because the kernel accepts a rejection after an acceptance, and then never finishes destroying the identifier
+    /// (in `cm_destroy_id`, seen with Linux 6.1).
     fn answer(&self, verb: &'static str, answer: impl FnOnce(*mut rdma_cm_id) -> c_int) -> Result<(), VerbError> {
         self.call_on_device(verb, |id| {
             if !self.is_request() {
@@ -256,7 +258,8 @@ impl Identifier {
         self.is_answered.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the multicast group of an event, by the key of its join; `is_lost` if the event reports its loss.
+    /// Returns the multicast group of an event. `key` is the key with which the group was joined. `is_lost` states
+    /// whether the event reports the loss of the group.
     pub(super) fn group_of(&self, key: usize, is_lost: bool) -> Option<SocketAddr> {
         if is_lost { self.groups.lose(key) } else { self.groups.address(key) }
     }
@@ -293,7 +296,7 @@ impl Drop for Identifier {
                 unsafe { sys::rdma_reject(id, std::ptr::null(), 0) }
             });
             if let Err(error) = rejected {
-                // The peer may have given up; destroying the identifier also rejects the request.
+                // The call can fail because the peer has given up. Destroying the identifier also rejects the request.
                 log::debug!("{error}: rejecting an untaken connect request");
             }
         }
@@ -303,13 +306,13 @@ impl Drop for Identifier {
         }
         let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The identifier is destroyed while no event is taken: otherwise the library would query the kernel for the
-        // addresses and the device of an identifier that is being destroyed, receive none, and dereference a null
-        // pointer (seen with rdma-core 44). So the library, which waits here until taken events are acknowledged, does
-        // not wait forever either.
+        // The identifier is destroyed while no event is taken. Otherwise, the library would query the kernel for the
+        // addresses and the device of an identifier that is being destroyed, would receive none, and would dereference
+        // a null pointer (seen with rdma-core 44). The library also waits in this call until all taken events are
+        // acknowledged, and the lock ensures that it does not wait forever.
         let calls = home.lock_calls();
-        // SAFETY: the identifier is live and this is its last owner; so there is no queue pair, which would be another
-        // owner.
+        // SAFETY: the identifier is live, and this is its last owner. So there is no queue pair, because a queue pair
+        // would be another owner.
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };
         if let Err(error) = destroyed {
             drop(calls);
@@ -319,9 +322,8 @@ impl Drop for Identifier {
             }
             return;
         }
-        // A new identifier of a connect request may already have the same address. The request's event must find the
-        // new identifier, even if that is about to be destroyed, so this entry is removed before any event is taken
-        // again.
+        // The new identifier of a connect request may already have the same address. The event of that request must
+        // find the new identifier. So this entry is removed before any event is taken again.
         home.identifiers().move_out(self.raw, this);
         drop(calls);
         if *self.holds.get_mut() {

@@ -19,7 +19,7 @@ const JOIN: &str = "rdma_join_multicast";
 const JOIN_EX: &str = "rdma_join_multicast_ex";
 const LEAVE: &str = "rdma_leave_multicast";
 
-/// `enum rdma_cm_mc_join_flags` — the kind of a group's member.
+/// `enum rdma_cm_mc_join_flags` — the kind of membership in a group.
 #[doc(alias = "rdma_cm_mc_join_flags")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MulticastJoinFlag {
@@ -27,30 +27,31 @@ pub enum MulticastJoinFlag {
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     #[default]
     FullMember,
-    /// The member only sends: switches need not forward the group's messages to it.
+    /// The member only sends. Switches need not forward the group's messages to it.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
     SendOnlyFullMember,
 }
 
 impl Identifier {
-    /// `rdma_join_multicast(id, addr, context)` — joins a multicast group with an identifier for datagrams.
-    /// [`MulticastJoin`](super::super::EventKind::MulticastJoin), which has the destination for sends, or
-    /// [`MulticastError`](super::super::EventKind::MulticastError) follows; both contain the group. The port of `group`
-    /// is ignored.
+    /// `rdma_join_multicast(id, addr, context)` — joins a multicast group with an identifier for datagrams. The event
+    /// [`MulticastJoin`](super::super::EventKind::MulticastJoin) or
+    /// [`MulticastError`](super::super::EventKind::MulticastError) follows. Both contain the group, and `MulticastJoin`
+    /// contains the destination for sends. The port of `group` is ignored.
     ///
     /// Before joining, [bind](Self::bind_addr) the identifier to an address of a device, or
-    /// [resolve](Self::resolve_addr) the group's address, which needs a route to it. A queue pair that was [created
-    /// through it](Self::create_qp) before the event receives the group's messages;
-    /// [attach](crate::ibverbs::queue_pair::QueuePair::attach_mcast) your own queue pair yourself.
+    /// [resolve](Self::resolve_addr) the group's address, which requires a route to that address. A queue pair that was
+    /// [created through it](Self::create_qp) before the event receives the group's messages; any other queue pair must
+    /// be [attached](crate::ibverbs::queue_pair::QueuePair::attach_mcast) by the program.
     ///
-    /// [`leave_multicast`](Self::leave_multicast) leaves a group. The identifier leaves all its groups when it, or the
-    /// queue pair created through it, is destroyed. To join a group again after an error event, leave it first.
+    /// [`leave_multicast`](Self::leave_multicast) leaves a group. The identifier leaves all its groups when it is
+    /// destroyed, or when the queue pair that was created through it is destroyed. To join a group again after an error
+    /// event, leave the group first.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the address is no multicast address; the identifier has no device, is not for datagrams, or is
+    /// - `EINVAL`: the address is not a multicast address. Or the identifier has no device, is not for datagrams, or is
     ///   connected.
-    /// - `EADDRINUSE`: the identifier is in the group, or is joining it.
+    /// - `EADDRINUSE`: the identifier is already in the group, or is joining it.
     /// - 524 (`ENOTSUPP` of the kernel): the port does not support such groups. RoCE v2 supports IPv4 groups.
     /// - Otherwise the errno of the library.
     ///
@@ -69,7 +70,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// As for [`join_multicast`](Self::join_multicast); `EOPNOTSUPP`: librdmacm is older than rdma-core 16.
+    /// The errors are those of [`join_multicast`](Self::join_multicast). In addition, returns `EOPNOTSUPP` if librdmacm
+    /// is older than rdma-core 16.
     ///
     /// # References
     ///
@@ -86,7 +88,7 @@ impl Identifier {
         self.join(JOIN_EX, group, |id, address, context| {
             let mut attr =
                 rdma_cm_join_mc_attr_ex { comp_mask: mask, join_flags: join_flags.0, addr: address.as_mut_ptr() };
-            // SAFETY: as above; the fields in the mask are set.
+            // SAFETY: as above; the fields that the mask names are set.
             unsafe { sys::rdma_join_multicast_ex(id, &mut attr, context) }
         })
         .map_err(|error| match error.errno().raw() {
@@ -99,8 +101,8 @@ impl Identifier {
 
     /// `rdma_leave_multicast(id, addr)` — leaves a group. No event follows, and no more events of the group arrive.
     ///
-    /// If the kernel refuses, the library has removed the group nevertheless, and would crash if it received an event
-    /// of the group that the kernel still holds. So the channel then delivers no events until the identifier is
+    /// If the kernel refuses, the library has removed the group nevertheless. It would crash if it received an event of
+    /// the group, which the kernel still has. So in this case the channel delivers no events until the identifier is
     /// destroyed ([`EBUSY`](EventChannel::get_cm_event)).
     ///
     /// # Errors
@@ -129,7 +131,7 @@ impl Identifier {
         group: SocketAddr,
         join: impl FnOnce(*mut rdma_cm_id, &mut RawAddress, *mut c_void) -> c_int,
     ) -> Result<(), VerbError> {
-        // The unspecified address asks InfiniBand's subnet manager to create a group.
+        // With the unspecified address, InfiniBand's subnet manager creates a group.
         if !group.ip().is_multicast() && !group.ip().is_unspecified() {
             return Err(VerbError::invalid(verb, format!("{} is no multicast address", group.ip())));
         }
@@ -152,10 +154,10 @@ impl Identifier {
             let key = self.groups.next_key();
             let mut address = RawAddress::from(group);
             clear_errno();
-            // The group's events contain the key; it is not dereferenced.
+            // The events of the group contain the key as their context. It is not dereferenced.
             match join(id, &mut address, ptr::without_provenance_mut(key)) {
                 0 => {
-                    // No event can have been taken before this.
+                    // No event of the group can have been taken before this, because the caller holds the lock.
                     self.groups.insert(key, group);
                     Ok(())
                 }
@@ -179,11 +181,11 @@ impl Identifier {
         let mut address = RawAddress::from(group.address);
         self.groups.remove(group);
         clear_errno();
-        // SAFETY: the identifier is live, and the address is readable for the whole call. The library then frees its
-        // state of the group, to which no other pointer exists: events are taken and acknowledged under one lock of the
-        // channel, which this call shares, so no event is between the two. For the same reason the call, which waits
-        // for taken and unacknowledged events, returns. The kernel drops untaken events of the group. If the kernel
-        // refuses to leave, no event is taken any more: see `hold`.
+        // SAFETY: the identifier is live, and the address is readable during the call. The library then frees its state
+        // of the group. No other pointer to that state exists: events are taken and acknowledged under one lock of the
+        // channel, which this call shares, so no event is taken but unacknowledged now. For the same reason, the call
+        // returns, although it waits until all taken events are acknowledged. The kernel drops the events of the group
+        // that were not taken. If the kernel refuses to leave the group, no event is taken any more; see `hold`.
         let ret = unsafe { sys::rdma_leave_multicast(id, address.as_mut_ptr()) };
         if ret == 0 {
             return Ok(());
@@ -201,7 +203,7 @@ impl Identifier {
 
     #[cold]
     fn explain_join(&self, error: VerbError, group: SocketAddr) -> VerbError {
-        /// An errno of the kernel that should not reach programs.
+        /// An errno that the kernel should only use internally.
         const ENOTSUPP: i32 = 524;
         let why = match error.errno().raw() {
             _ if error.hint().is_some() => return error,

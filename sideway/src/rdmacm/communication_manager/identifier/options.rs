@@ -10,17 +10,17 @@ use crate::ibverbs::device_context::LinkLayer;
 use crate::rdmacm::communication_manager::PathRecord;
 
 const VERB: &str = "rdma_set_option";
-/// Queue pairs have 5 bits for the acknowledgement timeout.
+/// The largest acknowledgement time-out, for which queue pairs have 5 bits.
 const MAX_ACK_TIMEOUT: u8 = 31;
 
 impl Identifier {
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR,
-    /// …)` — sets whether the identifier may share its address and port with others that also allow it, as
-    /// `SO_REUSEADDR` does for sockets. Call it before [`bind_addr`](Self::bind_addr); it does not apply to listeners.
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, …)` — sets whether the identifier may share its
+    /// address and port with other identifiers that also permit it, as `SO_REUSEADDR` does for sockets. Call it before
+    /// [`bind_addr`](Self::bind_addr). It has no effect on listeners.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier listens or is connected; or it is bound, and `reuse` is false.
+    /// - `EINVAL`: the identifier listens or is connected, or it is bound and `reuse` is false.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -39,8 +39,8 @@ impl Identifier {
     }
 
     /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, …)` — sets whether a listener on an IPv6 address
-    /// excludes IPv4, as `IPV6_V6ONLY` does for sockets. The default is the system's (`net.ipv6.bindv6only`). Call it
-    /// before [`bind_addr`](Self::bind_addr).
+    /// excludes IPv4, as `IPV6_V6ONLY` does for sockets. The default is the system's setting (`net.ipv6.bindv6only`).
+    /// Call it before [`bind_addr`](Self::bind_addr).
     ///
     /// # Errors
     ///
@@ -58,8 +58,8 @@ impl Identifier {
     }
 
     /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, …)` — sets the type of service of the connection's
-    /// packets. It is a byte of the IPv4 header (in IPv6 the traffic class), with the DSCP in its upper six bits. Call
-    /// it before [`resolve_route`](Self::resolve_route). Accepted connections inherit the listener's value.
+    /// packets. It is a byte of the IPv4 header, or the traffic class of the IPv6 header. Its upper six bits are the
+    /// DSCP. Call it before [`resolve_route`](Self::resolve_route). Accepted connections inherit the listener's value.
     ///
     /// # Errors
     ///
@@ -79,14 +79,14 @@ impl Identifier {
         )
     }
 
-    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
-    /// …)` — sets the acknowledgement timeout of the connection's queue pair before it retransmits: 4.096 µs ×
-    /// 2^`timeout`, at most 31; 0 means infinite. It replaces the connection manager's estimate. Call it before
-    /// [`connect`](Self::connect) or [`accept`](Self::accept); each side sets its own.
+    /// `rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, …)` — sets how long the connection's queue pair
+    /// waits for an acknowledgement before it retransmits. The time is 4.096 µs × 2^`timeout`, where `timeout` is at
+    /// most 31. The value 0 means that there is no limit. This value replaces the estimate of the connection manager.
+    /// Call it before [`connect`](Self::connect) or [`accept`](Self::accept); each side sets its own value.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the value is above 31; or the identifier is for datagrams, which are not acknowledged.
+    /// - `EINVAL`: the value exceeds 31, or the identifier is for datagrams, which are not acknowledged.
     /// - `ENOSYS`: the kernel is older than Linux 5.1, which added the option.
     /// - Otherwise the errno of the library.
     ///
@@ -108,12 +108,12 @@ impl Identifier {
     }
 
     /// `rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, …)` — sets the route to the resolved address, for both
-    /// directions, instead of [`resolve_route`](Self::resolve_route): InfiniBand's subnet manager is not queried.
+    /// directions. This replaces [`resolve_route`](Self::resolve_route), so InfiniBand's subnet manager is not queried.
     /// [`RouteResolved`](super::super::EventKind::RouteResolved) follows.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is not on an InfiniBand port; the address is not resolved; or the route is already
+    /// - `EINVAL`: the identifier is not on an InfiniBand port, the address is not resolved, or the route is already
     ///   resolved.
     /// - Otherwise the errno of the library.
     ///
@@ -125,7 +125,7 @@ impl Identifier {
     pub fn set_path(&self, path: &PathRecord) -> Result<(), VerbError> {
         let port = self.port_num();
         let link_layer = self.with_device(|context| context.query_port(port?).ok()).map(|port| port.link_layer());
-        // The kernel accepts a path for other links too, and then has a route of the wrong kind.
+        // The kernel also accepts a path for other link layers, and then uses a route of the wrong kind.
         if link_layer == Some(LinkLayer::Ethernet) {
             return Err(VerbError::invalid(
                 VERB,
@@ -133,7 +133,7 @@ impl Identifier {
             ));
         }
         let mut data = path.to_data();
-        // SAFETY: the identifier is live, and the struct, which has only integers, is readable for the whole call.
+        // SAFETY: the identifier is live, and the struct, which has only integers, is readable during the call.
         let set = self.call_on_device(VERB, |id| unsafe {
             raw_option(id, (sys::RDMA_OPTION_IB, sys::RDMA_OPTION_IB_PATH), &mut data)
         });
@@ -146,9 +146,9 @@ impl Identifier {
         })
     }
 
-    /// Sets an integer option in C form; `state` explains `EINVAL`.
+    /// Sets an option, whose value is an integer in C form. `state` explains `EINVAL`.
     fn set_option<T: Copy>(&self, option: (u32, u32), mut value: T, state: &'static str) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live, and the value, an integer, is readable for the whole call.
+        // SAFETY: the identifier is live, and the value, an integer, is readable during the call.
         self.call(VERB, |id| unsafe { raw_option(id, option, &mut value) }).map_err(|error| explain(error, state))
     }
 }
@@ -158,7 +158,8 @@ impl Identifier {
 /// The identifier is live, and all bytes of the value are initialised.
 unsafe fn raw_option<T>(id: *mut rdma_cm_id, (level, name): (u32, u32), value: &mut T) -> c_int {
     let value: *mut T = value;
-    // SAFETY: follows from the contract of this function; the size matches, and the library does not write the value.
+    // SAFETY: this follows from the contract of this function. The size matches, and the library does not write to the
+    // value.
     unsafe { sys::rdma_set_option(id, level as c_int, name as c_int, value.cast(), size_of::<T>()) }
 }
 

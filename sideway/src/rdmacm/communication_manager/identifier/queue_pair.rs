@@ -1,4 +1,4 @@
-//! Queue pairs that an identifier moves.
+//! Queue pairs that are created through an identifier.
 
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -20,16 +20,16 @@ const VERB: &str = "rdma_create_qp";
 const EX: &str = "rdma_create_qp_ex";
 
 impl Identifier {
-    /// `rdma_create_qp(id, pd, qp_init_attr)` — creates a basic queue pair from the builder. The identifier moves it
-    /// through its states: to Init here, to ReadyToSend while connecting, and to the error state in
-    /// [`disconnect`](Self::disconnect). A queue pair for datagrams is ready to send at once.
+    /// `rdma_create_qp(id, pd, qp_init_attr)` — creates a basic queue pair from the builder. The identifier moves the
+    /// queue pair through its states: to Init in this call, to ReadyToSend while connecting, and to the Error state in
+    /// [`disconnect`](Self::disconnect). A queue pair for datagrams is ready to send when this call returns.
     ///
     /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). If the builder has no
-    /// shared receive queue, the queue pair uses the one that was created through the identifier, if any, unless that
-    /// is an XRC queue.
+    /// shared receive queue, the queue pair uses the shared receive queue that was created through the identifier, if
+    /// there is one and it is not an XRC queue.
     ///
-    /// The queue pair keeps the identifier alive. Destroying it ([`rdma_destroy_qp`] in C, which reports no errors)
-    /// first makes the identifier leave its multicast groups and drop its reference to the queue pair.
+    /// The queue pair keeps the identifier alive. When the queue pair is destroyed ([`rdma_destroy_qp`] in C, which
+    /// reports no errors), the identifier first leaves its multicast groups and drops its reference to the queue pair.
     ///
     /// The call runs the domain's [allocator](crate::ibverbs::parent_domain::DomainAllocator), if it has one. The
     /// allocator must not use the identifier or its channel, which would deadlock.
@@ -37,9 +37,9 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: the identifier has no device, or its device is not that of the builder's domain, or it already has a
-    ///   queue pair. Or the identifier is for datagrams and the queue pair for connections, or the other way round. For
-    ///   a connect request: the peer has given up.
-    /// - Otherwise as for [`QueuePairBuilder::build`], or for the transition.
+    ///   queue pair. Or the identifier is for datagrams and the queue pair for connections, or vice versa. Or the
+    ///   identifier belongs to a connect request, and the peer has given up.
+    /// - Otherwise the errors of [`QueuePairBuilder::build`], or those of the transition.
     ///
     /// # References
     ///
@@ -55,12 +55,12 @@ impl Identifier {
         self.make(VERB, builder, |builder, maker| builder.build_by(maker))
     }
 
-    /// `rdma_create_qp_ex(id, qp_init_attr)` — creates an extended queue pair, otherwise as
+    /// `rdma_create_qp_ex(id, qp_init_attr)` — creates an extended queue pair, in the same way as
     /// [`create_qp`](Self::create_qp).
     ///
     /// # Errors
     ///
-    /// As for [`create_qp`](Self::create_qp) and [`QueuePairBuilder::build_ex`].
+    /// The errors are those of [`create_qp`](Self::create_qp) and [`QueuePairBuilder::build_ex`].
     ///
     /// # References
     ///
@@ -73,7 +73,8 @@ impl Identifier {
         self.make(EX, builder, |builder, maker| builder.build_ex_by(maker))
     }
 
-    /// Creates an extended queue pair if the device supports them without known faults; otherwise a basic one.
+    /// Creates an extended queue pair if the device supports such queue pairs and its driver has no known faults.
+    /// Otherwise creates a basic queue pair.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Identifier {
     ) -> Result<Q, VerbError> {
         self.check_builder(verb, builder)?;
         let mut with_srq = None;
-        // The sender selects an XRC queue, so no queue pair is created with one.
+        // The sender of a message selects an XRC queue, so a queue pair cannot be created with one.
         let feeds = |srq: &SharedReceiveQueueCore| {
             !builder.has_srq()
                 && builder.qp_type() != QueuePairType::ReliableConnectionExtendedSend
@@ -118,13 +119,13 @@ impl Identifier {
             // SAFETY: as above; the attributes contain the domain.
             self.new_qp(|id| unsafe { sys::rdma_create_qp_ex(id, attr) })
         };
-        // SAFETY: the functions create the queue pair with the attributes and move it to its next state; the attached
-        // identifier has its address.
+        // SAFETY: the functions create the queue pair with the attributes and move it to its next state. The identifier
+        // stores the address of the queue pair, and is the attachment.
         let maker =
             unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
         build(builder, &maker).map_err(|error| match error.errno().raw() {
-            // The kernel gets the attributes for Init from its state of the request, which no longer exists if the peer
-            // has given up.
+            // The kernel takes the attributes for Init from its state of the request. That state no longer exists if
+            // the peer has given up.
             libc::EINVAL if self.is_request() && error.hint().is_none() => {
                 error.with_hint("the peer may have given up")
             }
@@ -142,9 +143,10 @@ impl Identifier {
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
-            // SAFETY: as above. If the attributes name no shared receive queue, the library would use the identifier's,
-            // which may be about to be destroyed (it stays until `detach`); the queue pair would neither record it nor
-            // keep it alive. So the identifier's queue is removed for this call.
+            // SAFETY: as above. If the attributes name no shared receive queue, the library would use the queue of the
+            // identifier. That queue may be about to be destroyed (the identifier refers to it until `detach`), and the
+            // queue pair would neither record it nor keep it alive. So the queue is removed from the identifier during
+            // this call.
             unsafe {
                 let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
                 let ret = call(id);
@@ -154,7 +156,7 @@ impl Identifier {
         })
     }
 
-    /// Refuses input with which the library would crash, or fail with only EINVAL.
+    /// Refuses input with which the library would crash, or would fail with EINVAL without a reason.
     fn check_builder<T>(self: &Arc<Self>, verb: &'static str, builder: &QueuePairBuilder<T>) -> Result<(), VerbError>
     where
         T: BasicService,

@@ -15,9 +15,9 @@ use crate::rdmacm::communication_manager::socket_address::RawAddress;
 use crate::rdmacm::communication_manager::{Address, InfiniBandAddress, PathRecord};
 
 impl Identifier {
-    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — resolves the device that leads to `destination`, and
-    /// the hardware address there, within `timeout` (whole milliseconds, at most about 24 days). The source is
-    /// `source`, an address of this machine, or the one that the routing table selects.
+    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — resolves which device leads to `destination`, and the
+    /// hardware address of the next hop, within `timeout` (whole milliseconds, at most about 24 days). `source` is an
+    /// address of this machine. If it is `None`, the routing table selects the source address.
     /// [`AddressResolved`](super::super::EventKind::AddressResolved) or
     /// [`AddressError`](super::super::EventKind::AddressError) follows.
     ///
@@ -25,7 +25,7 @@ impl Identifier {
     ///
     /// - `ENETUNREACH`, `EHOSTUNREACH`: the routing table has no route to the address.
     /// - `ENODEV`, `EADDRNOTAVAIL`: no RDMA device has `source`.
-    /// - `EINVAL`: an address is already resolved, or the two belong to different families.
+    /// - `EINVAL`: an address is already resolved, or the two addresses belong to different families.
     ///
     /// # References
     ///
@@ -40,13 +40,13 @@ impl Identifier {
         self.resolve(source.map(Address::from), destination.into(), timeout)
     }
 
-    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — resolves a native InfiniBand address, otherwise as
-    /// [`resolve_addr`](Self::resolve_addr).
+    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — resolves a native InfiniBand address, in the same way
+    /// as [`resolve_addr`](Self::resolve_addr).
     ///
     /// # Errors
     ///
-    /// As for [`resolve_addr`](Self::resolve_addr); `ENODEV` also if no port of an InfiniBand device is in the
-    /// partition.
+    /// The errors are those of [`resolve_addr`](Self::resolve_addr). In addition, returns `ENODEV` if no port of an
+    /// InfiniBand device is in the partition.
     ///
     /// # References
     ///
@@ -65,7 +65,7 @@ impl Identifier {
         let mut source_raw = source.map(RawAddress::from);
         let mut destination_raw = RawAddress::from(destination);
         let source_raw = source_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
-        // SAFETY: the identifier is live, and the addresses are readable for the whole call.
+        // SAFETY: the identifier is live, and the addresses are readable during the call.
         self.call("rdma_resolve_addr", |id| unsafe {
             sys::rdma_resolve_addr(id, source_raw, destination_raw.as_mut_ptr(), milliseconds(timeout))
         })
@@ -92,7 +92,7 @@ impl Identifier {
     }
 }
 
-/// Converts to whole milliseconds for C, rounded up and at most the maximum.
+/// Converts a time to whole milliseconds for C. The result is rounded up, and limited to C's maximum.
 pub(super) fn milliseconds(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
@@ -145,8 +145,8 @@ fn explain_route(error: VerbError, destination: Option<Address>) -> VerbError {
 }
 
 impl Identifier {
-    /// `id->route.path_rec`, `id->route.num_paths` — returns the paths to the peer: one, once the route is resolved or
-    /// the connect request has arrived; before that, and on iWARP, none.
+    /// `id->route.path_rec`, `id->route.num_paths` — returns the paths to the peer. There is one path after the route
+    /// was resolved or the connect request has arrived. Before that, and on iWARP, there is none.
     ///
     /// # References
     ///
@@ -157,27 +157,27 @@ impl Identifier {
         self.with(|id| unsafe { copy_paths(id) })
     }
 
-    /// `id->route.addr.addr.ibaddr.sgid` — returns the GID of this side's port; `None` before the identifier has a
-    /// device, and on iWARP.
+    /// `id->route.addr.addr.ibaddr.sgid` — returns the GID of this side's port. Returns `None` if the identifier does
+    /// not have a device yet, and on iWARP.
     #[doc(alias = "rdma_ib_addr")]
     pub fn local_gid(&self) -> Option<Gid> {
         Some(Gid::from(self.ib_address().sgid)).filter(|gid| !gid.is_zero())
     }
 
-    /// `id->route.addr.addr.ibaddr.dgid` — returns the GID of the peer's port; `None` before it is resolved, and on
-    /// iWARP.
+    /// `id->route.addr.addr.ibaddr.dgid` — returns the GID of the peer's port. Returns `None` if the address is not
+    /// resolved yet, and on iWARP.
     pub fn peer_gid(&self) -> Option<Gid> {
         Some(Gid::from(self.ib_address().dgid)).filter(|gid| !gid.is_zero())
     }
 
-    /// `id->route.addr.addr.ibaddr.pkey` — returns the P_Key of the partition, in host order; `None` before the
-    /// identifier has a device, and on other networks than InfiniBand.
+    /// `id->route.addr.addr.ibaddr.pkey` — returns the P_Key of the partition, in host order. Returns `None` if the
+    /// identifier does not have a device yet, and on networks other than InfiniBand.
     pub fn pkey(&self) -> Option<u16> {
         Some(u16::from_be(self.ib_address().pkey)).filter(|&pkey| pkey != 0)
     }
 
     fn ib_address(&self) -> rdma_ib_addr {
-        // SAFETY: the identifier is live and locked; the union has only this member.
+        // SAFETY: the identifier is live and locked, and the union has only this member.
         self.with(|id| unsafe { (*id).route.addr.addr.ibaddr })
     }
 }
@@ -192,7 +192,7 @@ unsafe fn copy_paths(id: *mut rdma_cm_id) -> Vec<PathRecord> {
         return Vec::new();
     }
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the library has `count` initialised records there, and keeps them until it has others.
+    // SAFETY: `records` points to `count` initialised records, which the library keeps until it stores others.
     (0..count).map(|index| PathRecord::from_raw(unsafe { *records.add(index) })).collect()
 }
 

@@ -16,17 +16,17 @@ const EX: &str = "rdma_create_srq_ex";
 
 impl Identifier {
     /// `rdma_create_srq_ex(id, srq_init_attr_ex)` — creates a shared receive queue from the builder. Queue pairs that
-    /// are later [created through the identifier](Self::create_qp), without a shared receive queue of their own, use
-    /// this queue.
+    /// are later [created through the identifier](Self::create_qp) use this queue if their builder has no shared
+    /// receive queue.
     ///
     /// The builder's domain must belong to [`get_device_context`](Self::get_device_context). The queue keeps the
-    /// identifier alive. Destroying it (`rdma_destroy_srq` in C, which reports no errors) first removes it from the
-    /// identifier.
+    /// identifier alive. When the queue is destroyed (`rdma_destroy_srq` in C, which reports no errors), it is first
+    /// removed from the identifier.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier has no device, another device than the builder's domain, or already a shared receive
-    ///   queue.
+    /// - `EINVAL`: the identifier has no device, its device is not that of the builder's domain, or it already has a
+    ///   shared receive queue.
     /// - Otherwise as for [`SharedReceiveQueueBuilder::build_ex`].
     ///
     /// # References
@@ -46,8 +46,8 @@ impl Identifier {
         }
         let create = |_: *mut ibv_context, attr: &mut ibv_srq_init_attr_ex| {
             self.with(|id| {
-                // SAFETY: the identifier is live and on the device of the domain, it is locked, and the builder
-                // initialised the attributes.
+                // SAFETY: the identifier is live, locked, and on the device of the domain. The builder has initialised
+                // the attributes.
                 unsafe {
                     if !(*id).srq.is_null() {
                         *libc::__errno_location() = libc::EINVAL;
@@ -61,7 +61,8 @@ impl Identifier {
             })
         };
         let attachment = Arc::clone(self) as Arc<dyn Attachment<ibv_srq>>;
-        // SAFETY: the function creates the queue with the attributes; the attached identifier has its address.
+        // SAFETY: the function creates the queue with the attributes. The identifier stores the address of the queue,
+        // and is the attachment.
         let srq = unsafe { builder.build_ex_by(EX, create, Some(attachment)) }?;
         *self.srq.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(srq.core());
         Ok(srq)

@@ -6,16 +6,16 @@ use super::Identifier;
 use crate::error::VerbError;
 
 impl Identifier {
-    /// `rdma_write_cm_event(id, event, status, arg)` — appends a user event to the identifier's channel:
-    /// [`User`](super::super::EventKind::User) with `argument`, and with `status` unchanged. It wakes a waiting thread.
-    /// Requires RDMACM_1.4 (after rdma-core 56) and Linux 6.18.
+    /// `rdma_write_cm_event(id, event, status, arg)` — appends the event [`User`](super::super::EventKind::User) to the
+    /// identifier's channel. The event contains `argument`, and has the status `status`. It wakes a thread that waits
+    /// on the channel. Requires RDMACM_1.4 (after rdma-core 56) and Linux 6.18.
     ///
-    /// The event type is `RDMA_CM_EVENT_USER`; the library allows no other.
+    /// The event type is `RDMA_CM_EVENT_USER`. The library permits no other type.
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`: librdmacm is older.
-    /// - `EINVAL`: the kernel is older.
+    /// - `EOPNOTSUPP`: librdmacm is older than that.
+    /// - `EINVAL`: the kernel is older than that.
     /// - Otherwise the errno of the library.
     ///
     /// # References
@@ -23,7 +23,7 @@ impl Identifier {
     /// [rdma_write_cm_event(3)](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_write_cm_event.3.in.rst)
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_cm_event(&self, status: i32, argument: u64) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live; the call takes no pointers.
+        // SAFETY: the identifier is live, and the call takes no other pointers.
         self.call("rdma_write_cm_event", |id| unsafe {
             since_v44::rdma_write_cm_event(id, rdma_cm_event_type::RDMA_CM_EVENT_USER, status, argument)
         })
