@@ -1,4 +1,4 @@
-//! Addresses: conversion from C, binding, resolution, and port numbers.
+//! Addresses: how they are converted from C, bound and resolved, and how port numbers are read.
 
 use std::ffi::c_int;
 use std::mem;
@@ -21,10 +21,10 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
 
-/// `AF_IB`, the family of `struct sockaddr_ib`.
+/// The value of `AF_IB`, which is the family of `struct sockaddr_ib`.
 const INFINIBAND: c_int = 27;
 
-/// Reads a C address; `None` for null.
+/// Reads an address from C. Returns `None` if the pointer is null.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>
                 let port = u16::from_be(address.sin6_port);
                 Ok(Some(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()))
             }
-            // The kernel returns this error for Ethernet devices too.
+            // The kernel returns the same error if the devices are Ethernet devices.
             INFINIBAND => Err(Errno(libc::ENODEV)),
             _ => Err(Errno(libc::EAFNOSUPPORT)),
         }
@@ -84,7 +84,7 @@ pub(super) unsafe fn write<T>(address: SocketAddr, to: *mut T) -> usize {
     }
 }
 
-/// The GID of an address.
+/// Returns the GID of an address.
 pub(super) fn gid(ip: IpAddr) -> Gid {
     match ip.to_canonical() {
         IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
@@ -92,13 +92,14 @@ pub(super) fn gid(ip: IpAddr) -> Gid {
     }
 }
 
-/// Whether the address belongs to this host.
+/// Returns whether the address belongs to this host.
 fn is_local(ip: IpAddr) -> bool {
     addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
-/// Returns the source and destination addresses for a destination, and whether an iWARP device is used. For an address
-/// of this host, the RoCE device is preferred, because it is faster. `ENETUNREACH` if no device or no route exists.
+/// Returns the source and the destination address for a connection to `to`, and whether an iWARP device is used. If the
+/// address belongs to this host, the RoCE device is preferred, because it is faster. Returns `ENETUNREACH` if no device
+/// or no route exists.
 fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, bool), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
@@ -114,19 +115,19 @@ fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, b
     }
 }
 
-/// The source address that the kernel would use for a destination; `None` without a route.
+/// Returns the source address that the kernel would use for a destination, or `None` if there is no route.
 fn routed(to: SocketAddr) -> Option<IpAddr> {
     let any: SocketAddr =
         if to.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(any).ok()?;
-    // Connecting a UDP socket sends no packet. Port 0 is invalid.
+    // Connecting a UDP socket sends no packet. The port must not be 0.
     let mut to = to;
     to.set_port(to.port().max(1));
     socket.connect(to).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The source address that the kernel would use for a multicast group.
+/// Returns the source address that the kernel would use for a multicast group.
 fn source_for(group: SocketAddr) -> IpAddr {
     match routed(group) {
         Some(address) if is_local(address) => address,
@@ -155,7 +156,7 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// Writes the known addresses to the C struct.
+    /// Writes the addresses that are known so far to the C struct.
     pub(super) fn write_addresses(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         // SAFETY: the identifier is alive, and has space for two addresses.
@@ -178,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Binds an identifier to an address. An address other than a wildcard also selects the device.
+    /// Binds an identifier to an address. If the address is not a wildcard, it also selects the device.
     pub(super) fn bind(&mut self, id: usize, address: SocketAddr) -> Result<(), Errno> {
         self.bind_to(id, address, true)
     }
@@ -198,7 +199,7 @@ impl World {
         match (any, listens) {
             (true, true) => self.write_addresses(id),
             (false, true) => self.attach(id),
-            // The event reports the failure.
+            // The event reports this failure.
             (_, false) => Ok(()),
         }
     }
@@ -212,7 +213,7 @@ impl World {
         let reuses = identifier.options.reuse_address;
         let number = address.port();
         if number == 0 {
-            // Listening also binds the TCP port.
+            // A listener also binds the TCP port with this number.
             let is_free = |number| {
                 let address = SocketAddr::new(address.ip(), number).with_scope_of(address);
                 !(listens && is_stream) || iwarp::bound(address, af_only).err() != Some(Errno(libc::EADDRINUSE))
@@ -234,7 +235,7 @@ impl World {
             .map(Arc::new)
     }
 
-    /// Resolves an address; an event reports the result.
+    /// Begins to resolve an address. An event reports the result.
     pub(super) fn resolve(&mut self, id: usize, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
         // SAFETY: the identifier is alive.
         let route = route_to(to, unsafe { iwarp::is_possible(self.id(id)?.c) });
@@ -252,7 +253,7 @@ impl World {
         if identifier.state != State::Bound {
             return Err(Errno::INVALID);
         }
-        // As in the kernel, the call fails if no route exists, and raises no event.
+        // As in the kernel, if no route exists, the call fails and no event is raised.
         let (source, to, is_iwarp) = route?;
         identifier.is_iwarp = is_iwarp;
         if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
@@ -266,7 +267,7 @@ impl World {
     }
 }
 
-/// Copies the scope of an IPv6 address.
+/// Copies the scope from another address, if both are IPv6 addresses.
 pub(super) trait Scope {
     fn with_scope_of(self, other: Self) -> Self;
 }
@@ -315,7 +316,7 @@ pub(super) fn resolve_and_wait(id: *mut rdma_cm_id, from: Option<SocketAddr>, to
     complete(id)
 }
 
-/// The port of a C address, big-endian.
+/// Returns the port of a C address in big-endian byte order.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Helpers for results and arguments of C functions.
+//! Helpers for the results and the arguments of C functions.
 
 use std::ffi::{c_int, c_void};
 use std::{io, slice};
@@ -14,7 +14,7 @@ pub(super) fn return_code(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// The errno of a verb that returned null.
+/// Returns the errno of a verb that has returned null.
 pub(super) fn last() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
@@ -34,7 +34,7 @@ pub(super) fn system(errno: rustix::io::Errno) -> Errno {
     Errno(errno.raw_os_error())
 }
 
-/// Copies bytes from C.
+/// Copies bytes that C passes.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ pub(super) unsafe fn bytes(data: *const c_void, length: usize) -> Vec<u8> {
     unsafe { slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
 }
 
-/// An unpredictable number.
+/// Returns an unpredictable number.
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

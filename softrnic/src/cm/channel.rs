@@ -1,8 +1,9 @@
-//! `struct rdma_event_channel`: an epoll descriptor with the sockets of its identifiers.
+//! `struct rdma_event_channel`. A channel is an epoll descriptor to which the sockets of its identifiers are added.
 //!
-//! The epoll also contains an eventfd, which is readable while events are queued, and a timer for time-outs. Time-outs
-//! take effect only in `rdma_get_cm_event`, because the connection manager has no thread; the timer makes the
-//! descriptor readable when a time-out is due. The descriptor may be readable once without an event.
+//! An eventfd and a timer are also added to the epoll descriptor. The eventfd is readable while events are queued, and
+//! the timer is for time-outs. Time-outs take effect only in `rdma_get_cm_event`, because the connection manager has no
+//! thread. When a time-out is due, the timer makes the descriptor readable. The descriptor may be readable once without
+//! an event.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,12 +24,12 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 
-/// The epoll data of the eventfd and the timer; other sources are numbered from one.
+/// The epoll data of the eventfd and of the timer. Other sources are numbered from one.
 const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
-/// Limit of sources per epoll call.
+/// The maximum number of sources that one call of epoll returns.
 const MAX_SOURCES: usize = 16;
-/// Maximum number of epoll calls that queue no event. If work remains afterwards, the descriptor stays readable.
+/// The maximum number of calls of epoll that queue no event. If work remains after them, the descriptor stays readable.
 const MAX_POLLS: usize = 256;
 
 /// An event channel.
@@ -36,27 +37,27 @@ pub(super) struct Channel {
     pub(super) c: *mut rdma_event_channel,
     pub(super) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
-    /// Whether `wake` is readable.
+    /// Whether the eventfd `wake` is readable.
     is_woken: Cell<bool>,
     timer: OwnedFd,
-    /// When the timer expires.
+    /// The time at which the timer expires, if it is set.
     armed: Cell<Option<Instant>>,
     queue: VecDeque<Pending>,
-    /// Deadlines of identifiers.
+    /// The deadlines of identifiers.
     deadlines: BTreeSet<(Instant, usize)>,
 }
 
 // SAFETY: the C struct is not bound to a thread.
 unsafe impl Send for Channel {}
 
-/// The kinds of sockets in a channel.
+/// The kinds of sockets that a channel can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The listening socket of the identifier at this address.
+    /// The listening socket of the identifier with this address.
     Listener(usize),
     /// The listening TCP socket of the identifier.
     StreamListener(usize),
-    /// A connection to a listening identifier, before its first packet.
+    /// A connection to a listening identifier that has not sent its first packet.
     NewConnection(usize),
     /// The connection of an identifier.
     Link(usize),
@@ -100,7 +101,7 @@ impl Channel {
     /// Makes the descriptor readable.
     pub(super) fn wake(&self) {
         if !self.is_woken.replace(true) {
-            // The counter is zero, so the write cannot fail.
+            // The counter of the eventfd is zero, so the write cannot fail.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
@@ -132,8 +133,8 @@ impl Channel {
         removed
     }
 
-    /// Sets the timer to the first deadline. A timer that expires earlier stays, because [`World::expire`] calls this
-    /// function again.
+    /// Sets the timer to the first deadline. If the timer is set for an earlier time, it is not changed, because
+    /// [`World::expire`] calls this function again.
     fn arm(&self) {
         let first = self.deadlines.first().map(|(when, _)| *when);
         let armed = self.armed.get();
@@ -146,7 +147,7 @@ impl Channel {
             None => none,
             Some(when) => {
                 let left = when.saturating_duration_since(Instant::now());
-                // Zero would disarm the timer.
+                // A time of zero would disarm the timer.
                 let tv_nsec = if left.is_zero() { 1 } else { left.subsec_nanos().into() };
                 Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec }
             }
@@ -183,7 +184,7 @@ impl World {
         self.watch_for(id, socket, source, EventFlags::IN)
     }
 
-    /// Adds a socket, with the epoll events to wait for.
+    /// Adds a socket to the channel of an identifier, with the epoll events to wait for.
     pub(super) fn watch_for(
         &mut self,
         id: usize,
@@ -200,7 +201,7 @@ impl World {
         Ok(Watched { socket, source: number, flags })
     }
 
-    /// Replaces the events that the socket of an identifier's connection waits for.
+    /// Replaces the epoll events for the socket of an identifier's connection.
     pub(super) fn watch_link_for(&mut self, id: usize, flags: EventFlags) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let (channel, Some(link)) = (identifier.channel, identifier.link.as_mut()) else { return Err(Errno::INVALID) };
@@ -212,12 +213,12 @@ impl World {
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {
-            // The socket was added before, and is open.
+            // This cannot fail, because the socket was added before and is open.
             let _ = epoll::delete(&*channel.epoll, &*watched.socket);
         }
     }
 
-    /// Moves sockets to another channel. On failure, no socket is moved.
+    /// Moves sockets to another channel. If this fails, no socket is moved.
     pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
         let new = Arc::clone(&self.channel(to)?.epoll);
         for (place, one) in watched.iter().enumerate() {
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// Sets the deadline of an identifier.
+    /// Sets or removes the deadline of an identifier.
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Option<Instant>) {
         let Ok(identifier) = self.id(id) else { return };
         let before = std::mem::replace(&mut identifier.deadline, deadline);
@@ -271,8 +272,9 @@ impl World {
         }
     }
 
-    /// Handles the ready sockets of a channel, and queues the resulting events. Repeats until an event is queued or no
-    /// socket is ready. So if no event is queued, all packets received so far were handled.
+    /// Handles the ready sockets of a channel, and queues the resulting events. This is repeated until an event is
+    /// queued or no socket is ready. If no event is queued, all packets that have arrived so far were therefore
+    /// handled.
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
         for _ in 0..MAX_POLLS {
             let has_found = self.poll_sources(channel)?;
@@ -283,7 +285,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles each ready source once; returns whether any source was ready.
+    /// Handles each source that is ready once. Returns whether any source was ready.
     fn poll_sources(&mut self, channel: usize) -> Result<bool, Errno> {
         let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -294,7 +296,7 @@ impl World {
             Err(errno) => return Err(system(errno)),
         };
         let mut first_error = Ok(());
-        // Handles connections before listeners, because a peer may send a packet and then connect again.
+        // Connections are handled before listeners, because a peer may send a packet and then connect again.
         for &number in &ready {
             if let Some(Source::Link(id)) = self.sources.get(&number).copied() {
                 self.handle_link(id);
@@ -312,7 +314,7 @@ impl World {
         if ready.contains(&TIMER) {
             self.expire(channel);
         }
-        // If other sources have queued events, these are reported before the error.
+        // If other sources have queued events, the program receives them before the error.
         if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
     }
 
@@ -342,9 +344,9 @@ pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Waits until a source is ready. Any handled signal ends the wait with `EINTR`, even with `SA_RESTART`. Unlike libc's
-/// `epoll_wait`, this function is not a cancellation point, because a cancelled thread cannot be unwound through Rust
-/// functions.
+/// Waits until a source is ready. Any signal with a handler ends the wait with `EINTR`, even if `SA_RESTART` is set.
+/// Unlike libc's `epoll_wait`, this function is not a cancellation point, because a cancelled thread cannot be unwound
+/// through Rust functions.
 pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
     let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).map(drop).map_err(system)

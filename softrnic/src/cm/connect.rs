@@ -1,4 +1,4 @@
-//! Connection establishment: request, reply, ready-to-use, and disconnection.
+//! How connections are established and ended: requests, replies, ready-to-use packets, and disconnections.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -24,20 +24,20 @@ use crate::sys::errno::Errno;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
 
-/// The value that means "maximum", as in C.
+/// The value that stands for the maximum, as in C.
 const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;
-/// The limit of the device.
+/// The maximum that the device supports.
 const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
 /// How long a request to a port without a listener is retried before it is rejected. perftest with `-R` closes and
 /// reopens its listener between two connections, and relies on network latency to cover the gap.
 const GRACE: Duration = Duration::from_millis(100);
-/// Retry time while this process is still connected to the port's previous listener.
+/// How long a request is retried while this process is still connected to the previous listener of the port.
 const PEER_GRACE: Duration = Duration::from_secs(4);
-/// Retry interval of a request that finds no listener or a full backlog. The kernel waits for the next time-out
-/// instead.
+/// The interval at which a request is retried that finds no listener or a full backlog. The kernel waits for the next
+/// time-out instead.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The arguments of a call.
+/// The arguments of a call of `rdma_connect` or `rdma_accept`.
 struct Arguments {
     parameters: rdma_conn_param,
     data: Vec<u8>,
@@ -85,7 +85,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Returns the QP number, and whether the QP uses an SRQ. If the identifier has a QP, its values are used.
+    /// Returns the QP number, and whether the QP uses an SRQ. If the identifier has a QP, both are those of this QP.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ impl World {
         let (space, datagram) = unsafe { ((*identifier.c).ps, is_datagram(identifier.c)) };
         let own = identifier.port.as_ref().filter(|port| Arc::strong_count(port) == 1);
         let socket = match own {
-            // Several identifiers may share the socket with the name of the port.
+            // The socket that has the name of the port may be shared by several identifiers.
             Some(port) => Arc::clone(&port.socket),
             None => Arc::new(port::socket()?),
         };
@@ -206,8 +206,8 @@ impl World {
     }
 
     /// Returns how long a request to a port without a listener is retried. A peer that is connected to this process may
-    /// first close that connection and then listen again, possibly in another port space; on a busy machine, this takes
-    /// time. Some clients (perftest's) do not handle a rejection.
+    /// first close that connection and then listen again, possibly in another port space. On a busy machine, this takes
+    /// time. Some clients, such as those of perftest, do not handle a rejection.
     fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }
@@ -265,7 +265,7 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             ready_to_send(id)?;
         }
         if let Err(errno) = reply(id, message, datagram) {
-            // The connection fails anyway, so an error is ignored.
+            // The connection has already failed, so an error of this call is ignored.
             let _ = to_error(id);
             return Err(errno);
         }
@@ -294,14 +294,14 @@ fn reply(id: *mut rdma_cm_id, mut message: Message, datagram: bool) -> Result<()
     Ok(())
 }
 
-/// Acknowledges the event that the identifier keeps.
+/// Acknowledges the event that is stored in the identifier.
 fn acknowledge_own(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the identifier is alive, and its `event` is null or a kept event.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
     if event.is_null() { Ok(()) } else { acknowledge(event) }
 }
 
-/// `rdma_establish(id)`: for identifiers without a QP.
+/// `rdma_establish(id)`: the identifier must have no QP.
 ///
 /// # Safety
 ///
@@ -314,7 +314,7 @@ pub(super) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
     return_code(respond(id))
 }
 
-/// Responds to the reply: moves the identifier's QP, if any, to RTS, and sends ready-to-use.
+/// Responds to a reply. If the identifier has a QP, moves it to RTS. Then sends the ready-to-use packet.
 pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the identifier is alive.
     let qp = unsafe { (*id).qp };
@@ -322,7 +322,7 @@ pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let ready =
         extended.and_then(|()| ready_to_receive(id)).and_then(|()| ready_to_send(id)).and_then(|()| ready(id.addr()));
     if ready.is_err() {
-        // The connection fails anyway, so an error is ignored.
+        // The connection has already failed, so an error of this call is ignored.
         let _ = to_error(id);
     }
     ready

@@ -1,5 +1,5 @@
-//! The open devices, shared by identifiers and device lists. Each device is opened once, with a protection domain, and
-//! stays open until the process ends.
+//! The open devices, which identifiers and device lists share. Each device is opened once, together with a protection
+//! domain, and stays open until the process ends.
 
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -30,7 +30,7 @@ unsafe impl Send for Open {}
 
 /// The open devices, in the order of the device list.
 static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
-/// Lists returned to programs, by address and length.
+/// The lists that were returned to the program, by their addresses and lengths.
 static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
 
 /// Opens all devices that are not open yet.
@@ -47,7 +47,8 @@ fn open_all() -> Result<Vec<Open>, Errno> {
     Ok(opened.clone())
 }
 
-/// Returns the device for a connection: the first one of its kind. All devices of a kind have the same addresses.
+/// Returns the device for a connection, which is the first one of its kind. All devices of a kind have the same
+/// addresses.
 pub(super) fn first(is_iwarp: bool) -> Result<Open, Errno> {
     let place = device::all().iter().position(|device| device.is_iwarp() == is_iwarp);
     place
@@ -55,12 +56,12 @@ pub(super) fn first(is_iwarp: bool) -> Result<Open, Errno> {
         .ok_or(Errno(libc::ENODEV))?
 }
 
-/// Whether there is a device of this kind.
+/// Whether a device of this kind exists.
 pub(super) fn exists(is_iwarp: bool) -> bool {
     device::all().iter().any(|device| device.is_iwarp() == is_iwarp)
 }
 
-/// The XRC domain for identifiers of a device.
+/// Returns the XRC domain that the identifiers of a device share.
 pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Errno> {
     let mut opened = unpoisoned(OPENED.get().lock());
     let open = opened.iter_mut().find(|open| open.context == context).ok_or(Errno(libc::ENODEV))?;

@@ -1,4 +1,5 @@
-//! `rdma_create_ep`: identifiers with synchronous calls, and identifiers created with addresses and a QP.
+//! `rdma_create_ep` creates an identifier together with its addresses and its QP. The calls on such an identifier are
+//! synchronous.
 
 use std::ffi::c_int;
 use std::mem;
@@ -16,7 +17,8 @@ use super::route::resolve_route_and_wait;
 use super::{id, qp, srq, world};
 use crate::sys::errno::Errno;
 
-/// Takes the next event of a synchronous identifier, and acknowledges the previous one, which the identifier kept.
+/// Takes the next event of a synchronous identifier, and acknowledges the previous one, which is stored in the
+/// identifier.
 fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno> {
     // SAFETY: the identifier is alive, and its `event` is null or a kept event.
     let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
@@ -26,7 +28,8 @@ fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno
     take(channel, true)
 }
 
-/// Waits for the result of a call on a synchronous identifier. The identifier keeps the event until the next one.
+/// Waits for the result of a call on a synchronous identifier. The event stays stored in the identifier until the next
+/// one.
 pub(super) fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let (sync, channel) = world().id(id.addr()).map(|id| (id.sync, id.channel))?;
     if !sync {
@@ -76,7 +79,7 @@ pub(super) unsafe extern "C" fn create_ep(
     return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
-/// Sets up an identifier from a list.
+/// Sets up an identifier from a list of addresses.
 ///
 /// # Safety
 ///
@@ -148,7 +151,7 @@ unsafe fn end(id: *mut rdma_cm_id) {
             srq::destroy_srq(id);
         }
     }
-    // `destroy` succeeds, because the identifier exists.
+    // `destroy` cannot fail, because the identifier exists.
     let _ = id::destroy(id);
 }
 
@@ -199,9 +202,9 @@ unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Resul
         let id = (*event).id;
         let attr = world().id(listener.addr())?.qp_init_attr;
         if let Some(mut attr) = attr {
-            // A listener on all addresses has no device, hence no domain, before a request arrives.
+            // A listener on all addresses has no device before a request arrives, and therefore no domain.
             let pd = (*listener).pd;
-            // The request may have arrived on a device other than the listener's.
+            // The request may have arrived on another device than that of the listener.
             let is_same = !pd.is_null() && (*pd).context == (*id).verbs;
             qp::create_basic(id, if is_same { pd } else { ptr::null_mut() }, &raw mut attr)?;
         }

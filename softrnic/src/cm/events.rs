@@ -1,4 +1,4 @@
-//! `struct rdma_cm_event`: queued events, their processing when they are taken, and their acknowledgement.
+//! `struct rdma_cm_event`: how events are queued, processed when the program takes them, and acknowledged.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -16,10 +16,10 @@ use super::listen::Request;
 use super::{ACKNOWLEDGED, World, channel, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
 
-/// The range of `private_data_len`.
+/// The largest value of `private_data_len`.
 const MAX_DATA: usize = 255;
 
-/// The parameters of an event; in C, they are a union.
+/// The parameters of an event, which in C are a union.
 #[derive(Clone, Copy)]
 pub(super) enum Parameters {
     None,
@@ -29,14 +29,14 @@ pub(super) enum Parameters {
 
 /// A queued event.
 pub(super) struct Pending {
-    /// The identifier that counts the event; for a connect request, the listener.
+    /// The identifier that counts the event. For a connect request, it is the listener.
     pub(super) owner: usize,
     pub(super) event: event_type,
     pub(super) status: c_int,
     pub(super) parameters: Parameters,
     pub(super) data: Vec<u8>,
     pub(super) request: Option<Request>,
-    /// The number of the multicast group of the event.
+    /// The number of the multicast group to which the event belongs, if any.
     pub(super) group: Option<u64>,
 }
 
@@ -48,8 +48,8 @@ impl Pending {
         Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
     }
 
-    /// Replaces the event by a failure event: a step that the library takes for the program, such as modifying the QP,
-    /// failed.
+    /// Replaces the event by one that reports a failure. This is done if a step fails that the library makes for the
+    /// program, such as modifying the QP.
     fn fails(&mut self, event: event_type, errno: Errno) {
         (self.event, self.status) = (event, -errno.0);
     }
@@ -65,7 +65,7 @@ pub(super) fn no_datagram() -> rdma_ud_param {
     unsafe { mem::zeroed() }
 }
 
-/// A taken event, with the identifier and the group that count the event.
+/// An event that the program has taken, with the identifier and the group that count it.
 pub(super) struct Taken {
     owner: usize,
     group: Option<u64>,
@@ -78,7 +78,7 @@ struct Memory {
     data: [u8; MAX_DATA],
 }
 
-/// `rdma_get_cm_event(channel, event)`: blocks, unless the descriptor is nonblocking.
+/// `rdma_get_cm_event(channel, event)`: blocks until there is an event, unless the descriptor is nonblocking.
 ///
 /// # Safety
 ///
@@ -102,7 +102,7 @@ pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Er
     }
 }
 
-/// Takes the next queued event; `waited` is the descriptor on which this call has waited.
+/// Takes the next event in the queue. `waited` is the descriptor on which this call has waited.
 fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
     loop {
         let epoll = {
@@ -128,7 +128,7 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
             return Err(Errno::AGAIN);
         }
         match channel::wait(&epoll) {
-            // A synchronous call is not interrupted.
+            // Signals do not interrupt a synchronous call.
             Err(Errno(libc::EINTR)) if waits => {}
             done => done?,
         }
@@ -136,8 +136,9 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
     }
 }
 
-/// Blocks until a signal, after the channel was destroyed during the call. The kernel's call also keeps waiting,
-/// because its file stays open. rping relies on this: it exits while one of its threads is in such a call.
+/// Blocks until a signal arrives. This function is called if another thread has destroyed the channel during the call.
+/// A call of the kernel would also wait, because its file stays open. rping relies on this: it exits while one of its
+/// threads is in such a call.
 #[cold]
 fn wait_after_destroy() -> Errno {
     rustix::event::pause();
@@ -145,7 +146,7 @@ fn wait_after_destroy() -> Errno {
 }
 
 impl World {
-    /// Takes the next queued event, and counts it as reported.
+    /// Takes the next event in the queue, and counts it as reported.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
         let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
         let Some(pending) = found.take() else { return Ok(None) };
@@ -168,7 +169,7 @@ impl World {
     }
 }
 
-/// Builds the event for the program; `None` if the event must not be reported.
+/// Builds the event for the program. Returns `None` if the event must not be reported.
 fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     let owner = pending.owner;
     let Some((id, listen_id)) = process(&mut pending) else {
@@ -194,7 +195,7 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
             Parameters::None => {}
             Parameters::Connection(mut parameters) => {
                 if length > 0 {
-                    // Lossless: at most 255.
+                    // The conversion is lossless, because the length is at most 255.
                     (parameters.private_data, parameters.private_data_len) = (data, length as u8);
                 }
                 (*event).param.conn = parameters;
@@ -211,8 +212,8 @@ fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
     }
 }
 
-/// Runs the library's step for an event before the event is reported, and returns the event's identifiers. No thread
-/// can destroy the owner meanwhile, because the event is not acknowledged.
+/// Makes the step of the library that must precede the report of an event, and returns the identifiers of the event. No
+/// thread can destroy the owner during this call, because the event is not acknowledged.
 fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> {
     let owner = pending.owner;
     let id = world().id(owner).ok()?.c;
@@ -239,7 +240,7 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
             if world().id(owner).ok()?.failed {
                 return None;
             }
-            // The connection has ended anyway, so an error is ignored.
+            // The connection has already ended, so an error of this call is ignored.
             let _ = transition::to_error(id);
         }
         event_type::RDMA_CM_EVENT_DISCONNECTED if world().id(owner).ok()?.failed => return None,
@@ -291,7 +292,8 @@ pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_write_cm_event(id, event, status, arg)`: queues a program's own event; other types are refused.
+/// `rdma_write_cm_event(id, event, status, arg)`: queues an event of the type that programs may use. Other types are
+/// refused.
 ///
 /// # Safety
 ///
@@ -308,7 +310,7 @@ pub(super) unsafe extern "C" fn write_cm_event(
         }
         let mut world = world();
         world.id(id.addr())?;
-        // The number is stored in the pointer to private data.
+        // As in C, the pointer to the private data contains the number.
         let private_data = ptr::without_provenance(usize::try_from(arg).map_err(|_| Errno::INVALID)?);
         let parameters = Parameters::Connection(rdma_conn_param { private_data, ..no_connection() });
         world.put(Pending { status, parameters, ..Pending::new(id.addr(), event) });
@@ -317,7 +319,7 @@ pub(super) unsafe extern "C" fn write_cm_event(
     return_code(write())
 }
 
-/// Whether the identifier is for datagrams.
+/// Whether the identifier uses a datagram service.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Packets of a malicious peer to the connection manager.
+//! A fuzz target in which a malicious peer sends packets to the connection manager.
 
 #[cfg(test)]
 pub(crate) mod seeds;
@@ -27,7 +27,7 @@ pub(crate) fn has_ports(list: &str) -> bool {
     list.lines().filter_map(|line| port::read(line, "@softrnic/1/cm/262/")).count() > 0
 }
 
-/// The states of a connection at the first packet of the script.
+/// The states that a connection can have when the script begins.
 const STATES: [State; 8] = [
     State::Connecting,
     State::Responded,
@@ -39,12 +39,13 @@ const STATES: [State; 8] = [
     State::Closed,
 ];
 
-/// Runs a script: a byte that selects a connection or a listener, then packets of the peer and actions of the program.
-/// Returns true if an event of success occurred, such as a request or a reply, and no event of failure.
+/// Runs a script. Its first byte selects a connection or a listener. Packets of the peer and actions of the program
+/// follow. Returns whether an event has reported a success, such as a request or a reply, and no event has reported a
+/// failure.
 ///
 /// # Panics
 ///
-/// If an event has an unknown identifier.
+/// Panics if an event has an unknown identifier.
 pub fn connections(input: &[u8]) -> bool {
     crate::builder::register().expect("devices");
     let mut input = Input(input);
@@ -61,14 +62,14 @@ pub fn connections(input: &[u8]) -> bool {
     side.has_good && !side.has_bad
 }
 
-/// An identifier, with a socket connected to it.
+/// An identifier and a socket that is connected to it.
 struct Side {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
     peer: Descriptor,
-    /// The address of a listener.
+    /// The address, if the identifier is a listener.
     own: Option<SocketAddr>,
-    /// Identifiers of requests.
+    /// The identifiers of the requests that have arrived.
     made: Vec<*mut rdma_cm_id>,
     has_good: bool,
     has_bad: bool,
@@ -140,7 +141,8 @@ impl Side {
         }
     }
 
-    /// A packet of the script. Destination port 1 is replaced by the listener's address.
+    /// Returns a packet of the script. If its destination port is 1, the destination is replaced by the address of the
+    /// listener.
     fn addressed(&self, packet: &[u8]) -> Vec<u8> {
         let mut whole = packet.to_vec();
         whole.resize(SIZE, 0);
@@ -150,7 +152,7 @@ impl Side {
         }
     }
 
-    /// Takes all events, and acts on the identifiers of requests.
+    /// Takes all events, and calls functions on the identifiers of requests.
     fn take_all(&mut self, input: &mut Input<'_>) {
         while let Ok(event) = take(self.channel.addr(), false) {
             // SAFETY: the event was just taken.

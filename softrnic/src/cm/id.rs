@@ -1,4 +1,4 @@
-//! `struct rdma_cm_id`: creation, migration, destruction.
+//! `struct rdma_cm_id`: how identifiers are created, moved to another channel, and destroyed.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -61,7 +61,7 @@ pub(super) struct Identifier {
     pub(super) state: State,
     /// The address of the identifier's channel.
     pub(super) channel: usize,
-    /// Whether the identifier owns its channel. If so, its calls are synchronous.
+    /// Whether the identifier owns its channel. If it does, its calls are synchronous.
     pub(super) sync: bool,
     pub(super) options: Options,
     pub(super) port: Option<Arc<Port>>,
@@ -77,7 +77,7 @@ pub(super) struct Identifier {
     /// Whether the identifier uses an iWARP device, and the progress of its connection there.
     pub(super) is_iwarp: bool,
     pub(super) setup: Option<Setup>,
-    /// A request that is retried until the time-out.
+    /// The request that is retried until this time.
     pub(super) waiting: Option<(Message, Instant)>,
     pub(super) deadline: Option<Instant>,
     /// The numbers of reported and acknowledged events.
@@ -87,16 +87,16 @@ pub(super) struct Identifier {
     pub(super) responder_resources: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// The local and the remote starting PSN.
+    /// The starting PSNs of this side and of the peer.
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
-    /// Whether this side failed after the peer's reply. A failed side has sent no ready-to-use, and the end of its
-    /// connection is not reported.
+    /// Whether this side has failed after the reply of the peer. It has then sent no ready-to-use packet, and the end
+    /// of its connection is not reported.
     pub(super) failed: bool,
-    /// The private data of `rdma_create_ep`.
+    /// The private data that was passed to `rdma_create_ep`.
     pub(super) connect_data: Vec<u8>,
-    /// The QP attributes for `rdma_get_request`.
+    /// The attributes of the QPs that `rdma_get_request` creates.
     pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
     pub(super) groups: Vec<Group>,
     /// The result of `rdma_resolve_addrinfo`.
@@ -108,7 +108,7 @@ pub(super) struct Identifier {
 // SAFETY: the pointers refer to C structs, which are not bound to a thread.
 unsafe impl Send for Identifier {}
 
-/// The QP type of a port space. With `RDMA_PS_IB`, the program chooses the type.
+/// Returns the QP type of a port space. For `RDMA_PS_IB`, it is the type that the program has requested.
 pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv_qp_type, Errno> {
     match ps {
         rdma_port_space::RDMA_PS_TCP => Ok(ibv_qp_type::IBV_QPT_RC),
@@ -119,7 +119,7 @@ pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv
 }
 
 impl World {
-    /// Creates an identifier on a channel, or with its own channel.
+    /// Creates an identifier on a channel, or with a channel of its own.
     pub(super) fn make_id(
         &mut self,
         channel: Option<*mut rdma_event_channel>,
@@ -162,7 +162,7 @@ impl World {
             responder_resources: 0,
             retry_count: 7,
             rnr_retry_count: 7,
-            // Lossless: a PSN has 24 bits.
+            // The conversion is lossless, because a PSN has 24 bits.
             psn: random() as u32 & MAX_NUMBER,
             remote_psn: 0,
             remote_qp: 0,
@@ -234,7 +234,7 @@ pub(super) unsafe extern "C" fn create_id(
     return_code(make().map(|made| unsafe { id.write(made) }))
 }
 
-/// `rdma_destroy_id(id)`: waits until its taken events are acknowledged.
+/// `rdma_destroy_id(id)`: waits until all events of the identifier that were taken are acknowledged.
 ///
 /// # Safety
 ///
@@ -278,7 +278,7 @@ pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
     }
 }
 
-/// Waits for the acknowledgement of taken events, as the manual page requires.
+/// Waits until the events that were taken are acknowledged, as the manual page requires.
 fn wait_for_acknowledgements(id: *mut rdma_cm_id) {
     let pending = |world: &mut World| world.id(id.addr()).is_ok_and(|id| id.completed < id.reported);
     drop(unpoisoned(ACKNOWLEDGED.wait_while(world(), pending)));
@@ -293,7 +293,7 @@ pub(super) unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rd
     return_code(migrate(id, channel))
 }
 
-/// Moves an identifier, with its sockets and queued events, to another channel or to its own.
+/// Moves an identifier with its sockets and its queued events to another channel or to a channel of its own.
 pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), Errno> {
     let own = {
         let mut world = world();
@@ -332,7 +332,7 @@ pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> R
 }
 
 impl World {
-    /// Moves an identifier to another channel. On failure, the identifier is unchanged.
+    /// Moves an identifier to another channel. If this fails, the identifier is unchanged.
     fn move_to(&mut self, id: usize, from: usize, to: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let deadline = identifier.deadline;

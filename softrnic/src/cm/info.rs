@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: translates names and numbers to addresses, by the C library's `getaddrinfo`.
+//! `rdma_getaddrinfo`, which translates names and numbers to addresses with `getaddrinfo` of the C library.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem;
@@ -29,7 +29,7 @@ pub(super) struct List {
     destination: Option<SocketAddr>,
 }
 
-/// A list with one entry and its addresses.
+/// A list with one entry, and the addresses to which this entry points.
 #[repr(C)]
 struct Memory {
     info: rdma_addrinfo,
@@ -86,7 +86,7 @@ impl List {
         Ok(list)
     }
 
-    /// Derives a missing QP type or port space from the other.
+    /// If the QP type or the port space is missing, derives it from the other one.
     fn choose_kind(&mut self) -> Result<(), Errno> {
         if !matches!(self.family, 0 | libc::AF_INET | libc::AF_INET6) {
             return Err(Errno(libc::EAFNOSUPPORT));
@@ -128,7 +128,7 @@ impl List {
     }
 }
 
-/// Queries the C library. The C library's negative codes are returned in errno, as in librdmacm.
+/// Queries the C library. As in librdmacm, negative codes of the C library are returned in errno.
 ///
 /// # Safety
 ///

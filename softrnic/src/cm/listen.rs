@@ -1,8 +1,9 @@
-//! `rdma_listen`, incoming connections, and identifiers of requests.
+//! `rdma_listen`, incoming connections, and the identifiers of requests.
 //!
-//! Any process of the network namespace may connect. Requests are received when the program takes events of the
-//! listener's channel. Requests that arrive before a migration (`rdma_migrate_id`) and are not yet received are
-//! received on the new channel. Connections that send no valid request within [`REQUEST_TIMEOUT`] are closed.
+//! Any process in the network namespace can connect. Requests are received when the program takes events of the
+//! listener's channel. If the listener moves to another channel (`rdma_migrate_id`), requests that have arrived but
+//! were not received yet are received on the new channel. Connections that send no valid request within
+//! [`REQUEST_TIMEOUT`] are closed.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,16 +31,16 @@ use crate::sys::errno::Errno;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;
-/// Time-out of connections that have sent no request, and their maximum number. Above this limit, the oldest of these
-/// connections of the host with the most of them is closed.
+/// The time-out of connections that have sent no request, and the maximum number of such connections. If there are
+/// more, one of them is closed: the oldest one of the host that has the most.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_SILENT: usize = 64;
 
-/// A connection without a request.
+/// A connection that has not sent its request.
 pub(super) struct NewConnection {
     pub(super) watched: Watched,
     until: Instant,
-    /// The peer's host.
+    /// The host of the peer.
     host: Option<IpAddr>,
     /// The state of the set-up on TCP.
     responder: Option<Responder>,
@@ -49,7 +50,7 @@ pub(super) struct NewConnection {
 pub(super) struct Request {
     socket: Arc<Descriptor>,
     message: Message,
-    /// The request as received on TCP. `message` contains the same fields.
+    /// The request in the form in which it arrived on TCP, if it did. `message` contains the same fields.
     stream: Option<iwarp::Request>,
 }
 
@@ -85,7 +86,7 @@ impl World {
             return Err(Errno::INVALID);
         }
         let port = identifier.port.clone().ok_or(Errno::INVALID)?;
-        // Of the identifiers that share an address, only one can listen.
+        // If several identifiers share an address, only one of them can listen.
         let listens = |other: &Port| Arc::ptr_eq(&other.socket, &port.socket);
         let others = self.ids.values().filter(|other| other.state == State::Listening);
         if others.filter_map(|other| other.port.as_deref()).any(listens) {
@@ -105,14 +106,15 @@ impl World {
         self.write_addresses(id)
     }
 
-    /// Closes a listener, and its connections that have sent no request.
+    /// Closes a listener and those of its connections that have sent no request.
     pub(super) fn stop_listening(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
         let (listener, new_connections) = (identifier.listener.take(), std::mem::take(&mut identifier.new_connections));
         let stream_listener = identifier.stream_listener.take();
         for listener in listener.iter().chain(&stream_listener) {
-            // Other identifiers may share the socket, so it is also shut down, and accepts no further connections.
+            // Other identifiers may share the socket and keep it open. It is therefore shut down, so that it accepts no
+            // further connections.
             let _ = rustix::net::shutdown(&*listener.socket, Shutdown::Both);
         }
         for watched in listener.iter().chain(&stream_listener).chain(new_connections.iter().map(|one| &one.watched)) {
@@ -120,11 +122,11 @@ impl World {
         }
     }
 
-    /// Accepts a connection on a ready listening socket: the TCP socket if `is_stream` is true.
+    /// Accepts a connection on a listening socket that is ready. If `is_stream` is true, this is the TCP socket.
     ///
     /// # Errors
     ///
-    /// `EMFILE` or `ENFILE`: no descriptor is available.
+    /// `EMFILE` or `ENFILE` if no descriptor is available.
     pub(super) fn accept_connection(&mut self, id: usize, is_stream: bool) -> Result<(), Errno> {
         let identifier = self.id(id).ok();
         let listener =
@@ -198,7 +200,7 @@ impl World {
         }
     }
 
-    /// Closes connections that have timed out.
+    /// Closes the connections that have timed out.
     pub(super) fn close_silent(&mut self, id: usize, now: Instant) {
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
@@ -216,7 +218,7 @@ impl World {
         self.set_deadline(id, until);
     }
 
-    /// Handles a request to a listener.
+    /// Handles a request that was sent to a listener.
     fn handle_request(&mut self, id: usize, socket: Arc<Descriptor>, message: Message, stream: Option<iwarp::Request>) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
@@ -263,7 +265,7 @@ impl World {
     /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
         let Request { socket, message, stream } = request;
-        // On TCP, `Connection` processes the received bytes; this code handles only the end of the stream.
+        // On TCP, `Connection` processes the bytes that arrive, so only the end of the stream is handled here.
         let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
         let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
         let identifier = self.id(id)?;
@@ -281,7 +283,7 @@ impl World {
         self.write_path(id)
     }
 
-    /// Starts the time-out for a reply.
+    /// Starts the time-out of an identifier that waits for a packet of its peer.
     pub(super) fn start_timeout(&mut self, id: usize) {
         self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
     }
@@ -294,8 +296,8 @@ fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
     values.iter().position(|value| Some(count(*value)) == most).unwrap_or(0)
 }
 
-/// Logs a connection by a process of another user. The connection is accepted, but QPs of different users cannot reach
-/// each other.
+/// Logs a connection if it comes from a process of another user. The connection is accepted, but QPs of different users
+/// cannot reach each other.
 fn log_other_user(socket: &Descriptor) {
     if !is_ours(socket.as_fd()) {
         log::debug!("a process of another user connects, but its QPs cannot be reached");

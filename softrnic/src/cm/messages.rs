@@ -1,19 +1,20 @@
-//! Packets between the ends of a connection. All packets have the same size, and the receiver checks every byte.
+//! The packets that the two ends of a connection exchange. All packets have the same size, and the receiver checks
+//! every byte.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::wire::packet::MAX_NUMBER;
 
-/// The size of a packet.
+/// The size of a packet in bytes.
 pub(super) const SIZE: usize = DATA + MAX_DATA;
-/// The largest private data.
+/// The length of the longest private data.
 const MAX_DATA: usize = data_length::REPLY;
-/// The first bytes of packets of this version.
+/// The first bytes of a packet, which contain the version.
 const MAGIC: [u8; 6] = *b"srncm\x01";
 /// The offset of the private data.
 const DATA: usize = 6 + 2 + 6 * 4 + 8 + 2 * ADDRESS;
 
-/// Length of the private data of each kind, the same as for InfiniBand packets.
+/// The length of the private data of each kind of packet. It is the same as in InfiniBand packets.
 pub(super) mod data_length {
     pub(in super::super) const REQUEST: usize = 56;
     pub(in super::super) const REPLY: usize = 196;
@@ -50,7 +51,7 @@ impl Kind {
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Length of the private data, which is padded with zeros, as in InfiniBand packets.
+    /// Returns the length of the private data, which is padded with zeros as in InfiniBand packets.
     pub(super) fn data_length(self) -> usize {
         match self {
             Self::Request => data_length::REQUEST,
@@ -67,7 +68,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// The reason of a rejection; zero in an accepting datagram reply.
+    /// The reason for a rejection. In a reply that accepts a datagram request, it is zero.
     pub(super) reason: u16,
     pub(super) qp_number: u32,
     /// The starting PSN of the sender.
@@ -80,12 +81,12 @@ pub(super) struct Message {
     pub(super) rnr_retry_count: u8,
     pub(super) srq: u8,
     pub(super) traffic_class: u8,
-    /// Enhanced connection establishment: vendor and options.
+    /// The vendor and the options of enhanced connection establishment.
     pub(super) ece: (u32, u32),
-    /// Source and destination of a request.
+    /// The source and the destination of a request.
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
-    /// Private data, with the length that the kind defines.
+    /// The private data. Its length is the one that the kind of the packet defines.
     pub(super) data: Vec<u8>,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Message {
 const UNSPECIFIED: SocketAddr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
 
 impl Message {
-    /// Creates a zeroed packet.
+    /// Creates a packet whose fields are zero.
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -115,7 +116,7 @@ impl Message {
         }
     }
 
-    /// Sets the private data; `None` if it is too long.
+    /// Sets the private data. Returns `None` if it is too long.
     pub(super) fn with_data(mut self, data: &[u8]) -> Option<Self> {
         self.data.get_mut(..data.len())?.copy_from_slice(data);
         Some(self)
@@ -142,7 +143,7 @@ impl Message {
         packet
     }
 
-    /// Decodes a packet; `None` if it is malformed or of another version.
+    /// Decodes a packet. Returns `None` if it is malformed or has another version.
     pub(super) fn decode(packet: &[u8]) -> Option<Self> {
         if packet.len() != SIZE {
             return None;
@@ -195,7 +196,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-/// Length of an address: family, port, scope and IP address.
+/// The length of an address, which consists of the family, the port, the scope and the IP address.
 const ADDRESS: usize = 24;
 
 fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {

@@ -1,4 +1,4 @@
-//! `rdma_join_multicast` and `rdma_leave_multicast`: groups of an identifier.
+//! `rdma_join_multicast` and `rdma_leave_multicast`: the multicast groups of an identifier.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use crate::verbs::multicast::{attach_mcast, detach_mcast};
 use crate::wire::address::Gid;
 use crate::wire::packet::MULTICAST_NUMBER;
 
-/// The kernel's error for a port without groups of the address family; libc does not define it.
+/// The error that the kernel returns if a port has no groups of the address family. libc does not define it.
 const ENOTSUPP: c_int = 524;
 
-/// A joined group.
+/// A group that an identifier has joined.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) number: u64,
     address: SocketAddr,
     sends_only: bool,
-    /// Whether the QP is attached.
+    /// Whether the QP is attached to the group.
     attached: bool,
     /// The numbers of reported and acknowledged events.
     pub(super) reported: u32,
@@ -100,7 +100,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         if !datagram || !attached || !early || !gid(address.ip()).is_multicast() {
             return Err(Errno::INVALID);
         }
-        // As in the kernel, which supports only IPv4 groups for RoCE v2.
+        // As in the kernel, only groups with IPv4 addresses are supported for RoCE v2.
         if address.is_ipv6() {
             return Err(Errno(ENOTSUPP));
         }
@@ -110,7 +110,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         let group = Group { number, address, sends_only, attached: false, reported: 0, completed: 0 };
         let ah_attr = address_handle_to(identifier, group.gid().0);
         identifier.groups.push(group);
-        // As in C, the pointer to private data contains the group's context.
+        // As in C, the pointer to the private data contains the context of the group.
         let private_data = context.cast_const();
         let parameters = rdma_ud_param { ah_attr, qp_num: MULTICAST_NUMBER, qkey: QKEY, private_data, ..no_datagram() };
         let parameters = Parameters::Datagram(parameters);
@@ -120,7 +120,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
     complete(id)
 }
 
-/// Attaches the QP when the join event is taken.
+/// Attaches the QP to the group when the program takes the event of the join.
 pub(super) fn joined(id: *mut rdma_cm_id, number: Option<u64>) -> Result<(), Errno> {
     // SAFETY: the identifier is alive, because its event is not acknowledged.
     let qp = unsafe { (*id).qp };
@@ -134,7 +134,7 @@ pub(super) fn joined(id: *mut rdma_cm_id, number: Option<u64>) -> Result<(), Err
     Ok(())
 }
 
-/// `rdma_leave_multicast(id, addr)`: waits until the group's taken events are acknowledged.
+/// `rdma_leave_multicast(id, addr)`: waits until all events of the group that were taken are acknowledged.
 ///
 /// # Safety
 ///

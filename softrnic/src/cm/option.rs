@@ -12,7 +12,7 @@ use super::id::State;
 use super::world;
 use crate::sys::errno::Errno;
 
-/// The largest value of five bits.
+/// The largest time-out, which has five bits.
 const MAX_TIMEOUT: u8 = 31;
 
 /// The options of an identifier.
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn set_option(
                 identifier.options.reuse_address = is_set;
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 4, _) if is_unbound => identifier.options.af_only = is_set,
-            // InfiniBand routes are not supported on Ethernet.
+            // Routes of InfiniBand are not supported on Ethernet.
             (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ..) | (RDMA_OPTION_ID, ..) => return Err(Errno::INVALID),
             _ => return Err(Errno(libc::ENOSYS)),
         }
@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn set_option(
     return_code(set())
 }
 
-/// `rdma_set_local_ece(id, ece)`: for identifiers without a QP.
+/// `rdma_set_local_ece(id, ece)`: the identifier must have no QP.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv
     return_code(set())
 }
 
-/// `rdma_get_remote_ece(id, ece)`: for identifiers without a QP.
+/// `rdma_get_remote_ece(id, ece)`: the identifier must have no QP.
 ///
 /// # Safety
 ///

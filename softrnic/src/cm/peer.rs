@@ -1,4 +1,4 @@
-//! The peer of a connection: its packets and time-outs.
+//! How the packets and the time-outs of the peer of a connection are handled.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd;
@@ -13,12 +13,14 @@ use super::id::State;
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
 
-/// Time-out of requests, replies and disconnects, about as long as the kernel's connection manager retries.
+/// The time-out of requests, replies and disconnect requests. It is about as long as the connection manager of the
+/// kernel retries them.
 pub(super) const CM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a disconnected QP waits in timewait before another connection, about as long as in the kernel on Ethernet.
+/// How long a disconnected QP is in timewait before it can be connected again. It is about as long as in the kernel on
+/// Ethernet.
 const TIMEWAIT: Duration = Duration::from_millis(537);
 
-/// Why a connection is rejected, with the numbers of the InfiniBand specification.
+/// The reason for a rejection. The numbers are those of the InfiniBand specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reason(pub(super) u16);
 
@@ -27,7 +29,7 @@ impl Reason {
     pub(super) const INVALID_SERVICE_ID: Self = Self(8);
     pub(super) const CONSUMER_DEFINED: Self = Self(28);
     pub(super) const VENDOR_OPTION: Self = Self(35);
-    /// Reasons for rejecting a request of a datagram service. They have their own numbers.
+    /// A reason for rejecting a request of a datagram service. Datagram services have their own numbers.
     pub(super) const DATAGRAM_UNSUPPORTED: Self = Self(1);
     pub(super) const DATAGRAM_REJECTED: Self = Self(2);
 }
@@ -41,9 +43,9 @@ pub(super) enum Received {
 }
 
 pub(super) fn receive(socket: impl AsFd) -> Received {
-    // Reads one more byte than a packet has, to detect longer packets.
+    // The buffer has one more byte than a packet, so that longer packets are detected.
     let mut packet = [0; SIZE + 1];
-    // `recv` reports a reset once. Packets that arrived before the reset can be read afterwards.
+    // `recv` reports a reset once. After that, packets that arrived before the reset can still be read.
     for _ in 0..3 {
         match rustix::net::recv(&socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Received::End,
@@ -65,7 +67,7 @@ pub(super) fn receive(socket: impl AsFd) -> Received {
     Received::End
 }
 
-/// Sends a packet. An error is ignored: if the peer has exited, reading the socket reports it.
+/// Sends a packet. An error is ignored, because if the peer has exited, a later read of the socket reports this.
 pub(super) fn send_message(socket: impl AsFd, message: &Message) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Err(error) = rustix::net::send(socket, &message.encode(), flags) {
@@ -90,12 +92,12 @@ impl World {
             if has_stream {
                 return;
             }
-            // The port may still hold the socket, so dropping the link does not close it.
+            // The port may refer to the same socket, so dropping the link may not close it.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
     }
 
-    /// Handles a ready socket of a connection.
+    /// Handles the socket of a connection when it is ready.
     pub(super) fn handle_link(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         if identifier.is_iwarp {
@@ -146,14 +148,15 @@ impl World {
         self.close_link(id);
     }
 
-    /// Handles a reply; the program or the library then sends ready-to-use.
+    /// Handles a reply. The program or the library then sends the ready-to-use packet.
     fn handle_reply(&mut self, id: usize, message: Message) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
         identifier.state = State::Responded;
         (identifier.remote_qp, identifier.remote_psn) = (message.qp_number, message.psn);
         identifier.rnr_retry_count = message.rnr_retry_count;
-        // The peer's responder resources limit this side's initiator depth, and vice versa; larger values are ignored.
+        // The responder resources of the peer limit the initiator depth of this side, and vice versa. A larger value of
+        // the peer has no effect.
         identifier.initiator_depth = identifier.initiator_depth.min(message.responder_resources);
         identifier.responder_resources = identifier.responder_resources.min(message.initiator_depth);
         identifier.remote_ece = ibv_ece { vendor_id: message.ece.0, options: message.ece.1, comp_mask: 0 };
@@ -179,7 +182,7 @@ impl World {
         self.close_link(id);
     }
 
-    /// Handles ready-to-use on the accepting side.
+    /// Handles the ready-to-use packet on the side that has accepted.
     pub(super) fn established(&mut self, id: usize) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
@@ -188,7 +191,7 @@ impl World {
         self.put(Pending { parameters, ..Pending::new(id, event_type::RDMA_CM_EVENT_ESTABLISHED) });
     }
 
-    /// Ends an attempt to connect.
+    /// Ends an attempt to connect that was rejected or has failed.
     pub(super) fn rejected(&mut self, id: usize, status: c_int, data: Vec<u8>) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };
@@ -204,7 +207,7 @@ impl World {
         self.close_link(id);
     }
 
-    /// Ends a connection.
+    /// Ends a connection because the peer has disconnected.
     fn handle_disconnect(&mut self, id: usize, state: State) {
         let Ok(identifier) = self.id(id) else { return };
         identifier.state = state;
@@ -215,7 +218,7 @@ impl World {
         }
     }
 
-    /// Enters timewait after both sides have disconnected.
+    /// Begins timewait after both sides have disconnected.
     pub(super) fn enter_timewait(&mut self, id: usize) {
         self.close_link(id);
         self.set_deadline(id, Some(Instant::now() + TIMEWAIT));
@@ -243,7 +246,8 @@ impl World {
     }
 }
 
-/// The event parameters of a received packet: the sender's initiator depth becomes this side's responder resources.
+/// Returns the parameters of the event for a packet that has arrived. The initiator depth of the sender becomes the
+/// responder resources of this side, and vice versa.
 pub(super) fn connection(message: &Message) -> rdma_conn_param {
     rdma_conn_param {
         initiator_depth: message.responder_resources,
@@ -257,5 +261,5 @@ pub(super) fn connection(message: &Message) -> rdma_conn_param {
     }
 }
 
-/// The Q_Key of all datagram services.
+/// The Q_Key that all datagram services use.
 pub(super) const QKEY: u32 = RDMA_UDP_QKEY;

@@ -1,8 +1,9 @@
-//! Ports: abstract sockets whose names contain port space, port and address (`@softrnic/1/cm/SPACE/PORT/ADDRESS`), so
-//! that any process of the host finds them. These ports are independent of the host's TCP and UDP ports.
+//! Ports. A port is an abstract socket, whose name contains the port space, the port and the address
+//! (`@softrnic/1/cm/SPACE/PORT/ADDRESS`), so that any process of the host can find it. These ports are independent of
+//! the host's TCP and UDP ports.
 //!
-//! The kernel frees a name when its process exits. Binding a name does not detect an overlap with a wildcard address
-//! (`0.0.0.0`), so overlaps are looked up in the kernel's list of sockets.
+//! The kernel frees a name when its process exits. The kernel does not detect that a name overlaps with a wildcard
+//! address (`0.0.0.0`), so overlaps are searched for in the kernel's list of sockets.
 
 use std::fmt;
 use std::fs;
@@ -18,25 +19,25 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 const PREFIX: &str = "softrnic/1/cm/";
-/// The range of ports assigned automatically.
+/// The range of the ports that are assigned automatically.
 const FIRST: u16 = 32768;
 const COUNT: u16 = 28232;
 
-/// The addresses of a listener.
+/// The addresses on which a listener can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Host {
     /// All addresses.
     Any,
     /// All IPv4 addresses.
     Any4,
-    /// All IPv6 addresses, and no IPv4 address.
+    /// All IPv6 addresses, but no IPv4 address.
     Any6,
-    /// A single address, which is not IPv4-mapped.
+    /// A single address, which is not an IPv4 address in mapped form.
     One(IpAddr),
 }
 
 impl Host {
-    /// The addresses of a socket that is bound to `ip`.
+    /// Returns the addresses of a socket that is bound to `ip`.
     pub(super) fn of(ip: IpAddr, af_only: bool) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Self::Any4,
@@ -46,7 +47,7 @@ impl Host {
         }
     }
 
-    /// The possible listeners for an address, the most specific first.
+    /// Returns the listeners that can serve an address. The most specific one is the first.
     fn listeners(ip: IpAddr) -> [Self; 3] {
         let ip = ip.to_canonical();
         [Self::One(ip), if ip.is_ipv4() { Self::Any4 } else { Self::Any6 }, Self::Any]
@@ -65,7 +66,8 @@ impl Host {
         }
     }
 
-    /// The error for overlapping ports, as in the kernel: `EADDRNOTAVAIL` if either is a wildcard.
+    /// Returns the error for ports that overlap. As in the kernel, it is `EADDRNOTAVAIL` if either of them is a
+    /// wildcard.
     pub(super) fn in_use(self, other: Self) -> Errno {
         match (self, other) {
             (Self::One(_), Self::One(_)) => Errno(libc::EADDRINUSE),
@@ -94,7 +96,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A bound port, with its socket.
+/// A port that is bound, and its socket.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) socket: Arc<Descriptor>,
@@ -104,20 +106,21 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Whether this bound port prevents another one from being bound.
+    /// Whether this port prevents that another one is bound.
     pub(super) fn conflicts(&self, space: rdma_port_space, number: u16, host: Host) -> bool {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
 
-    /// Binds this port; the error is [`in_use`](Host::in_use) if another socket is bound to it. `mine` excludes the
-    /// caller's own ports.
+    /// Binds this port. If another socket is bound to it, the error is [`in_use`](Host::in_use). The ports for which
+    /// `mine` returns true belong to the caller and are ignored.
     pub(super) fn take(
         space: rdma_port_space,
         number: u16,
         host: Host,
         mine: impl Fn(u16, Host) -> bool,
     ) -> Result<Self, Errno> {
-        // Binds first and checks afterwards, so that two concurrent overlapping binds detect each other.
+        // The name is bound first and the overlaps are checked afterwards. If two processes bind overlapping ports at
+        // the same time, at least one of them therefore detects the other.
         let socket = bound(space, number, host).map_err(|errno| match errno {
             Errno(libc::EADDRINUSE) => host.in_use(host),
             errno => errno,
@@ -129,7 +132,8 @@ impl Port {
         Ok(Self { socket: Arc::new(socket), space, number, host })
     }
 
-    /// Binds a free port for which `is_free` returns true. A port that will not listen may overlap with others.
+    /// Binds a free port for which `is_free` returns true. A port on which the program will not listen may overlap with
+    /// others.
     pub(super) fn take_any(
         space: rdma_port_space,
         host: Host,
@@ -137,7 +141,7 @@ impl Port {
         is_free: impl Fn(u16) -> bool,
     ) -> Result<Self, Errno> {
         let others = if listens { bound_ports(space) } else { Vec::new() };
-        // Lossless: less than `COUNT`.
+        // The conversion is lossless, because the value is less than `COUNT`.
         let start = (random() % u64::from(COUNT)) as u16;
         for step in 0..COUNT {
             let number = FIRST + ((u32::from(start) + u32::from(step)) % u32::from(COUNT)) as u16;
@@ -194,15 +198,15 @@ pub(super) fn connect(socket: impl AsFd, space: rdma_port_space, ip: IpAddr, por
     Ok(Found::NoListener)
 }
 
-/// The bound ports of a port space; empty if the kernel's list is unreadable.
+/// Returns the ports of a port space that are bound. The list is empty if the kernel's list cannot be read.
 fn bound_ports(space: rdma_port_space) -> Vec<(u16, Host)> {
     let Ok(list) = fs::read("/proc/net/unix") else { return Vec::new() };
     let prefix = format!("@{PREFIX}{}/", space.0);
     String::from_utf8_lossy(&list).lines().filter_map(|line| read(line, &prefix)).collect()
 }
 
-/// Parses a line of the kernel's list. Connected sockets are ignored: the kernel lists them under the name of their
-/// listener.
+/// Parses a line of the kernel's list. Connected sockets are ignored, because the kernel lists them under the name of
+/// their listener.
 pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
     const UNCONNECTED: &str = "01";
     let mut words = line.split_whitespace().skip(5);

@@ -1,4 +1,4 @@
-//! `rdma_create_qp` and `rdma_destroy_qp`: QPs of an identifier, with completion queues, which are created if
+//! `rdma_create_qp` and `rdma_destroy_qp`: the QP of an identifier and its completion queues, which are created if
 //! necessary.
 
 use std::ffi::c_int;
@@ -142,7 +142,8 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*m
     }
 }
 
-/// Creates a completion queue and its channel for sends, receives or both: each side that has entries.
+/// Creates completion queues and their channels. `sends` and `receives` are the numbers of entries, and no queue is
+/// created for zero entries.
 ///
 /// # Safety
 ///

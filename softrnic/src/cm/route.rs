@@ -1,4 +1,4 @@
-//! `rdma_resolve_route`: between two addresses of a host, exactly one route exists.
+//! `rdma_resolve_route`. Exactly one route exists between two addresses.
 
 use std::ffi::c_int;
 use std::mem;
@@ -15,15 +15,15 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PKEY;
 
 pub(super) const HOPS: u8 = 64;
-/// The selector "exactly" of a path record.
+/// The selector of a path record that means "exactly".
 const EXACTLY: u8 = 2;
 /// The packet lifetime of a path, as the exponent n in 4.096 µs × 2^n; the kernel reports this value for Ethernet.
 const LIFE_TIME: u8 = 16;
-/// 100 Gbit/s.
+/// The code for a rate of 100 Gbit/s.
 const RATE: u8 = 16;
 
 impl World {
-    /// Queues the event of a resolved route.
+    /// Queues the event that reports a resolved route.
     pub(super) fn route_resolved(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         if identifier.state != State::AddressResolved {

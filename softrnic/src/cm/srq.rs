@@ -1,4 +1,4 @@
-//! `rdma_create_srq` and `rdma_destroy_srq`: shared receive queues of an identifier.
+//! `rdma_create_srq` and `rdma_destroy_srq`: the shared receive queue of an identifier.
 
 use std::ffi::c_int;
 use std::mem;

@@ -1,4 +1,4 @@
-//! The functions of librdmacm that soft devices support: all but rsockets.
+//! The table of the functions of librdmacm that soft devices support, which are all except rsockets.
 
 use rdma_mummy_sys::load::rdmacm::RdmacmTable;
 use rdma_mummy_sys::since_v44::RdmacmSinceV44;

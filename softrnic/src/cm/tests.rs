@@ -1,4 +1,4 @@
-//! Tests with simulated time-outs.
+//! Tests in which time-outs are simulated.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -16,7 +16,7 @@ use super::{port, world};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
-/// An identifier with its channel, connected to a socket of the test.
+/// An identifier and its channel. The identifier is connected to a socket of the test.
 struct Side {
     channel: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
@@ -44,12 +44,12 @@ impl Side {
         Self { channel, id, peer }
     }
 
-    /// Lets the deadline pass, without waiting.
+    /// Makes the deadline expire without waiting for it.
     fn expire_deadline(&self) {
         world().set_deadline(self.id.addr(), Some(Instant::now()));
     }
 
-    /// Takes the next event, which must belong to this identifier; returns its type and status.
+    /// Takes the next event, which must belong to this identifier, and returns its type and status.
     fn next(&self) -> (event_type, i32) {
         let event = take(self.channel.addr(), true).unwrap_or_else(|errno| panic!("{errno:?}"));
         // SAFETY: the event was just taken.
@@ -90,12 +90,12 @@ fn waiting_call_survives_the_destruction_of_its_channel() {
     std::thread::sleep(Duration::from_millis(100));
     let mut held = world();
     let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("the channel exists"));
-    // Wakes the waiting thread while the channel is being destroyed.
+    // This wakes the thread that waits while the channel is being destroyed.
     channel.wake();
     std::thread::sleep(Duration::from_millis(100));
     drop((held, channel));
     std::thread::sleep(Duration::from_millis(200));
-    // The thread ends with the process.
+    // The thread waits until the process ends.
     assert!(!waits.is_finished(), "{:?}", waits.join());
 }
 
@@ -187,7 +187,7 @@ fn request_to_a_full_backlog_times_out() {
 fn port_of_a_connected_peer_is_retried_longer() {
     let address = SocketAddr::from(([127, 0, 0, 1], 9));
     let (peer, side) = (Side::new(State::Connected), Side::new(State::Connecting));
-    // Simulates a request that was made this long ago; returns whether it will be retried.
+    // Simulates a request that was made this long ago, and returns whether it will be retried.
     let is_retried_after = |passed: Duration| {
         {
             let mut world = world();

@@ -1,4 +1,5 @@
-//! State transitions of a connected QP: the attributes of each state, and the transitions that the library makes.
+//! The state transitions of the QP of an identifier: the attributes of each state, and the transitions that the library
+//! makes.
 
 use std::ffi::c_int;
 use std::mem;
@@ -20,10 +21,10 @@ use crate::verbs::gid::index_of;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::{modify_qp, set_ece};
 
-/// Exponent of 4.096 µs: 67 ms.
+/// The local ACK timeout as the exponent n in 4.096 µs × 2^n, which is 67 ms.
 const TIMEOUT: u8 = 14;
 
-/// The path to the peer of an identifier.
+/// Returns the path to the peer of an identifier.
 pub(super) fn address_handle(id: &Identifier) -> ibv_ah_attr {
     address_handle_to(id, id.destination.map(|to| gid(to.ip()).0).unwrap_or_default())
 }
@@ -43,14 +44,14 @@ fn all(bits: &[mask]) -> u32 {
     bits.iter().fold(0, |all, one| all | one.0)
 }
 
-/// The attributes of a state, with their mask.
+/// Returns the attributes that a QP needs in a state, and their mask.
 fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32), Errno> {
     // SAFETY: the identifier is alive; the attributes are numbers only.
     let (datagram, kind, attached, mut attr) =
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
     let mut world = world();
     if world.id(id.addr())?.state == State::Requested {
-        // Handles the peer's packets first: the peer may have withdrawn its request.
+        // The packets of the peer are handled first, because the peer may have withdrawn its request.
         world.handle_link(id.addr());
     }
     let id = world.id(id.addr())?;
@@ -71,7 +72,7 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     {
         return Ok((attr, basics | mask::IBV_QP_ACCESS_FLAGS.0));
     }
-    // The peer may have ended in the meantime.
+    // The peer may have ended since it has sent its request.
     if matches!(id.state, State::Closed | State::Destroyed) {
         return Err(Errno::INVALID);
     }
@@ -111,7 +112,8 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     }
 }
 
-/// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)`: reads the state, and writes all attributes.
+/// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)`: reads the state from the attributes, and writes all attributes that
+/// this state needs.
 ///
 /// # Safety
 ///
@@ -144,7 +146,7 @@ fn change(id: *mut rdma_cm_id, qp: *mut ibv_qp, state: qp_state) -> Result<(), E
     modify(qp, &mut attr, bits)
 }
 
-/// Moves a new QP as far as possible without a peer.
+/// Moves a new QP to the last state that it can reach without a peer.
 pub(super) fn initialise(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
     change(id, qp, qp_state::IBV_QPS_INIT)?;
     // SAFETY: the identifier is alive; the attributes are numbers only.
@@ -183,7 +185,7 @@ pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
     modify(qp, &mut attr, mask::IBV_QP_STATE.0)
 }
 
-/// Passes the peer's ECE options to the QP, and stores the accepted ones in the identifier.
+/// Passes the ECE options of the peer to the QP, and stores the options that it accepts in the identifier.
 pub(super) fn extend(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
     let mut ece = world().id(id.addr())?.remote_ece;
     if ece.vendor_id == 0 {

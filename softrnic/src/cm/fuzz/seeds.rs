@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use crate::cm::messages::{Kind, Message};
 
-/// The operations of the scripts, see `connections`.
+/// The operations of the scripts, which `connections` defines.
 const PACKET: u8 = 0;
 const TIME: u8 = 4;
 const HANG_UP: u8 = 5;
 
-/// The start of the script.
+/// The first byte of a script.
 const LISTENER: u8 = 0;
 const CONNECTING: u8 = 1;
 const ACCEPTED: u8 = 4;
@@ -26,7 +26,7 @@ fn packet(kind: Kind) -> Vec<u8> {
         retry_count: 7,
         rnr_retry_count: 7,
         from: SocketAddr::from(([127, 0, 0, 1], 4000)),
-        // Port 1 is replaced by the listener's.
+        // Port 1 is replaced by the port of the listener.
         to: SocketAddr::from(([127, 0, 0, 1], 1)),
         ..Message::new(kind)
     };

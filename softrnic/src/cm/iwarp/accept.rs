@@ -1,4 +1,4 @@
-//! The passive side: listeners on TCP ports, and requests to connect.
+//! The passive side of a connection: listeners on TCP ports, and the requests that they receive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::sys::errno::Errno;
 use crate::sys::tcp;
 use crate::wire::limits::MAX_RD_ATOMIC;
 
-/// Accepts a request; the identifier is in [`State::Requested`].
+/// Accepts a request. The identifier must be in the state [`State::Requested`].
 pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8]) -> Result<(), Errno> {
     if data.len() > MAX_PRIVATE_DATA {
         return Err(Errno::INVALID);
@@ -61,8 +61,8 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
     }
 }
 
-/// Whether an identifier with this address listens on TCP. Other hosts cannot reach a loopback address, so listening on
-/// it is left to the RoCE device, if one exists.
+/// Whether an identifier with this address listens on TCP. Other hosts cannot reach a loopback address, so if a RoCE
+/// device exists, only this device listens there.
 ///
 /// # Safety
 ///
@@ -103,7 +103,7 @@ impl World {
         let af_only = identifier.options.af_only;
         let listen = || {
             let socket = bound(source, af_only)?;
-            // Accepted sockets inherit the options.
+            // The sockets that are accepted inherit the options.
             prepare(&socket).map_err(system)?;
             if let Err(error) = tcp::defer_accept(&socket, 1) {
                 log::debug!("connections are accepted before their requests have arrived: {error}");
@@ -127,11 +127,11 @@ impl World {
     }
 }
 
-/// Reads more of the request of a new connection.
+/// Reads the bytes that have arrived of the request of a new connection.
 ///
 /// # Errors
 ///
-/// The peer has closed the connection, or sent no valid request.
+/// Returns an error if the peer has closed the connection or sent an invalid request.
 pub(in crate::cm) fn read_request(
     socket: &Descriptor,
     responder: &mut Responder,
@@ -146,7 +146,7 @@ pub(in crate::cm) fn read_request(
         log::debug!("closed a connection: its request is invalid: {failure:?}");
     })?;
     let Some(request) = request else { return Ok(None) };
-    // A socket for both families returns IPv4 addresses in mapped form.
+    // A socket for both address families returns IPv4 addresses in mapped form.
     let address = |name: rustix::io::Result<rustix::net::SocketAddrAny>| {
         let address = SocketAddr::try_from(name.map_err(drop)?).map_err(drop)?;
         Ok(SocketAddr::new(address.ip().to_canonical(), address.port()).with_scope_of(address))

@@ -1,4 +1,5 @@
-//! The active side: connects within [`CONNECT_TIMEOUT`], and waits for the reply for [`CM_TIMEOUT`].
+//! The active side of a connection. It must connect within [`CONNECT_TIMEOUT`], and then waits for the reply for at
+//! most [`CM_TIMEOUT`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::wiring::streams;
 
-/// Time-out of a TCP connection.
+/// The time within which TCP must connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that TCP refuses is retried. Some programs close and reopen their listener between two
 /// connections.
@@ -28,18 +29,18 @@ const GRACE: Duration = Duration::from_millis(100);
 /// The time between two retries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The arguments of a connect call.
+/// An attempt to connect, with the arguments of the call.
 pub(in crate::cm) struct Attempt {
     number: u32,
     offer: Offer,
-    /// The peer has closed a connection without a reply.
+    /// Whether the peer has closed a connection without a reply before.
     has_repeated: bool,
     has_revision_1: bool,
     is_connected: bool,
     retry_until: Instant,
 }
 
-/// Returns the event and status for a failed set-up, as the kernel reports them.
+/// Returns the event and the status that report a failed set-up, which are the same as in the kernel.
 fn failed(errno: i32) -> (event_type, i32) {
     match errno {
         libc::ECONNREFUSED | libc::ECONNRESET => (event_type::RDMA_CM_EVENT_REJECTED, -errno),
@@ -48,13 +49,14 @@ fn failed(errno: i32) -> (event_type, i32) {
     }
 }
 
-/// The parameters of an event: this side's read depths, limited to the device's.
+/// Returns the parameters of an event, which contain the read depths of this side. They are limited to those of the
+/// device.
 fn parameters(initiator_depth: u16, responder_resources: u16) -> Parameters {
     let (initiator_depth, responder_resources) = (depth(initiator_depth), depth(responder_resources));
     Parameters::Connection(rdma_conn_param { initiator_depth, responder_resources, ..no_connection() })
 }
 
-/// Connects the QP after the peer has accepted, before the event is reported.
+/// Connects the QP after the peer has accepted and before the event is reported.
 pub(in crate::cm) fn respond(id: usize) -> Result<(), Errno> {
     let (attempt, agreed, socket, path) = {
         let mut world = world();
@@ -87,12 +89,12 @@ fn has_peer(link: &Option<Watched>) -> bool {
 }
 
 impl World {
-    /// Begins to connect; the result is an event.
+    /// Begins to connect. An event reports the result.
     pub(in crate::cm) fn begin_connect(&mut self, id: usize, number: u32, data: Vec<u8>) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let (ird, ord) = (identifier.responder_resources.into(), identifier.initiator_depth.into());
         let offer = Offer { ird, ord, has_crc: true, private: data };
-        // Checks the length of the private data.
+        // This checks the length of the private data.
         Initiator::new(offer.clone()).start(&mut Vec::new()).map_err(|_| Errno::INVALID)?;
         self.try_connect(
             id,
@@ -122,7 +124,7 @@ impl World {
         match rustix::net::connect(&*socket, &to) {
             Ok(()) => send(&socket, &bytes),
             Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {
-                // A peer on this host has already accepted.
+                // If the peer is on this host, TCP has already connected.
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 match rustix::net::send(&*socket, &bytes, flags) {
                     Ok(_) => {}
@@ -164,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles an expired deadline during the set-up of a connection.
+    /// Handles a deadline that has expired during the set-up of a connection.
     pub(in crate::cm) fn set_up_expired(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.setup.take() {
@@ -174,7 +176,7 @@ impl World {
                 }
             }
             Some(Setup::Requesting(mut attempt, initiator)) if !attempt.is_connected && has_peer(&identifier.link) => {
-                // The remaining time is the limit for the reply.
+                // TCP has connected. The reply must arrive within the rest of the time.
                 attempt.is_connected = true;
                 identifier.setup = Some(Setup::Requesting(attempt, initiator));
                 self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
@@ -183,7 +185,7 @@ impl World {
         }
     }
 
-    /// Ends an attempt to connect.
+    /// Ends an attempt to connect that has failed.
     pub(super) fn set_up_failed(&mut self, id: usize, errno: i32, data: Vec<u8>) {
         self.set_deadline(id, None);
         let Ok(identifier) = self.id(id) else { return };

@@ -1,4 +1,5 @@
-//! Connections of iWARP devices: the set-up on TCP sockets. [`Connection`] owns the socket before and after the set-up.
+//! The set-up of the connections of iWARP devices on TCP sockets. [`Connection`] owns the socket before and after the
+//! set-up.
 //!
 //! A listener for reliable connections also listens on the TCP port with its port number ([`accept`]). A client whose
 //! destination is on another host connects to that port ([`connect`]). Each step has a time-out.
@@ -38,11 +39,11 @@ use crate::wiring::streams;
 
 /// The progress of an identifier's connection.
 pub(in crate::cm) enum Setup {
-    /// TCP has refused the connection, which is retried.
+    /// TCP has refused the connection, and the attempt is repeated later.
     Retrying(Attempt),
-    /// The TCP connection is being established, or the request was sent.
+    /// The TCP connection is being established, or the request was sent on it.
     Requesting(Attempt, Initiator),
-    /// The peer's request waits for the program.
+    /// The request of the peer waits until the program accepts or rejects it.
     Requested(Request),
     /// The peer has accepted, and the program has not taken the event yet.
     Agreed(Attempt, Agreed),
@@ -70,7 +71,7 @@ fn tcp_socket(address: SocketAddr) -> Result<Descriptor, Errno> {
         .map_err(system)
 }
 
-/// The path between two addresses.
+/// Returns the path between two addresses.
 fn path(from: SocketAddr, to: SocketAddr, traffic_class: u8) -> Path {
     Path {
         destination: gid(to.ip()),
@@ -85,13 +86,13 @@ fn path(from: SocketAddr, to: SocketAddr, traffic_class: u8) -> Path {
     }
 }
 
-/// Limits a read depth to that of the device, which fits into a byte.
+/// Limits a read depth to the maximum of the device, which fits into a byte.
 fn depth(value: u16) -> u8 {
     value.min(MAX_RD_ATOMIC as u16) as u8
 }
 
-/// Connects the QP, and passes the socket to it. The caller holds no lock of the world, because the QP may wait for
-/// other threads.
+/// Connects the QP and passes the socket to it. The caller must not hold the lock of the world, because the QP may wait
+/// for other threads.
 fn hand_over(
     socket: Arc<Descriptor>,
     (agreed, is_initiator): (&Agreed, bool),
@@ -117,7 +118,7 @@ fn is_closed(socket: &Descriptor) -> bool {
     rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
 }
 
-/// Sends the bytes of a start-up frame, which fit into the buffer of a new socket.
+/// Sends the bytes of a start-up frame. They always fit into the buffer of a new socket.
 fn send(socket: &Descriptor, bytes: &[u8]) {
     if let Err(error) = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         log::debug!("cannot send to the peer of a connection: {error}");
@@ -139,7 +140,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles the ready socket of a connection, before or after its set-up.
+    /// Handles the socket of a connection when it is ready, before or after the set-up.
     pub(in crate::cm) fn handle_stream(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         let Some(link) = &identifier.link else { return };
@@ -175,7 +176,7 @@ impl World {
 }
 
 impl Identifier {
-    /// Whether a connection owns the socket, and will close it.
+    /// Whether a [`Connection`] owns the socket and will close it.
     pub(in crate::cm) fn has_stream(&self) -> bool {
         matches!(self.setup, Some(Setup::Connected(_)))
     }
