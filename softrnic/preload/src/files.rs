@@ -1,8 +1,8 @@
-//! Device files of soft devices, for programs that read them in addition to using the C API. UCX uses a device only if
-//! its character device exists in `/dev/infiniband`, and reads its GID types from sysfs.
+//! The device files of soft devices, for programs that read these files in addition to using the C API. UCX uses a
+//! device only if its character device exists in `/dev/infiniband`, and reads its GID types from sysfs.
 //!
-//! These functions interpose those of the C library. Each function handles the paths of soft devices, forwards all
-//! other paths to the C library, writes no file, and has no state.
+//! These functions interpose those of the C library. Each function handles the paths of soft devices itself, and
+//! forwards all other paths to the C library. The functions write no files and have no state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -14,7 +14,7 @@ use libc::{AT_FDCWD, mode_t};
 /// A character device that any user may read and write.
 const STAND_IN: &CStr = c"/dev/null";
 
-/// Returns the path of a substitute if `path` is the file of a soft device, otherwise `path`.
+/// If `path` is the character device of a soft device, returns the path of a substitute. Otherwise returns `path`.
 ///
 /// # Safety
 ///
@@ -27,7 +27,8 @@ unsafe fn redirect(path: *const c_char) -> *const c_char {
     }
 }
 
-/// Opens a file with the text of a soft device's attribute; `None` for every other path.
+/// If `path` is an attribute file of a soft device, opens a file that contains the text of the attribute. Returns
+/// `None` for every other path.
 ///
 /// # Safety
 ///
@@ -66,7 +67,7 @@ unsafe fn registered_path<'a>(path: *const c_char, folder: &str) -> Option<&'a C
 }
 
 /// Callers without `O_CREAT` pass no `mode`. Declaring `mode` is sound nevertheless: variadic arguments are passed like
-/// fixed ones, and `openat` ignores the mode without `O_CREAT`.
+/// fixed ones, and `openat` ignores the mode unless `O_CREAT` is set.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller upholds the contract of the C function.
@@ -97,7 +98,7 @@ unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat64) -> c_int
     unsafe { libc::fstatat64(AT_FDCWD, redirect(path), to, 0) }
 }
 
-/// `stat` of programs built for glibc before 2.33.
+/// The function that programs call for `stat` if they were built for a glibc before 2.33.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __xstat(_version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller upholds the contract of the C function.

@@ -1,11 +1,12 @@
-//! softrnic for C programs: a shared object with the functions of libibverbs and librdmacm.
+//! softrnic for C programs. This is a shared object that exports the functions of libibverbs and librdmacm.
 //!
 //! Each function calls the function of the same name in `rdma-mummy-sys`, which forwards the call to the provider of
-//! its argument: the system's library or softrnic. The first call of any function registers softrnic; loading the
-//! object runs no code.
+//! its argument: the system's library or softrnic. The first call of any function registers softrnic. When the object
+//! is loaded, no code runs.
 //!
-//! `rdma-mummy-exports` defines the functions, and `register` handles the first call. The feature `pair` builds the
-//! libraries that replace the system's: it adds the private symbols that drivers link to, and rsockets.
+//! `rdma-mummy-exports` defines the functions, and `register` handles the first call. The feature `pair` is for
+//! building the two libraries that replace those of the system. It adds rsockets and the private symbols to which
+//! drivers link.
 
 #[cfg(not(feature = "pair"))]
 mod files;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag instead of a `Once`, which would block forever in a child forked while another thread runs it.
+/// This is a flag instead of a `Once`. If the process forked while another thread ran a `Once`, the child would block
+/// in it forever.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Registers softrnic on the first call. Registration starts no thread and opens no file, so a process that forks,
@@ -16,7 +17,8 @@ pub(crate) fn ready() {
 
 #[cold]
 fn register() {
-    // Concurrent callers wait in `register` for the first one; only one of them prints the error.
+    // If several threads call this function at the same time, they wait in `register` for the first one. Only one of
+    // them prints the error.
     let registered = softrnic::register();
     if !REGISTERED.swap(true, Ordering::AcqRel)
         && let Err(error) = registered
@@ -25,7 +27,7 @@ fn register() {
     }
 }
 
-/// Prints the error, because the program does not use softrnic's API and cannot report it.
+/// The error is printed here, because the program does not use the API of softrnic and cannot report the error itself.
 #[expect(clippy::print_stderr, reason = "the calling program cannot report it")]
 fn print_error(error: &softrnic::RegisterError) {
     eprintln!("softrnic: cannot add soft devices: {error}");

@@ -1,8 +1,8 @@
-//! rsockets of librdmacm, for devices of the system only.
+//! The rsockets of librdmacm, which work only with devices of the system.
 //!
-//! rsockets access private fields of the identifier, so they require librdmacm's identifiers. If softrnic serves
-//! connections, a new rsocket fails. Some programs then use ordinary sockets, for example those run with
-//! `librspreload`.
+//! rsockets access private fields of an identifier, so the identifier must come from librdmacm itself. If softrnic
+//! serves connections, a new rsocket therefore fails. Some programs then use ordinary sockets, for example programs
+//! that run with `librspreload`.
 
 use std::ffi::{c_int, c_void};
 use std::mem;

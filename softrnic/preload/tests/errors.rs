@@ -1,10 +1,11 @@
-//! The errors of softrnic-run: what failed, why, and the variable or command to change.
+//! Tests that the errors of softrnic-run contain what failed, why, and which variable or command to change.
 
 use std::process::Command;
 
 use sideway_tests::errors;
 
-/// Failing command lines, each with the value of the environment variable, the exit status, the cause and the remedy.
+/// Command lines that fail. Each entry contains the command line, the value of the environment variable, the exit
+/// status, the cause and the remedy.
 const FAILURES: [(&str, Option<&str>, i32, &str, &str); 11] = [
     ("", None, 2, "no command given", "see `softrnic-run --help`"),
     ("--library ibv_devinfo", None, 2, "unknown option --library", "see `softrnic-run --help`"),

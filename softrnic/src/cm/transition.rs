@@ -72,7 +72,7 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     {
         return Ok((attr, basics | mask::IBV_QP_ACCESS_FLAGS.0));
     }
-    // The peer may have ended since it has sent its request.
+    // The packets may show that the peer has ended its attempt to connect.
     if matches!(id.state, State::Closed | State::Destroyed) {
         return Err(Errno::INVALID);
     }

@@ -1,4 +1,4 @@
-//! Creates ends for services that require more than [`Side::new`]: datagrams, SRQs, and XRC.
+//! Creates ends for datagrams, SRQs and XRC, which require more than [`Side::new`] does.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,11 +9,11 @@ use rdma_mummy_sys::*;
 
 use super::{Setup, Side};
 
-/// The Q_Key of all datagrams.
+/// The Q_Key that all datagrams of the tests use.
 pub(crate) const QKEY: u32 = 0x1122;
 
 impl Side {
-    /// Creates an SRQ in this side's domain.
+    /// Creates an SRQ in the domain of this side.
     pub(crate) fn shared_queue(&self, depth: u32) -> *mut ibv_srq {
         // SAFETY: the domain is alive, and the attributes are numbers and a nullable pointer.
         let srq = unsafe {
@@ -25,7 +25,7 @@ impl Side {
         srq
     }
 
-    /// Replaces the QP by another one, with the attributes of `fill`.
+    /// Replaces the QP by another one, whose attributes `fill` sets.
     fn replace(&mut self, setup: Setup, fill: impl FnOnce(&mut ibv_qp_init_attr_ex)) {
         // SAFETY: the QP is not used; the new one has the same domain and queues, and the attributes are numbers and
         // pointers.
@@ -42,14 +42,15 @@ impl Side {
         assert!(!self.qp.is_null(), "{}", io::Error::last_os_error());
     }
 
-    /// Uses an SRQ from now on; called before connecting.
+    /// Replaces the QP by one that uses an SRQ, which this function returns. It must be called before the QP is
+    /// connected.
     pub(crate) fn share(&mut self, setup: Setup) -> *mut ibv_srq {
         let srq = self.shared_queue(setup.depth);
         self.replace(setup, |attr| attr.srq = srq);
         srq
     }
 
-    /// Becomes an XRC target. Returns the XRC domain, the SRQ, and the SRQ's number.
+    /// Replaces the QP by an XRC target. Returns the XRC domain, the SRQ, and the number of the SRQ.
     pub(crate) fn target(&mut self, setup: Setup) -> (*mut ibv_xrcd, *mut ibv_srq, u32) {
         use ibv_srq_init_attr_mask as mask;
         // SAFETY: the context, domain and completion queue are alive; the attributes are numbers and pointers.
@@ -117,7 +118,7 @@ impl Side {
         assert_eq!(self.modify(&mut attr, mask::IBV_QP_STATE.0 | mask::IBV_QP_SQ_PSN.0), 0);
     }
 
-    /// This host's first GID.
+    /// Returns the first GID of this host.
     pub(crate) fn gid(&self) -> ibv_gid {
         // SAFETY: the context is open, and all bytes of a GID are valid.
         unsafe {

@@ -1,4 +1,4 @@
-//! Helpers of all tests: a thin wrapper of the C API. Only [`Side::close`] destroys objects.
+//! Helpers for all tests. They are a thin wrapper around the C API. Only [`Side::close`] destroys objects.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::*;
 
-/// The default access rights of a region.
+/// The access rights that the regions of the tests grant by default.
 pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-/// Time limit for results that are immediate, except on a busy machine.
+/// The time limit for results that are immediate except on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Registers the device by name for all tests of a program, so the environment has no effect.
+/// Registers the device by its name for all tests of a program, so that the environment has no effect.
 pub(crate) fn register() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
 }
@@ -42,7 +42,7 @@ pub(crate) fn open(name: &CStr) -> *mut ibv_context {
     }
 }
 
-/// The name of a device.
+/// Returns the name of a device.
 ///
 /// # Safety
 ///
@@ -52,7 +52,7 @@ pub(crate) unsafe fn name_of<'d>(device: *mut ibv_device) -> &'d CStr {
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }
 }
 
-/// One end: a QP with one completion queue and a registered buffer.
+/// One end of a connection. It has a QP, one completion queue and a registered buffer.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) context: *mut ibv_context,
@@ -123,7 +123,7 @@ impl Side {
         self.buffer.as_ptr().addr() as u64
     }
 
-    /// A part of the buffer.
+    /// Returns a part of the buffer.
     pub(crate) fn piece(&self, offset: usize, length: u32) -> ibv_sge {
         // SAFETY: the region is alive.
         let lkey = unsafe { (*self.mr).lkey };
@@ -135,12 +135,12 @@ impl Side {
         unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
     }
 
-    /// Moves the QP to RTS, connected to the QP `peer` on this host.
+    /// Connects the QP to the QP `peer` on this host, and moves it to RTS.
     pub(crate) fn connect(&self, peer: u32, setup: Setup) {
         assert!(self.try_connect(peer, setup), "{}", io::Error::last_os_error());
     }
 
-    /// Connects; `false` if a message ended the QP before the last step.
+    /// Connects the QP. Returns `false` if a message ended the QP before the last step.
     pub(crate) fn try_connect(&self, peer: u32, setup: Setup) -> bool {
         use ibv_qp_attr_mask as mask;
         let is_requester = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_SEND].contains(&setup.kind);
@@ -192,7 +192,7 @@ impl Side {
         unsafe { ibv_post_send(self.qp, wr, &raw mut bad) }
     }
 
-    /// Posts a signaled request with pieces of the buffer; `fill` adds other fields.
+    /// Posts a signaled request with pieces of the buffer. `fill` sets other fields.
     pub(crate) fn send(
         &self,
         opcode: ibv_wr_opcode,
@@ -229,7 +229,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion, by polling.
+    /// Waits for a completion by polling.
     pub(crate) fn wait(&self) -> ibv_wc {
         let start = Instant::now();
         loop {
@@ -241,7 +241,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion by sleeping on the channel.
+    /// Waits for a completion by waiting for an event of the channel.
     pub(crate) fn sleep(&self) -> ibv_wc {
         // SAFETY: the queue is alive.
         assert_eq!(unsafe { ibv_req_notify_cq(self.cq, 0) }, 0);

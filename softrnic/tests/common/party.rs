@@ -1,4 +1,4 @@
-//! All operations between two processes, concurrently and in random order.
+//! Posts all operations between two processes in random order. Many of them are in flight at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
@@ -9,12 +9,12 @@ use rdma_mummy_sys::*;
 
 use super::{LONG, Setup, Side};
 
-/// Requests in flight per side.
+/// The number of requests in flight per side.
 pub(crate) const DEPTH: usize = 16;
 pub(crate) const RECEIVES: u64 = 32;
-/// Offset of the memory to send from. Peers and receives write to the memory before this offset.
+/// The offset of the memory from which data is sent. Peers and receives write to the memory before this offset.
 pub(crate) const HALF: usize = 256 << 10;
-/// Bit that marks the IDs of receives.
+/// The bit that is set in the IDs of receives.
 pub(crate) const RECEIVE: u64 = 1 << 32;
 
 pub(crate) const RC: usize = 0;
@@ -22,7 +22,7 @@ pub(crate) const SHARED: usize = 1;
 pub(crate) const UC: usize = 2;
 pub(crate) const UD: usize = 3;
 
-/// The QPs of a process: one of each kind, and one with an SRQ.
+/// The QPs of a process. There is one of each kind, and one with an SRQ.
 pub(crate) struct Party {
     pub(crate) context: *mut ibv_context,
     pub(crate) sides: [Side; 4],
@@ -30,15 +30,15 @@ pub(crate) struct Party {
     pub(crate) srq: *mut ibv_srq,
     pub(crate) address_handle: *mut ibv_ah,
     pub(crate) sent: [usize; 4],
-    /// The number of completed requests.
+    /// The numbers of completed requests by side.
     pub(crate) done: [usize; 4],
-    /// The statuses of failed requests.
+    /// The statuses of failed requests by side.
     pub(crate) ends: [Vec<ibv_wc_status>; 4],
     pub(crate) received: usize,
     pub(crate) random: Random,
 }
 
-/// The data that a process sends to the other one: number, key and address of each side.
+/// What one process must know about the other one: the QP number, the key and the address of each side.
 pub(crate) type Name = [(u32, u32, u64); 4];
 
 /// A pseudo-random generator.
@@ -145,7 +145,7 @@ impl Party {
         self.sent[kind] += 1;
     }
 
-    /// Polls, without new requests, until the condition is true.
+    /// Polls until the condition is true, without posting requests.
     pub(crate) fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !condition(self) {

@@ -1,4 +1,4 @@
-//! The CUDA driver API, as used by programs.
+//! Uses the CUDA driver API as programs do.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
@@ -7,17 +7,17 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// If `1`, a missing GPU is a failure.
+/// Name of the environment variable whose value `1` makes a missing GPU a failure.
 const REQUIRED: &str = "SOFTRNIC_TEST_CUDA";
 
-/// libcuda, initialized, with the primary context of the first GPU.
+/// An initialized libcuda with the primary context of the first GPU.
 pub(crate) struct Cuda {
     library: Library,
     context: usize,
     pub(crate) devices: c_int,
 }
 
-/// Calls a driver function, and evaluates to its result.
+/// Calls a function of the driver, and evaluates to its result.
 macro_rules! call {
     ($cuda:expr, $name:literal, $($argument:expr => $type:ty),*) => {{
         // SAFETY: the function has this type; its arguments are correct at each call.
@@ -28,7 +28,7 @@ macro_rules! call {
     }};
 }
 
-/// Calls a driver function, which must succeed.
+/// Calls a function of the driver, which must succeed.
 macro_rules! done {
     ($cuda:expr, $name:literal, $($rest:tt)*) => {
         assert_eq!(call!($cuda, $name, $($rest)*), 0, $name)
@@ -36,8 +36,8 @@ macro_rules! done {
 }
 
 impl Cuda {
-    /// Returns the driver, with its context current on this thread. Without a GPU, prints a message and returns `None`;
-    /// the test then ends.
+    /// Returns the driver, whose context is then current on this thread. If there is no GPU, prints a message and
+    /// returns `None`, and the test then ends.
     pub(crate) fn open() -> Option<&'static Self> {
         static CUDA: OnceLock<Result<Cuda, String>> = OnceLock::new();
         match CUDA.get_or_init(Self::load) {
@@ -48,7 +48,7 @@ impl Cuda {
             Err(reason) => {
                 assert!(std::env::var(REQUIRED).as_deref() != Ok("1"), "{REQUIRED}=1, but {reason}");
                 let name = std::thread::current().name().unwrap_or_default().to_owned();
-                // Not `eprintln!`, which the harness hides for passing tests.
+                // `eprintln!` cannot be used, because the test harness hides its output if the test passes.
                 let mut stderr = std::io::stderr();
                 let _ = writeln!(stderr, "DID NOT RUN: {name}: {reason} ({REQUIRED}=1 makes this a failure)");
                 None
@@ -74,14 +74,14 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// The primary context of a device.
+    /// Returns the primary context of a device.
     pub(crate) fn retain(&self, device: c_int) -> usize {
         let mut context = 0usize;
         done!(self, "cuDevicePrimaryCtxRetain", &raw mut context => *mut usize, device => c_int);
         context
     }
 
-    /// Makes a context current on this thread; 0 means none.
+    /// Makes a context current on this thread. The context 0 stands for none.
     pub(crate) fn make_current(&self, context: usize) {
         done!(self, "cuCtxSetCurrent", context => usize);
     }
@@ -96,7 +96,7 @@ impl Cuda {
     pub(crate) fn new_context(&self) -> usize {
         let mut context = 0usize;
         done!(self, "cuCtxCreate_v2", &raw mut context => *mut usize, 0 => c_uint, 0 => c_int);
-        // Restores the current context.
+        // This restores the context that was current before.
         done!(self, "cuCtxPopCurrent_v2", &raw mut context => *mut usize);
         context
     }
@@ -115,21 +115,21 @@ impl Cuda {
         done!(self, "cuMemFree_v2", address => u64);
     }
 
-    /// Memory that migrates between host and GPUs.
+    /// Allocates memory that migrates between the host and the GPUs.
     pub(crate) fn allocate_managed(&self, length: usize) -> u64 {
         let mut address = 0u64;
         done!(self, "cuMemAllocManaged", &raw mut address => *mut u64, length => usize, 1 => c_uint);
         address
     }
 
-    /// Host memory that GPUs can access.
+    /// Allocates host memory that GPUs can access.
     pub(crate) fn allocate_pinned(&self, length: usize) -> *mut u8 {
         let mut address: *mut c_void = std::ptr::null_mut();
         done!(self, "cuMemHostAlloc", &raw mut address => *mut *mut c_void, length => usize, 0 => c_uint);
         address.cast()
     }
 
-    /// Memory of a pool, which has no context; `None` if the driver has no pools.
+    /// Allocates memory from a pool, which has no context. Returns `None` if the driver does not support pools.
     pub(crate) fn allocate_pooled(&self, length: usize) -> Option<u64> {
         let mut address = 0u64;
         // SAFETY: the symbol is only looked up.
@@ -142,7 +142,7 @@ impl Cuda {
         Some(address)
     }
 
-    /// A reserved address range with mapped memory, which is never freed.
+    /// Reserves an address range and maps memory there, which is never freed.
     pub(crate) fn allocate_mapped(&self, length: usize) -> (u64, usize) {
         // `CUmemAllocationProp`: pinned memory on device 0. `CUmemAccessDesc`: read and write access from device 0.
         let (properties, access) = ([1i32, 0, 1, 0, 0, 0, 0, 0], [1i32, 0, 3]);
@@ -158,9 +158,9 @@ impl Cuda {
         (address, length)
     }
 
-    /// A DMA buffer of an allocation; `None` if the driver exports none.
+    /// Exports an allocation as a DMA buffer. Returns `None` if the driver does not support this.
     pub(crate) fn export(&self, address: u64, length: usize) -> Option<OwnedFd> {
-        /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`
+        /// The value of `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
         const DMA_BUF: c_int = 1;
         let mut fd = -1;
         let code = call!(self, "cuMemGetHandleForAddressRange",

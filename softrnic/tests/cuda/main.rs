@@ -1,5 +1,5 @@
-//! Tests with memory of a real GPU, registered by address. Without a GPU, the tests print that they did not run; with
-//! `SOFTRNIC_TEST_CUDA=1`, they fail.
+//! Tests with memory of a real GPU, which is registered by its address. If there is no GPU, the tests print that they
+//! did not run. If `SOFTRNIC_TEST_CUDA=1` is set, they fail instead.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,7 +13,7 @@ use common::{ACCESS, Setup, Side, close, open, pair};
 use driver::Cuda;
 use rdma_mummy_sys::*;
 
-/// A region at any kind of address, in the domain of a side.
+/// A region in the domain of a side. Its address may be of any kind.
 struct Region {
     mr: *mut ibv_mr,
     start: u64,
@@ -83,7 +83,7 @@ fn every_operation_reaches_gpu_memory() {
     left.done(3);
     assert_eq!(cuda.get(theirs + 5000, 1001), data[7..1008]);
 
-    // Lists of GPU and host memory.
+    // These lists contain both GPU memory and host memory.
     right.receive(4, &mut [right.piece(0, 10), to.piece(100, 90)]);
     left.send(ibv_wr_opcode::IBV_WR_SEND, 5, &mut [from.piece(7, 60), left.piece(3, 40)], |_| {});
     left.done(5);
@@ -91,7 +91,7 @@ fn every_operation_reaches_gpu_memory() {
     assert_eq!(right.buffer[..10], data[7..17]);
     assert_eq!(cuda.get(theirs + 100, 90), [&data[17..67], &data[7..47]].concat());
 
-    // Inline data.
+    // This request sends inline data.
     right.receive(6, &mut [to.piece(0, 64)]);
     left.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [left.piece(3, 21)], |wr| {
         wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
@@ -100,7 +100,7 @@ fn every_operation_reaches_gpu_memory() {
     right.done(6);
     assert_eq!(cuda.get(theirs, 21), data[7..28]);
 
-    // Atomics.
+    // These requests are atomics.
     cuda.set(theirs, &40u64.to_ne_bytes());
     left.send(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, 8, &mut [from.piece(0, 8)], |wr| {
         let ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey } = to.at(0);

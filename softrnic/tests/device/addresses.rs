@@ -1,4 +1,4 @@
-//! Changes of the host's addresses while a device is open, in a network namespace of the test.
+//! Tests changes of the host's addresses while a device is open. The test runs in a network namespace of its own.
 
 use std::env;
 use std::mem::zeroed;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::open;
 use rdma_mummy_sys::*;
 
-/// Marks the child process of the test below.
+/// Name of the environment variable that is set in the child process of the test below.
 const ROLE: &str = "SOFTRNIC_TEST_ADDRESSES";
 const LONG: Duration = Duration::from_secs(30);
 
@@ -57,7 +57,7 @@ fn is_readable(context: *mut ibv_context, milliseconds: i32) -> bool {
     }
 }
 
-/// Takes a GID change event; returns whether there was one.
+/// Takes an event that reports a change of the GIDs. Returns whether there was one.
 fn take(context: *mut ibv_context) -> bool {
     // SAFETY: the context is open, and the event is writable.
     unsafe {
@@ -81,7 +81,8 @@ fn has(context: *mut ibv_context, address: [u8; 4]) -> bool {
     }
 }
 
-/// Waits for events until the table contains the address, or no longer does. After the last change there is no event.
+/// Waits for events until the table contains the address. If `is_there` is not set, waits until the table no longer
+/// contains it.
 fn until(context: *mut ibv_context, address: [u8; 4], is_there: bool) {
     let started = Instant::now();
     loop {
@@ -103,7 +104,7 @@ fn address_change_raises_an_event() {
         // SAFETY: the closure makes only system calls.
         unsafe {
             command.pre_exec(move || {
-                // Without privilege, a new user namespace permits a network namespace.
+                // Without privileges, a process can create a network namespace only in a new user namespace.
                 if libc::unshare(libc::CLONE_NEWNET) == 0 {
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! Two connected QPs of one process.
+//! Tests of two connected QPs in one process.
 
 use crate::common::{Setup, close, open, pair};
 use rdma_mummy_sys::*;
@@ -50,7 +50,7 @@ fn memory_is_written_and_read_by_key() {
 #[test]
 fn atomics_change_a_counter() {
     let mut sides = pair(open(c"soft0"), Setup::default());
-    // The first offset that is a multiple of eight.
+    // The first offset at which the address is a multiple of eight.
     let place = sides[1].buffer.as_ptr().align_offset(8);
     sides[1].buffer[place..place + 8].copy_from_slice(&5_u64.to_ne_bytes());
     let [left, right] = &sides;

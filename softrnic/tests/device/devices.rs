@@ -1,4 +1,4 @@
-//! Device lists and device queries of a C program.
+//! Tests of device lists and device queries, as a C program makes them.
 
 use std::ffi::CStr;
 use std::mem::zeroed;

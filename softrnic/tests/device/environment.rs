@@ -1,4 +1,4 @@
-//! The device environment variable, tested in child processes.
+//! Tests of the environment variable that lists the devices. They run in child processes.
 
 use std::env;
 use std::ffi::CStr;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use rdma_mummy_sys::*;
 
-/// Marks a child process.
+/// Name of the environment variable that is set in a child process.
 const ROLE: &str = "SOFTRNIC_TEST_LISTS";
-/// Makes the child first register a device by name.
+/// Name of the environment variable that makes the child first register a device by its name.
 const NAMED: &str = "SOFTRNIC_TEST_NAMED";
 const LISTED: &str = "LISTED:";
 
-/// Not a test: registers and lists devices in a child process.
+/// This is not a test. It registers and lists devices in a child process.
 #[test]
 fn lists() {
     if env::var_os(ROLE).is_none() {
@@ -38,7 +38,8 @@ fn lists() {
     println!("\n{LISTED}{result}");
 }
 
-/// Returns the devices that a child lists with this environment, without the system's library.
+/// Returns the devices that a child lists if the variable has this value. The child does not load the library of the
+/// system.
 fn listed(devices: Option<&str>) -> String {
     listed_with(devices, |_| {})
 }

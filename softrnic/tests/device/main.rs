@@ -1,4 +1,4 @@
-//! The C API within one process. Tests that require a process of their own start one.
+//! Tests of the C API within one process. A test that requires a process of its own starts one.
 
 #[path = "../common/mod.rs"]
 mod common;

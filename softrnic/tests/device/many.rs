@@ -1,4 +1,4 @@
-//! Thousands of QPs on one device, all of which are used and destroyed.
+//! Creates thousands of QPs on one device, and uses and destroys all of them.
 
 use std::mem::zeroed;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// An end of a connection that shares the queue and memory of `side`.
+/// Creates an end of a connection that shares the completion queue and the memory of `side`.
 fn end(side: &Side) -> Side {
     // SAFETY: the objects of the attributes are alive; zeros are valid for the rest.
     let qp = unsafe {
@@ -19,7 +19,7 @@ fn end(side: &Side) -> Side {
     Side { qp, buffer: Vec::new(), ..*side }
 }
 
-/// Creates connections, sends on each in both directions, and destroys them.
+/// Creates connections, sends messages on each of them in both directions, and destroys them.
 fn use_many(context: *mut ibv_context, connections: usize) {
     let side = Side::new(context, Setup::default());
     let (setup, address) = (Setup::default(), side.address());
@@ -65,7 +65,7 @@ fn device_supports_thousands_of_qps() {
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
-/// A context for another thread.
+/// A context that other threads use too.
 #[derive(Clone, Copy)]
 struct Shared(*mut ibv_context);
 

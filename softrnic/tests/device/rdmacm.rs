@@ -1,4 +1,4 @@
-//! librdmacm's functions, through the C API.
+//! Tests of the functions of librdmacm through the C API.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::ffi::c_int;
@@ -34,7 +34,7 @@ fn here(port: u16) -> sockaddr_in {
 /// An event channel of softrnic.
 struct Channel(*mut rdma_event_channel);
 
-/// A taken event.
+/// An event that was taken and not acknowledged.
 struct Event {
     raw: *mut rdma_cm_event,
     kind: event_type,
@@ -105,7 +105,7 @@ impl Channel {
         assert!(!self.is_readable(0));
     }
 
-    /// Creates a listener; returns it with its port.
+    /// Creates a listener, and returns it and its port.
     fn listen(&self, ps: rdma_port_space, backlog: c_int) -> (*mut rdma_cm_id, u16) {
         let id = self.id(ps);
         assert_eq!(bind(id, here(0)), Ok(()));
@@ -151,7 +151,7 @@ fn destroy(id: *mut rdma_cm_id) {
     assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
 }
 
-/// Parameters with a QP number, which the program chooses, and private data.
+/// Returns parameters with private data and a QP number that the program chooses.
 fn parameters(bytes: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: bytes.as_ptr().cast(),
@@ -172,7 +172,7 @@ fn connect(id: *mut rdma_cm_id, bytes: &[u8]) -> Result<(), c_int> {
     if unsafe { rdma_connect(id, &raw mut parameters) } == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// A socket connected to the listener of the port.
+/// Connects a socket to the listener of the port, and sends nothing on it.
 fn connect_silently(port: u16) -> std::os::fd::OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -243,7 +243,7 @@ fn destroyed_identifier_disconnects_its_peer() {
     drop(request);
     destroy(active);
     let rejected = channel.next();
-    // As in the kernel, the rejection reports the peer's time-out.
+    // As in the kernel, the rejection reports the time-out of the peer.
     assert_eq!((rejected.kind, rejected.status, rejected.id), (event_type::RDMA_CM_EVENT_REJECTED, 4, passive));
     drop(rejected);
     channel.is_quiet();
@@ -285,7 +285,7 @@ fn silent_connections_are_limited_and_time_out() {
     channel.set_nonblocking();
     let (listener, port) = channel.listen(TCP, 0);
     let connections: Vec<_> = (0..80).map(|_| connect_silently(port)).collect();
-    // One call accepts all connections, so a program that finds no event has handled everything.
+    // One call accepts all connections, so if a program finds no event, everything was handled.
     channel.is_quiet();
     let is_closed = |socket: &std::os::fd::OwnedFd| {
         matches!(rustix::net::recv(socket, &mut [0_u8; 8][..], RecvFlags::DONTWAIT), Ok((_, 0)))
@@ -377,7 +377,7 @@ fn requests_beyond_the_backlog_are_retried() {
             let request = listening.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
             requests.push(request.id);
         }
-        // The request that found a full backlog is retried.
+        // The backlog was full when the request was sent, so the request is retried.
         connecting.handle_pending();
     }
     for id in requests.into_iter().chain(active) {

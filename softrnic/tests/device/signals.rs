@@ -1,4 +1,5 @@
-//! Signals during a wait for an event. As for `read(2)`, the flags of the handler decide whether the wait continues.
+//! Tests of signals that arrive while a thread waits for an event. As with `read(2)`, the flags of the handler
+//! determine whether the wait continues.
 
 use std::mem::zeroed;
 use std::os::unix::thread::JoinHandleExt;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// The number of handler calls.
+/// How often the signal handler was called.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn handle(_signal: libc::c_int) {
@@ -27,7 +28,7 @@ fn set_handler(flags: libc::c_int) {
     }
 }
 
-/// A C object for another thread.
+/// A C object that another thread uses.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 
@@ -40,12 +41,13 @@ impl<T> Shared<T> {
     }
 }
 
-/// Starts a waiting thread, which returns zero or errno.
+/// Starts a thread that calls `wait`. The result is zero or an errno value.
 fn waiter(wait: impl FnOnce() -> i32 + Send + 'static) -> JoinHandle<i32> {
     thread::spawn(move || if wait() == 0 { 0 } else { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) })
 }
 
-/// Signals the thread up to `times` times, until it has ended. The handler runs each time.
+/// Sends a signal to the thread up to `times` times, until the thread has ended. After each signal, waits until the
+/// handler has run.
 fn signal(waiter: &JoinHandle<i32>, times: usize) {
     for _ in 0..times {
         let before = HANDLED.load(Ordering::Relaxed);

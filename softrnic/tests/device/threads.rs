@@ -1,4 +1,5 @@
-//! Several threads on one device: concurrent sides of a connection, and objects destroyed during use.
+//! Tests of several threads that use one device. Both sides of a connection are used at the same time, and objects are
+//! destroyed while they are in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -6,7 +7,7 @@ use std::thread;
 use crate::common::{Setup, Side, close, open, pair};
 use rdma_mummy_sys::*;
 
-/// Objects shared by threads. Any thread may use the device's QPs, queues and memory.
+/// Objects that several threads share. Any thread may use the QPs, the queues and the memory of the device.
 struct Shared<T>(T);
 
 // SAFETY: the verbs can be called from any thread, and one thread at a time accesses each side's buffer.
@@ -53,7 +54,7 @@ fn both_sides_send_concurrently() {
     close(sides.0);
 }
 
-/// Writes until a request fails; returns its status.
+/// Posts writes until a request fails, and returns the status of this request.
 fn write_on(side: &Side, remote_addr: u64, rkey: u32, started: &AtomicBool) -> ibv_wc_status {
     loop {
         side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 4096)], |wr| {

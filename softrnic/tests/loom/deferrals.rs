@@ -1,5 +1,5 @@
-//! Tests deferred runs of a requester, in all thread interleavings with a limited number of preemptions. When all
-//! threads have ended, no requested run may be left.
+//! Tests deferred runs of a requester in all interleavings of threads with a limited number of preemptions. When all
+//! threads have ended, every run that was requested must have happened.
 
 #[path = "../../src/qp/deferred_run.rs"]
 mod deferred_run;
@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
-/// The data under the lock: the bits taken so far, and whether the work has run.
+/// The data that the lock protects: the bits that were taken so far, and whether the work has run.
 #[derive(Default)]
 struct Requester {
     kinds: u8,
@@ -43,14 +43,14 @@ impl Pair {
         self.run_requester();
     }
 
-    /// Simulates a post by the program.
+    /// Simulates that the program posts a request.
     fn batch(&self) {
         let mut requester = self.requester.lock().unwrap();
         requester.kinds |= deferred_run::take(&self.pending);
         deferred_run::unlock(requester, || self.run_deferred());
     }
 
-    /// Asserts that all requested work was done.
+    /// Asserts that all work that was requested was done.
     fn assert_done(&self, kinds: u8) {
         let requester = self.requester.lock().unwrap();
         assert!(requester.has_run && !self.deferred.load(Ordering::Relaxed));
@@ -80,7 +80,7 @@ fn requests_of_several_threads_are_all_run() {
         let pair = Arc::new(Pair::default());
         let others = [0, 1].map(|kind| {
             let pair = Arc::clone(&pair);
-            // The first thread sets no bit, like a responder.
+            // The first thread sets no bit, as a responder does.
             thread::spawn(move || if kind == 0 { pair.run_requester() } else { pair.request_run(kind) })
         });
         pair.batch();

@@ -1,5 +1,5 @@
 //! Tests run-downs in all interleavings of two threads, and in interleavings of three threads with up to two
-//! preemptions. The run-down must wait for all uses, and the object must not change while it is in use.
+//! preemptions. The run-down must wait until all uses have ended, and the object must not change while it is in use.
 
 #[path = "../../src/sys/rundown.rs"]
 mod rundown;
@@ -10,7 +10,7 @@ use loom::thread;
 
 use self::rundown::{Rundown, Waiting};
 
-/// An object with run-down protection.
+/// An object that run-down protection guards.
 struct Object {
     rundown: Rundown,
     waiting: Waiting,
@@ -23,7 +23,7 @@ unsafe impl Sync for Object {}
 unsafe impl Send for Object {}
 
 impl Object {
-    /// Creates an open object with the value 1.
+    /// Creates an object that is open and has the value 1.
     fn new() -> Arc<Self> {
         let waiting = Waiting { lock: Mutex::new(()), left: Condvar::new() };
         let object = Self { rundown: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
@@ -54,7 +54,7 @@ impl Object {
     }
 }
 
-/// Reads the value, if the object is open.
+/// Reads the value unless the object is closed.
 fn read_if_open(object: &Object) {
     if object.enter() {
         let seen = object.read();
@@ -65,7 +65,8 @@ fn read_if_open(object: &Object) {
 
 #[test]
 fn close_waits_for_all_users() {
-    // All interleavings of three threads take minutes, those with limited preemptions take seconds.
+    // Trying all interleavings of three threads takes minutes. Trying those with a limited number of preemptions takes
+    // seconds.
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(2);
     orders.check(|| {

@@ -1,4 +1,4 @@
-//! Tests of code that relies on memory ordering, in thread interleavings tried by loom.
+//! Tests of code that relies on memory ordering. loom runs them in many interleavings of threads.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -6,7 +6,7 @@ mod deferrals;
 mod guards;
 mod rings;
 
-/// The primitives of the files under test, from loom's model.
+/// The atomics and locks of loom, which the files under test use here.
 mod sys {
     pub(crate) mod sync {
         use std::sync::LockResult;
@@ -16,7 +16,7 @@ mod sys {
         pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
         pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-        /// One iteration, because further ones add interleavings without new behaviour.
+        /// One iteration is enough, because more of them add interleavings without new behaviour.
         pub(crate) const SPINS: u32 = 1;
 
         pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
@@ -31,7 +31,7 @@ mod wire {
 
         use loom::cell::UnsafeCell;
 
-        /// Bytes of a ring.
+        /// A range of the bytes of a ring.
         #[derive(Debug)]
         pub(crate) struct Segment {
             pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,

@@ -1,9 +1,9 @@
-//! Tests a ring in shared memory, in all interleavings of its producer and its consumer: each record is read once, in
-//! order and complete. Further tests check the ring's wake-ups, with a limited number of preemptions: no thread sleeps
-//! forever while work is pending.
+//! Tests a ring in shared memory in all interleavings of its producer and its consumer. Each record must be read once,
+//! in order and complete. Further tests check the wake-ups of the ring with a limited number of preemptions. No thread
+//! may sleep forever while there is work.
 //!
 //! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel, so the tests pass only if the
-//! fences suffice.
+//! fences are sufficient.
 
 #[path = "../../src/ipc/ring.rs"]
 #[expect(dead_code, reason = "the tests use a part of it")]
@@ -12,7 +12,7 @@ mod ring;
 #[expect(dead_code, reason = "the tests use a part of it")]
 mod wakeup;
 
-/// Shared memory with lines of only two words, which reduces the number of interleavings.
+/// Shared memory whose lines have only two words, which reduces the number of interleavings.
 mod shared {
     use std::sync::Arc;
 
@@ -24,8 +24,8 @@ mod shared {
 
     pub(super) const LINE: usize = 16;
 
-    /// A control block and data. A byte of data exists twice: in a word, and as a payload byte whose accesses the model
-    /// checks.
+    /// A control block and data. Each byte of data exists twice: in a word, and as a byte of payload whose accesses the
+    /// model checks.
     pub(super) struct Shared {
         control: [AtomicU64; 4],
         lines: Vec<[AtomicU64; LINE / 8]>,
@@ -63,11 +63,11 @@ mod shared {
 
         pub(super) fn store(&self, offset: usize, value: u64, order: Ordering) {
             if offset < CONTROL / 2 {
-                // A cursor.
+                // This word is a cursor.
                 self.word(offset).store(value, order);
             } else {
-                // A request flag, which the other end clears by a swap. After a plain store, the model lets loads
-                // return outdated values; it orders swaps correctly.
+                // This word is a request flag, which the other end clears by a swap. After a plain store, loads in the
+                // model may return outdated values, but the model orders swaps correctly.
                 self.word(offset).swap(value, order);
             }
         }
@@ -109,10 +109,10 @@ use crate::sys::sync::AtomicU8;
 use crate::wire::bytes::read_bytes;
 use crate::wire::packet::Payload;
 
-/// The size of a ring: eight lines.
+/// The size of a ring, which has eight lines.
 const SIZE: usize = 8 * LINE;
 
-/// Two lines of words per record.
+/// The number of words in a record, which are two lines.
 const WORDS: usize = codec::PART_WORDS;
 
 fn ring() -> Ring {
@@ -123,13 +123,13 @@ fn ends(ring: &Ring, words: usize) -> (Producer, Consumer) {
     (Producer::new(ring.clone()), Consumer::new(ring.clone(), words))
 }
 
-/// Writes a record whose words and bytes all equal `number`.
+/// Writes a record in which all words and bytes equal `number`.
 fn put(producer: &mut Producer, number: u8, words: usize, length: usize) -> Result<(), NotPut> {
     let (all_words, bytes) = (vec![number.into(); words], vec![number; length]);
     producer.put(&all_words, Payload::Bytes(&bytes), length as u32, 0)
 }
 
-/// Reads a record whose words and bytes all equal `number`; `false` if there is none.
+/// Reads a record in which all words and bytes must equal `number`. Returns `false` if there is no record.
 fn take(consumer: &mut Consumer, number: u8, words: usize, length: usize) -> bool {
     let Some(read) = consumer.next().unwrap() else { return false };
     assert_eq!(read[..words], vec![u64::from(number); words]);
@@ -138,7 +138,7 @@ fn take(consumer: &mut Consumer, number: u8, words: usize, length: usize) -> boo
     true
 }
 
-/// Runs a model with a limited number of preemptions, if all interleavings take too long.
+/// Runs a model with a limited number of preemptions, because trying all interleavings would take too long.
 fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(interruptions);
@@ -148,13 +148,14 @@ fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn records_are_read_once_in_order_and_complete() {
     /// The payload length of each record. The payload of the first record wraps around, and so do the words of the
-    /// fourth. Once the first record is read, the third takes its place; the fourth takes the place of the second.
+    /// fourth. The third record takes the place of the first one when that was read, and the fourth record takes the
+    /// place of the second one.
     const LENGTHS: [usize; 4] = [2 * LINE + 1, LINE, LINE, LINE];
     const TRIES: usize = 4;
 
     loom::model(|| {
         let (mut producer, mut consumer) = ends(&ring(), WORDS);
-        // The ring starts at a later offset, where the memory is not zero.
+        // The ring starts at a later offset, at which the memory is not zero.
         put(&mut producer, 9, WORDS, 2 * LINE).unwrap();
         assert!(take(&mut consumer, 9, WORDS, 2 * LINE) && !consumer.free());
 
@@ -191,8 +192,8 @@ fn records_are_read_once_in_order_and_complete() {
     });
 }
 
-/// A wake-up for a thread. The wake-up stays pending until the thread sleeps. The model reports a deadlock if a thread
-/// sleeps forever.
+/// A wake-up for a thread. It stays pending until the thread sleeps. The model reports a deadlock if a thread sleeps
+/// forever.
 #[derive(Default)]
 struct Event {
     is_set: Mutex<bool>,
@@ -214,7 +215,7 @@ impl Event {
     }
 }
 
-/// A process, with its wake-ups and its thread.
+/// A process with its wake-ups and its thread.
 struct Process {
     wakeup: Wakeup<u32>,
     sleeper: Sleeper,
@@ -231,7 +232,7 @@ impl Process {
         self.wakeup.has_come() || self.wakeup.has_space()
     }
 
-    /// Sleeps, unless there is work.
+    /// Sleeps unless there is work.
     fn sleep(&self) {
         if self.sleeper.park(Sleep::UntilWoken, || self.wakeup.park(), || self.is_ready()) {
             self.event.wait();
@@ -277,14 +278,14 @@ fn record_wakes_a_sleeping_consumer() {
     });
 }
 
-/// A sender with one record, and its end of the ring.
+/// A sender that has one record to send, and its end of the ring.
 struct Sender {
     producer: Producer,
     has_record: bool,
 }
 
 impl Sender {
-    /// Sends the record if possible; returns whether it was sent.
+    /// Sends the record if there is space. Returns whether it was sent.
     fn go(&mut self, process: &Process) -> bool {
         if self.has_record {
             self.has_record = put(&mut self.producer, 3, 2, 0).is_err();
@@ -296,7 +297,7 @@ impl Sender {
 
 #[test]
 fn freed_space_wakes_a_waiting_producer() {
-    /// The payload length of each record in the ring: the first two fill a quarter of the ring.
+    /// The payload length of each record in the ring. The first two records fill a quarter of the ring.
     const LENGTHS: [usize; 3] = [0, 0, 5 * LINE];
 
     check(2, || {
@@ -318,7 +319,7 @@ fn freed_space_wakes_a_waiting_producer() {
                     go()
                 };
                 if is_done {
-                    // The thread has nothing left to do.
+                    // This wakes the thread, which then has nothing left to do.
                     from.event.set();
                 }
             })

@@ -1,5 +1,5 @@
-//! Children of `fork`: objects of the parent fail in the child, devices opened by the child work, and the parent is not
-//! affected.
+//! Tests of children of `fork`. Calls on objects of the parent fail in the child, devices that the child opens work,
+//! and the parent is not affected.
 
 use std::mem::zeroed;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::child::{forked, is_alone};
 use crate::common::{Setup, Side, close, open, pair, register};
 use rdma_mummy_sys::*;
 
-/// Objects shared by threads. Any thread may use the device's QPs, queues and memory.
+/// Objects that several threads share. Any thread may use the QPs, the queues and the memory of the device.
 struct Shared<T>(T);
 
 // SAFETY: the verbs can be called from any thread, and one thread at a time accesses each side's buffer.
@@ -87,13 +87,13 @@ fn child_opens_devices_while_its_parents_threads_continue() {
                 check_inherited(&sides[0]);
                 let mut own = pair(open(c"soft0"), Setup::default());
                 (0..10).for_each(|round| send_once(&mut own, round));
-                // The send is posted before its receive, so the child's own timer thread must retry the send.
+                // The send is posted before the receive, so the timer thread of the child must retry the send.
                 let [left, right] = &own;
                 left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
                 right.receive(1, &mut [right.piece(0, 64)]);
                 left.done(2);
                 right.done(1);
-                // A grandchild behaves the same.
+                // A grandchild behaves in the same way.
                 assert_eq!(forked(|| check_inherited(&own[0])), 0);
                 close(own);
             })
@@ -151,7 +151,7 @@ fn check_inherited_connection(channel: *mut rdma_event_channel, listener: *mut r
     }
 }
 
-/// An event channel with a listener at 127.0.0.1, and its port in network byte order.
+/// Creates an event channel with a listener at 127.0.0.1. Also returns the port in network byte order.
 fn listening() -> (*mut rdma_event_channel, *mut rdma_cm_id, u16) {
     // SAFETY: the objects are alive, and the address is readable.
     unsafe {
@@ -175,7 +175,7 @@ fn loopback(port: u16) -> libc::sockaddr_in {
     address
 }
 
-/// An identifier with a resolved address.
+/// Creates an identifier, and resolves its address.
 fn resolved(channel: *mut rdma_event_channel, port: u16) -> *mut rdma_cm_id {
     // SAFETY: the objects are alive, and the event is acknowledged once.
     unsafe {
@@ -218,7 +218,7 @@ fn child_starts_without_cm_objects_while_its_parents_threads_continue() {
                 check_inherited_connection(channel, listener, active);
                 let (own, _, at) = listening();
                 resolved(own, at);
-                // The child finds the parent's listener like any other process.
+                // The child can find the listener of the parent, as any other process can.
                 resolved(own, port);
             })
         });
@@ -245,7 +245,7 @@ fn child_cannot_change_its_parents_device_memory_and_events() {
         let cq = ibv_create_cq(context, 1, ptr::null_mut(), ptr::null_mut(), 0);
         assert!(!dm.is_null() && !cq.is_null());
         assert_eq!(ibv_memcpy_to_dm(dm, 0, [7_u8; 64].as_ptr().cast(), 64), 0);
-        // Simulates a lock held by another thread, which does not exist in the child.
+        // This simulates a lock that another thread held, which does not exist in the child.
         assert_eq!(libc::pthread_mutex_lock(&raw mut (*cq).mutex), 0);
         let status = forked(|| {
             let mut bytes = [9_u8; 64];
@@ -281,7 +281,7 @@ fn child_has_its_own_object_limits() {
     assert_eq!(status, 0);
 }
 
-/// The sockets of the connection manager and `ipc`.
+/// Returns the sockets of the connection manager and of `ipc`.
 fn sockets() -> Vec<i32> {
     (0..1024)
         .filter(|&descriptor| {

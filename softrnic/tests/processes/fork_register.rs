@@ -1,4 +1,5 @@
-//! A fork during the registration of devices, which happens once per process: each round runs in a child.
+//! Tests a fork during the registration of devices. A process registers devices only once, so each round runs in a
+//! child.
 
 use std::sync::Barrier;
 use std::thread;
@@ -11,7 +12,7 @@ fn child_can_register_devices_forked_during_a_registration() {
     if !is_alone("fork_register::child_can_register_devices_forked_during_a_registration") {
         return;
     }
-    // The first call installs the fork handlers; forks that began before are not tested here.
+    // The first call installs the fork handlers. Forks that begin before this are not tested here.
     drop(rdma_mummy_sys::load::gate::hold());
     let statuses = [(); 200].map(|()| {
         forked(|| {

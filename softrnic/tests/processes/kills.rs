@@ -17,13 +17,14 @@ use crate::common::party::{Name, Party, RC, Random, SHARED, parse};
 use crate::common::{LONG, open};
 use rdma_mummy_sys::*;
 
-/// Makes `follow` a peer: its role, then the numbers, keys and addresses of the starting process.
+/// Name of the environment variable that makes `follow` a peer. It contains the role, and then the QP numbers, the keys
+/// and the addresses of the process that starts the peer.
 const ROLE: &str = "SOFTRNIC_TEST_DIES";
 const COUNT: &str = "SOFTRNIC_KILLS";
-/// Prefix of the child's output line.
+/// The prefix of the line that the child prints.
 const OUTPUT: &str = "OUTPUT:";
-/// Not a test: the other process. `first` connects and sends at once; `both` prints its data first, and `takes` never
-/// sends.
+/// This is not a test. It runs in the other process. In the role `first`, it connects and sends at once. In the role
+/// `both`, it prints its data first. In the role `takes`, it never sends.
 #[test]
 fn follow() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -170,13 +171,13 @@ fn killed_peers_leave_no_resources() {
     }
     let count: u64 = env::var(COUNT).map_or(60, |count| count.parse().unwrap());
     let context = open(c"soft0");
-    // Resources created with the first peers stay.
+    // Some resources are created with the first peers and stay.
     for number in 1..=5 {
         round(context, number);
     }
     let settled = |before: [usize; 3]| {
         let start = Instant::now();
-        // QP numbers are reused after four blocks, each of which has a listener.
+        // QP numbers are reused only after four blocks are claimed, and each block has a listener.
         let is_left = |[now, rest @ ..]: [usize; 3]| now > before[0] + 3 || rest[..] != before[1..];
         while is_left(resources()) {
             assert!(start.elapsed() < LONG, "{:?} are left of {before:?}", resources());
@@ -201,7 +202,7 @@ fn killed_peers_leave_no_resources() {
     }
     eprintln!("{count} peers were killed, {worked} of them under load; requests to them ended within {longest:?}");
     assert!(worked * 2 > count, "only {worked} of {count} peers transferred data");
-    // The allocator and thread stacks may add some.
+    // The allocator and the stacks of threads may add some mappings.
     assert!(mappings() <= maps + 32, "the number of mappings grew from {maps} to {}", mappings());
     // SAFETY: the device has no objects left.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
@@ -258,7 +259,7 @@ fn peer_stopped_forever_times_out_not_too_early() {
         party.post(&peer);
     }
     other.signal(libc::SIGSTOP);
-    // The signal takes effect a little later.
+    // The signal takes effect only some time after the call.
     let (mut done, mut last) = (party.done, Instant::now());
     while party.ends[RC].is_empty() || party.ends[SHARED].is_empty() {
         party.poll_all();

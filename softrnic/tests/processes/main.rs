@@ -1,4 +1,4 @@
-//! Several processes: connected peers, killed peers, and children of `fork`.
+//! Tests with several processes: connected peers, killed peers, and children of `fork`.
 
 #[path = "../common/child.rs"]
 mod child;

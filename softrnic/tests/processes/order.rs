@@ -1,4 +1,5 @@
-//! The order of completions between two processes: a send completes before the peer's answer to it is received.
+//! Tests the order of completions between two processes. A send must complete before the message with which the peer
+//! responds to it is received.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
@@ -13,19 +14,19 @@ use crate::common::party::Random;
 use crate::common::{LONG, Side};
 use crate::other_process::{ECHO, close, connected};
 
-/// Maximum number of sends without a response.
+/// The maximum number of sends for which no response has arrived.
 const WINDOW: u64 = 32;
 const MESSAGES: u64 = 3000;
 const LENGTH: u32 = 64;
 
-/// A side used by two threads.
+/// A side that two threads use.
 struct Both<'s>(&'s Side);
 
 // SAFETY: the verbs that the test calls may be called from several threads.
 unsafe impl Sync for Both<'_> {}
 
 impl Both<'_> {
-    /// Posts sends as one list.
+    /// Posts sends in one list.
     fn send(&self, first: u64, count: u64) {
         let mut piece = self.0.piece(0, LENGTH);
         // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
@@ -48,7 +49,7 @@ impl Both<'_> {
         assert_eq!(self.0.post(list.first_mut().unwrap()), 0);
     }
 
-    /// Polls until all responses have arrived; each send must complete before its response.
+    /// Polls until all responses have arrived. Each send must complete before its response arrives.
     fn poll(&self, responded: &AtomicU64) {
         let (mut done, start) = (0, Instant::now());
         while responded.load(Ordering::Relaxed) < MESSAGES {

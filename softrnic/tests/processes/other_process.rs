@@ -1,4 +1,4 @@
-//! Another process with a QP: this test program starts a second process of itself, and sends commands to it.
+//! Another process with a QP. This test program starts itself a second time, and sends commands to the new process.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
@@ -10,13 +10,13 @@ use std::ptr;
 use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
-/// Makes `follow` execute commands.
+/// Name of the environment variable that makes `follow` execute commands.
 const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
-/// The process that owns the multicast groups.
+/// Name of the environment variable that contains the ID of the process from which the multicast groups are derived.
 const OWNER: &str = "SOFTRNIC_TEST_OWNER";
-/// Prefix of the child's output lines.
+/// The prefix of the lines that the child prints.
 const OUTPUT: &str = "OUTPUT:";
-/// The ID of echo receives.
+/// The ID of the receives for messages that are echoed.
 pub(crate) const ECHO: u64 = 1 << 40;
 const BYTES: usize = 9 << 20;
 
@@ -34,8 +34,8 @@ fn kind_of(role: &str) -> ibv_qp_type {
     }
 }
 
-/// A multicast group of this test only, with the address family of this end. All processes derive the group from the ID
-/// of the starting process.
+/// Returns a multicast group that only this test uses. It has the address family of this end. All processes derive the
+/// group from the ID of the process that started the others.
 pub(crate) fn group(side: &Side, last: u8) -> ibv_gid {
     let owner = env::var(OWNER).map_or(std::process::id(), |owner| owner.parse().unwrap());
     let [_, _, a, b] = owner.to_be_bytes();
@@ -63,7 +63,7 @@ pub(crate) fn join(side: &Side, last: u8, is_in: bool) {
     assert_eq!(result, 0);
 }
 
-/// The byte at an offset of filled memory.
+/// Returns the byte at an offset of memory that was filled with `seed`.
 pub(crate) fn byte(seed: usize, place: usize) -> u8 {
     (place.wrapping_mul(31) ^ place >> 8 ^ seed) as u8
 }
@@ -78,7 +78,7 @@ pub(crate) fn holds(side: &Side, from: usize, length: usize, seed: usize) -> boo
     (from..from + length).all(|place| side.buffer[place] == byte(seed, place - from))
 }
 
-/// Not a test: the other process, which executes commands and prints their results.
+/// This is not a test. It runs in the other process, which executes commands and prints their results.
 #[test]
 fn follow() {
     if env::var_os(ROLE).is_none() {
@@ -122,7 +122,7 @@ fn follow() {
                 // SAFETY: the request that refers to the handle has completed.
                 assert_eq!(unsafe { ibv_destroy_ah(handle) }, 0);
             }
-            // Echoes messages of this length.
+            // This command echoes messages of this length.
             ("echo", &[count, length]) => {
                 for _ in 0..count {
                     while side.wait().wr_id != ECHO {}
@@ -149,7 +149,7 @@ pub(crate) struct Other {
     pub(crate) number: u32,
     pub(crate) rkey: u32,
     pub(crate) address: u64,
-    /// The number of its SRQ, for XRC.
+    /// The number of the SRQ of the other process, if the service is XRC.
     pub(crate) shared: u32,
 }
 
@@ -207,7 +207,7 @@ impl Drop for Other {
     }
 }
 
-/// Connects a QP of this process with one of another.
+/// Connects a QP of this process to a QP of another process.
 pub(crate) fn connected(kind: &str) -> (Side, Other) {
     let mut other = Other::start(kind);
     let setup = setup(kind_of(kind));

@@ -1,4 +1,4 @@
-//! QPs of two processes.
+//! Tests of QPs in two processes.
 
 use crate::common::{Side, open};
 use crate::other_process::{Other, byte, close, connected, fill, group, holds, join, setup};
@@ -117,7 +117,7 @@ fn event_wakes_a_sleeping_process() {
         other.execute(&format!("receive {round} 0 100"));
         side.receive(9, &mut [side.piece(200, 100)]);
         other.send_command("sleep");
-        // The message is sent before or after the other process has fallen asleep.
+        // The message is sent either before or after the other process has gone to sleep.
         std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
         assert_eq!(side.sleep().wr_id, 7);
@@ -205,7 +205,7 @@ fn datagrams_reach_qps_and_groups() {
         other.execute("receive 50 0 8192");
     }
     side.receive(51, &mut [side.piece(8192, 8192)]);
-    // Other processes see the new members only after a short time.
+    // Other processes find the new members only after a short time.
     std::thread::sleep(std::time::Duration::from_millis(200));
     side.send_datagram(to_all, 0xff_ffff, 4, &mut [side.piece(0, 500)]);
     let mut own = [side.wait(), side.wait()].map(|wc| (wc.wr_id, wc.status.0));
@@ -237,7 +237,7 @@ fn datagrams_reach_qps_and_groups() {
 #[test]
 fn destroyed_qp_fetches_no_datagrams() {
     let mut other = Other::start("ud");
-    // Sometimes another thread of this process fetches the datagram first.
+    // Sometimes another thread of this process receives the datagram first.
     let is_dropped = (0..1000).any(|_| {
         let side = Side::new(open(c"soft0"), setup(ibv_qp_type::IBV_QPT_UD));
         side.ready_for_datagrams();
@@ -300,7 +300,7 @@ fn xrc_message_reaches_its_shared_queue() {
         side.done(9);
         assert!(holds(&side, 4 << 20, length, round + 9));
     }
-    // The number belongs to no queue.
+    // No queue has this number.
     side.send(ibv_wr_opcode::IBV_WR_SEND, 10, &mut [side.piece(0, 8)], |wr| wr.qp_type.xrc.remote_srqn = 0xff_fff0);
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
     close(side);

@@ -37,13 +37,13 @@ Examples:
 /// How the loader finds softrnic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// With `LD_PRELOAD`.
+    /// The loader finds softrnic through `LD_PRELOAD`.
     Preload,
-    /// With `LD_LIBRARY_PATH`.
+    /// The loader finds softrnic through `LD_LIBRARY_PATH`.
     Libraries,
 }
 
-/// The request on the command line.
+/// What the command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Help,
@@ -51,7 +51,7 @@ pub(crate) enum Request {
     Run { method: Method, program: OsString, arguments: Vec<OsString> },
 }
 
-/// Parses the words after the name of this command. Words after the program's name are the program's arguments.
+/// Parses the words after the name of this command. All words after the name of the program are its arguments.
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Request, Refusal> {
     let misused = |text: String| Refusal::new(MISUSED, format!("{text}; see `softrnic-run --help`"));
     let mut method = Method::Preload;

@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use crate::arguments::Method;
 use crate::{CANNOT_RUN, Refusal};
 
-/// Environment variable with the path of another library, or, for `--libraries`, of another folder of libraries.
+/// Name of the environment variable that contains the path of another library or, for `--libraries`, of another folder
+/// of libraries.
 const VARIABLE: &str = "SOFTRNIC_PRELOAD";
-/// The object for `LD_PRELOAD`.
+/// The shared object for `LD_PRELOAD`.
 const PRELOAD: &str = "libsoftrnic_preload.so";
 /// The folder of the two libraries that replace rdma-core's.
 const FOLDER: &str = "lib";
 /// One of the two libraries; the other one is in the same folder.
 const IBVERBS: &str = "libibverbs.so.1";
 
-/// Returns the variable to set, and its value. If the variable is set already, its value is appended to softrnic's.
+/// Returns the variable to set, and its value. If the variable is already set, its current value is appended to that of
+/// softrnic.
 pub(crate) fn variable(method: Method) -> Result<(&'static str, OsString), Refusal> {
     let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
     let set = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -1,7 +1,7 @@
 //! `softrnic-run COMMAND…`: runs a program with softrnic's devices.
 //!
 //! `arguments` parses the command line. `program` finds the program, and rejects programs into which the loader would
-//! not preload softrnic. `library` finds the library. Then this process sets one variable and executes the program.
+//! not preload softrnic. `library` finds the library. This process then sets the variable and executes the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for the terminal")]
 
 mod arguments;
@@ -15,20 +15,21 @@ use std::process::{Command, ExitCode};
 
 use arguments::{HELP, Method, Request};
 
-/// Exit status of shells for a command that cannot be run.
+/// The exit status that shells use for a command that cannot be run.
 const CANNOT_RUN: u8 = 126;
-/// Exit status of shells for a command that is not found.
+/// The exit status that shells use for a command that is not found.
 const NOT_FOUND: u8 = 127;
-/// Exit status of shells for incorrect usage.
+/// The exit status that shells use for incorrect usage.
 const MISUSED: u8 = 2;
 
-/// Variables that programs need on soft devices, set if absent.
+/// The variables that programs need to use soft devices. Each is set if it is absent.
 ///
-/// UCX expects the packet type of a datagram in the service level of its completion, where ConnectX reports it. Unless
-/// this check is disabled, UCX drops IPv4 datagrams of all other devices, including the kernel's soft-RoCE.
+/// UCX expects that the service level in the completion of a datagram contains the packet type, as it does with
+/// ConnectX. Unless this check is disabled, UCX drops the IPv4 datagrams of all other devices, including the soft-RoCE
+/// device of the kernel.
 const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
 
-/// The reason why the program cannot run, and the exit status.
+/// The reason why the program cannot be run, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     text: String,

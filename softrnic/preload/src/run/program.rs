@@ -1,4 +1,4 @@
-//! Finds the program, and rejects a program for which the loader ignores softrnic.
+//! Finds the program, and rejects it if the loader would ignore softrnic for it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const EXECUTE: u32 = 0o111;
 const CAPABILITIES: &str = "security.capability";
-/// Number of bytes read from a program to find its program headers.
+/// How many bytes of a program are read to find its program headers.
 const HEAD: u64 = 64 << 10;
 
-/// Finds the file of the program, like a shell.
+/// Finds the file of the program as a shell does.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
@@ -36,7 +36,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
     })
 }
 
-/// Suggests the package of a known program.
+/// Suggests the package that contains the program, if it is a known one.
 fn package(name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let package = match &*name {
@@ -61,7 +61,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
              the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
         );
     }
-    // For root, capabilities of a file do not make the loader ignore `LD_PRELOAD`.
+    // If the user is root, the loader does not ignore `LD_PRELOAD` because of the capabilities of a file.
     if !rustix::process::getuid().is_root() && has_capabilities(file) {
         return refuse(
             "it has file capabilities (see getcap), so the loader ignores softrnic; run a copy, which has none: \
@@ -99,14 +99,14 @@ fn has_capabilities(file: &Path) -> bool {
 }
 
 /// Whether the attribute contains any capability. The attribute starts with a word whose lowest bit means "effective".
-/// For each half of the sets, a permitted and an inheritable word follow. All words are little-endian.
+/// A permitted and an inheritable word follow for each half of the sets. All words are little-endian.
 fn gives_capabilities(attribute: &[u8]) -> bool {
     let words: Vec<u32> = attribute.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).take(5).collect();
     let permitted = words.get(1).into_iter().chain(words.get(3));
     words.first().is_some_and(|word| word & 1 != 0) || permitted.into_iter().any(|&half| half != 0)
 }
 
-/// Whether `head` is the start of a 64-bit program, in native byte order, that names no loader.
+/// Whether `head` is the start of a program that names no loader. The program must have 64 bits and native byte order.
 fn is_static(head: &[u8]) -> bool {
     const LOADER: u32 = 3;
     if !head.starts_with(b"\x7fELF\x02") {
@@ -146,7 +146,7 @@ mod tests {
     fn program_without_loader_is_static() {
         let own = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!is_static(&own));
-        // A copy of the file without program headers.
+        // This copy of the file has no program headers.
         let mut none = own.clone();
         none[56..58].fill(0);
         assert!(is_static(&none));

@@ -176,7 +176,7 @@ impl World {
                 }
             }
             Some(Setup::Requesting(mut attempt, initiator)) if !attempt.is_connected && has_peer(&identifier.link) => {
-                // TCP has connected. The reply must arrive within the rest of the time.
+                // TCP has connected, so the time-out for the reply begins.
                 attempt.is_connected = true;
                 identifier.setup = Some(Setup::Requesting(attempt, initiator));
                 self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));

@@ -1,11 +1,11 @@
-//! Datagrams to peers in other processes without space.
+//! Tests of datagrams to peers in other processes whose carriers are full.
 
 use super::wire::{FLAG, Wire};
 use super::*;
 use crate::qp::Destination;
 use crate::wire::packet::Packet;
 
-/// A sender and the carriers to two peers, of which only the numbers are used.
+/// A sender and the carriers to two peers. Of the peers, only their numbers are used.
 struct Party {
     sender: End,
     peers: [(End, Arc<Wire>); 2],
@@ -33,7 +33,7 @@ impl Party {
         });
     }
 
-    /// The datagrams received by a peer since the last call.
+    /// Returns the datagrams that a peer has received since the last call.
     fn received(&self, peer: usize) -> Vec<u32> {
         let wire = &self.peers[peer].1;
         let datagram = |(packet, _)| match packet {

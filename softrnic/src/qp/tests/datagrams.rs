@@ -1,4 +1,4 @@
-//! Unicast and multicast datagrams.
+//! Tests of unicast and multicast datagrams.
 
 use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_status as Status};
 
@@ -36,7 +36,7 @@ fn datagram_follows_its_header() {
     assert_eq!(received.flags, ibv_wc_flags::IBV_WC_GRH.0);
     assert_eq!((received.number, received.source_number), (b.pair.number(), a.pair.number()));
     assert_eq!(b.bytes.get(110, 9), b"datagram\0");
-    // The IPv4 header is in the last twenty bytes, with the addresses at its end.
+    // The IPv4 header is in the last twenty bytes of the header, and the addresses are at its end.
     assert_eq!(b.bytes.get(20, 1), [0x45]);
     assert_eq!(b.bytes.get(102, 8), [127, 0, 0, 1, 127, 0, 0, 1]);
 }
@@ -57,7 +57,7 @@ fn datagram_requires_the_qkey() {
     b.receive_bytes(1, 0, 64);
     send(&a, 1, to(HERE, number, 0x1235), 1);
     assert_eq!(b.received_statuses(), []);
-    // A Q_Key with the high bit selects the sender's own Q_Key.
+    // If the high bit of the Q_Key in the request is set, the datagram carries the Q_Key of the sender's QP.
     send(&a, 2, to(HERE, number, 0x8000_0000), 1);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
@@ -72,7 +72,7 @@ fn datagram_to_unknown_qp_is_lost() {
     send(&a, 1, to(HERE, b.pair.number(), 0x1234), 1);
     send(&a, 2, to(HERE, 1, 0x1234), 1);
     let c = end();
-    // No receive is posted.
+    // The receiver has posted no receive.
     send(&a, 3, to(HERE, c.pair.number(), 0x1234), 1);
     c.receive_bytes(1, 0, 64);
     send(&a, 4, to(elsewhere, c.pair.number(), 0x1234), 1);
@@ -88,7 +88,7 @@ fn receive_too_small_for_the_header_stays() {
     assert_eq!(b.received_statuses(), []);
     send(&a, 2, to(HERE, b.pair.number(), 0x1234), 7);
     assert_eq!(b.received_statuses(), [(1, SUCCESS)]);
-    // With a shared queue, a receive that is too small completes in error instead.
+    // If the queue is shared, a receive that is too small completes in error instead.
     let domain = Arc::new(Domain::new());
     let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
     let c = End::with(Service::UnreliableDatagram, |parts| (parts.receives, parts.is_shared) = (shared.clone(), true));

@@ -1,4 +1,4 @@
-//! Peers in other processes: XRC, groups, limits, and peers that do not respond.
+//! Tests of peers in other processes: XRC, groups, limits, and peers that do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -20,7 +20,7 @@ fn live_peer_without_response_times_out() {
     }
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-    // Another thread may be flushing, and completes this request afterwards.
+    // Another thread may be flushing the queue, and completes this request later.
     let sent = poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (1, FLUSHED));
     // A late response is ignored.
@@ -48,7 +48,7 @@ fn peer_whose_process_receives_from_others_does_not_time_out() {
             thread::sleep(patience / 2);
         }
         let is_waiting = link.a.sends.is_empty();
-        // If this thread did not run for that long, the peer may time out.
+        // If this thread did not run for so long, the peer may have timed out.
         if longest.max(last.elapsed()) < patience {
             assert!(is_waiting);
             assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
@@ -92,7 +92,7 @@ fn blocked_response_is_not_sent_before_its_wakeup() {
         link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
     }
     assert!(link.deliver(REQUESTS));
-    // Without a wake-up, space belongs to other QPs.
+    // If there is no wake-up, the space belongs to other QPs.
     link.wires[RESPONSES].set_space_quietly(8);
     assert!(link.deliver(REQUESTS));
     assert_eq!(link.wires[RESPONSES].len(), 0);
@@ -108,7 +108,7 @@ fn reads_beyond_the_peers_limit_are_refused() {
     link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });
     link.b.ready(&Attributes { max_dest_rd_atomic: 1, ..attributes(link.a.pair.number() ^ FLAG) });
     let (address, rkey) = link.b.at(0);
-    // No space for responses: the first read is unfinished when the second arrives.
+    // There is no space for responses, so the first read is unfinished when the second one arrives.
     link.wires[RESPONSES].set_space(0);
     for wr_id in 0..3 {
         link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
@@ -118,7 +118,7 @@ fn reads_beyond_the_peers_limit_are_refused() {
     assert_eq!(link.b.log.events(), [PairEvent::RequestError]);
     link.wires[RESPONSES].set_space(10);
     let statuses: Vec<_> = (0..3).map(|_| link.poll(&link.a.sends).status).collect();
-    // Responses keep the order of the requests: the read before the refusal.
+    // The responses have the order of the requests, so the read completes before the refusal.
     assert_eq!(statuses, [SUCCESS, Status::IBV_WC_REM_INV_REQ_ERR, FLUSHED]);
 }
 
@@ -155,7 +155,7 @@ impl Drop for Shared {
     }
 }
 
-/// An XRC initiator, and a target in this XRC domain.
+/// Returns an XRC initiator and a target in this XRC domain.
 fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
     let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
     let target = End::with(Service::XrcReceive, |parts| {
@@ -182,7 +182,7 @@ fn taken_receive_stays_with_its_shared_queue() {
             work.pieces.push(ours.piece(0, length));
         });
     };
-    // The message is partially received; then its sender starts over with another message.
+    // A part of the message has arrived. The sender then starts over with another message.
     let parts = 2 * MAX_PAYLOAD as usize;
     post(1, &one, parts);
     assert!(link.deliver(REQUESTS));
@@ -198,7 +198,8 @@ fn taken_receive_stays_with_its_shared_queue() {
 
 #[test]
 fn shared_queue_can_be_destroyed_during_a_message() {
-    // The cases: a partial message, a partial message whose sender's process ends, and a read that waits for space.
+    // The cases are a message that has partly arrived, such a message whose sender's process ends, and a read that
+    // waits for space.
     for case in 0..3 {
         let xrc_domain = Arc::new(Domain::new());
         let link = xrc_link(&xrc_domain);
@@ -220,7 +221,7 @@ fn shared_queue_can_be_destroyed_during_a_message() {
         QpRegistry::of_process().leave_shared(shared.number, &shared.queue);
         assert_eq!(Arc::strong_count(&shared.queue), 1);
         assert!(shared.completions.is_empty());
-        // The repeated send is refused, because the queue no longer exists. The read gets no response.
+        // The send is repeated and then refused, because the queue no longer exists. The read gets no response.
         let expected = [Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_RETRY_EXC_ERR, Status::IBV_WC_RETRY_EXC_ERR];
         link.wires[RESPONSES].set_space(usize::MAX);
         assert_eq!(link.poll(&link.a.sends).status, expected[case]);
@@ -229,7 +230,7 @@ fn shared_queue_can_be_destroyed_during_a_message() {
 
 #[test]
 fn taken_receive_returns_to_the_shared_queue_when_the_qp_ends() {
-    // The cases: the QP is reset or destroyed, during a message or after an incomplete one.
+    // The cases are that the QP is reset or destroyed, each during a message or after a message that was abandoned.
     for case in 0..4 {
         let domain = Arc::new(Domain::new());
         let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(IgnoreEvents)));
@@ -268,7 +269,7 @@ fn group_datagram_from_another_process_reaches_each_member() {
         member.receive_bytes(7, 0, 64);
         QpRegistry::of_process().attach(group, &member.pair).unwrap();
     }
-    // No response is sent, so any carrier is suitable.
+    // No response is sent, so any carrier can be used.
     let link = Link::reliable();
     let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
     let request = Request {
@@ -337,7 +338,7 @@ fn responses_wait_for_space_in_order() {
 #[test]
 #[cfg_attr(miri, ignore = "sends many messages, which takes minutes in Miri")]
 fn peer_that_receives_no_responses_ends_the_qp() {
-    // Unlimited, because the messages may take longer than any time-out.
+    // The time-out is unlimited, because the messages may take longer than any other.
     let link = Link::with(Service::ReliableConnection, |ours| (ours.max_dest_rd_atomic, ours.timeout) = (2, 0));
     let (address, rkey) = link.b.at(0);
     link.wires[RESPONSES].set_space(0);
@@ -363,7 +364,7 @@ fn peer_that_receives_no_responses_ends_the_qp() {
     next();
     assert_eq!((link.b.pair.state(), link.b.log.events()), (State::Error, vec![PairEvent::RequestError]));
     assert_eq!((link.b.received_statuses(), link.b.sent_statuses()), (vec![(7, FLUSHED)], vec![(8, FLUSHED)]));
-    // Pending responses are dropped. A later message gets a reply again.
+    // The pending responses were dropped. A later message gets a reply again.
     link.wires[RESPONSES].set_space(usize::MAX);
     assert_eq!(link.wires[RESPONSES].len(), 0);
     ToQueuePairs.part(&part, &[], &back);
@@ -373,7 +374,7 @@ fn peer_that_receives_no_responses_ends_the_qp() {
 #[test]
 #[cfg_attr(miri, ignore = "sends many messages, which takes minutes in Miri")]
 fn process_that_receives_no_responses_delays_no_peer() {
-    // Unlimited, because the messages may take longer than any time-out.
+    // The time-out is unlimited, because the messages may take longer than any other.
     let link = Link::with(Service::ReliableConnection, |ours| ours.timeout = 0);
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
@@ -388,14 +389,14 @@ fn process_that_receives_no_responses_delays_no_peer() {
         ToQueuePairs.part(&part, &[], &back);
     }
     assert_eq!((link.b.pair.state(), link.b.log.events()), (State::ReadyToSend, vec![]));
-    // The test has removed one packet. All other requests succeed.
+    // The test has removed one packet. The requests of all other packets succeed.
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
     link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
     link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // Once the process has space, it gets replies, but not one per message.
+    // When the carrier to the process has space, the process gets replies, but not one for each message.
     unrelated.set_space(usize::MAX);
     assert!((1..1000).contains(&unrelated.len()), "{}", unrelated.len());
 }

@@ -1,10 +1,10 @@
-//! Errors and their effects on both sides.
+//! Tests of errors and of their effects on both sides.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::*;
 
-/// Posts receives and two requests on the requester's side. The first request fails with `status`.
+/// Posts receives and two requests on the requester's side, and checks that the first request fails with `status`.
 fn fails(a: &End, status: Status, operation: Operation, fill: impl FnOnce(&mut SendWork)) {
     a.receive_bytes(11, 0, 64);
     a.receive_bytes(12, 0, 64);
@@ -18,7 +18,7 @@ fn fails(a: &End, status: Status, operation: Operation, fill: impl FnOnce(&mut S
     assert_eq!(a.sent_statuses(), [(2, status), (3, FLUSHED)], "{operation:?}");
     assert_eq!(a.received_statuses(), [(11, FLUSHED), (12, FLUSHED)]);
     assert_eq!(a.pair.state(), State::Error);
-    // Later posts are flushed too.
+    // Requests that are posted later are flushed too.
     a.post(4, Operation::Send, |_| {});
     a.receive_bytes(13, 0, 64);
     assert_eq!((a.sent_statuses(), a.received_statuses()), (vec![(4, FLUSHED)], vec![(13, FLUSHED)]));
@@ -57,10 +57,10 @@ fn invalid_local_memory_is_refused() {
         fails(&a, Status::IBV_WC_LOC_PROT_ERR, Operation::Send, |work| {
             work.pieces.extend([a.bytes.piece(0, 8), piece(&a)]);
         });
-        // Nothing was sent.
+        // Nothing was sent to the peer.
         assert_eq!((b.pair.state(), b.received_statuses()), (State::ReadyToSend, vec![]));
     }
-    // A read writes to local memory.
+    // A read requires that local memory can be written.
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     let read_only = Bytes::new(&a.domain, 64, 0);
@@ -223,7 +223,7 @@ fn receive_with_invalid_memory_ends_both_qps() {
     let (a, b) = reliable();
     b.receive(21, &[Piece { lkey: b.bytes.key() ^ 1, ..b.bytes.piece(0, 8) }]);
     b.receive_bytes(22, 0, 64);
-    // Requests of the peer are flushed too.
+    // The requests of the peer are flushed too.
     fails(&a, Status::IBV_WC_REM_OP_ERR, Operation::Send, |work| work.pieces.push(a.bytes.piece(0, 8)));
     assert_eq!(b.received_statuses(), [(21, Status::IBV_WC_LOC_PROT_ERR), (22, FLUSHED)]);
     assert_eq!(b.pair.state(), State::Error);
@@ -248,13 +248,13 @@ fn responder_error_flushes_waiting_requests() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.connect(b.pair.number());
     b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
-    // No receive is posted: the request waits, however slow the machine is.
+    // No receive is posted, so the request waits, however slow the machine is.
     b.post(1, Operation::Send, |_| {});
     assert!(b.sends.pop().is_none());
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey: rkey ^ 1 }, 0, 8);
     assert_eq!(a.sent().status, Status::IBV_WC_REM_ACCESS_ERR);
-    // This thread flushes the request, or the timer thread if it is retrying the request.
+    // The request is flushed by this thread, or by the timer thread if this thread is just retrying the request.
     let flushed = poll(&b.sends);
     assert_eq!((flushed.wr_id, flushed.status), (1, FLUSHED));
 }
@@ -269,7 +269,7 @@ fn shared_queue_keeps_its_receives_and_raises_last_wqe_reached() {
     });
     a.connect(b.pair.number());
     b.connect(a.pair.number());
-    // The memory belongs to the queue's own domain.
+    // The memory belongs to the domain of the queue itself.
     let bytes = Bytes::new(&domain, 64, LOCAL_WRITE);
     b.receive(1, &[bytes.piece(0, 8)]);
     b.receive(2, &[bytes.piece(0, 8)]);
@@ -311,7 +311,7 @@ fn too_large_unreliable_message_is_lost_and_the_receive_stays() {
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
     let received = b.received();
     assert_eq!((received.wr_id, received.status, received.byte_len), (21, SUCCESS, 4));
-    // Invalid memory is an error of the program.
+    // If the memory of a receive is invalid, this is an error of the program.
     b.receive(22, &[Piece { lkey: 0, ..b.bytes.piece(0, 8) }]);
     b.receive_bytes(23, 0, 8);
     a.post_bytes(3, Operation::Send, 0, 4);

@@ -1,4 +1,4 @@
-//! Messages from and to GPU memory, and errors of GPU memory.
+//! Tests of messages from and to GPU memory, and of errors of this memory.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -6,7 +6,7 @@ use super::wire::Link;
 use super::*;
 use crate::wire::bytes::cuda::Fake;
 
-/// GPU memory, registered in the domain of an end.
+/// GPU memory that is registered in the domain of an end.
 struct OnDevice {
     start: u64,
     region: Arc<Region>,
@@ -72,7 +72,7 @@ fn every_operation_reaches_gpu_memory() {
 #[test]
 fn failed_memory_is_an_error_of_its_owner() {
     let fake = Fake::load();
-    // Memory of the requester.
+    // The memory of the requester is freed.
     for is_read in [false, true] {
         let (a, b) = reliable();
         let own = OnDevice::new(&a);
@@ -83,7 +83,7 @@ fn failed_memory_is_an_error_of_its_owner() {
         assert_eq!(a.sent_statuses(), [(1, Status::IBV_WC_LOC_PROT_ERR)], "{operation:?}");
         assert_eq!((a.pair.state(), b.pair.state()), (State::Error, State::ReadyToSend), "{operation:?}");
     }
-    // Memory of the responder.
+    // The memory of the responder is freed.
     type Make = fn(u64, u32) -> Operation;
     let operations: [Make; 4] = [
         |address, rkey| Operation::Write { address, rkey },
@@ -100,7 +100,7 @@ fn failed_memory_is_an_error_of_its_owner() {
         assert_eq!(a.sent_statuses(), [(1, Status::IBV_WC_REM_OP_ERR)], "{operation:?}");
         assert_eq!(b.pair.state(), State::Error, "{operation:?}");
     }
-    // Memory of a receive.
+    // The memory of a receive is freed.
     let (a, b) = reliable();
     let theirs = OnDevice::new(&b);
     fake.free(theirs.start);
@@ -113,7 +113,7 @@ fn failed_memory_is_an_error_of_its_owner() {
 #[test]
 fn failed_memory_is_reported_across_processes() {
     let fake = Fake::load();
-    // The requester's memory, after a successful request, on a reliable and an unreliable service.
+    // The memory of the requester is freed after a successful request, on a reliable and on an unreliable service.
     for service in [Service::ReliableConnection, Service::UnreliableConnection] {
         let link = Link::with(service, |_| {});
         let own = OnDevice::new(&link.a);
@@ -125,7 +125,7 @@ fn failed_memory_is_reported_across_processes() {
         assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_LOC_PROT_ERR)]);
         assert_eq!(link.b.pair.state(), State::ReadyToSend);
     }
-    // The memory of the target of a read.
+    // The memory into which a read writes is freed.
     let link = Link::reliable();
     let theirs = OnDevice::new(&link.b);
     fake.free(theirs.start);

@@ -1,4 +1,4 @@
-//! Multicast datagrams to members in other processes.
+//! Tests of multicast datagrams to members in other processes.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::qp::Destination;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part};
 
-/// A sender that is a member itself, and the carriers to other processes.
+/// A sender that is a member of the group, and the carriers to other processes.
 struct Party {
     sender: End,
     wires: Vec<Arc<Wire>>,
@@ -15,7 +15,7 @@ struct Party {
 }
 
 impl Party {
-    /// Creates a party with its own group.
+    /// Creates a party with a group of its own.
     fn new(last: u8) -> Self {
         let sender = End::new(Service::UnreliableDatagram);
         sender.ready(&Attributes { drain_notify: true, ..attributes(0) });
@@ -46,7 +46,7 @@ impl Party {
         });
     }
 
-    /// The datagrams received by a process since the last call, with their PSNs.
+    /// Returns the datagrams that a process has received since the last call, with their PSNs.
     fn received(&self, wire: usize) -> Vec<(u32, u32)> {
         let datagram = |(packet, _)| match packet {
             Packet::Part(Part { number: MULTICAST_NUMBER, request, .. }) => match request.operation {
@@ -60,7 +60,7 @@ impl Party {
         received
     }
 
-    /// The number of datagrams that the sender has received itself.
+    /// Returns how many datagrams the sender itself has received.
     fn own(&self) -> usize {
         self.sender.received_statuses().len()
     }
@@ -129,7 +129,7 @@ fn only_the_timed_out_process_misses_the_datagram() {
     party.wires[2].set_space(9);
     assert_eq!(party.sender.sent_statuses(), [(2, SUCCESS)]);
     assert_eq!((party.received(1), party.received(2)), (vec![(2, 2)], vec![(1, 1), (2, 2)]));
-    // The first wire has space again, so later datagrams wait for it again.
+    // The first wire has got space, so later datagrams wait for it again.
     party.wires[0].set_space(1);
     party.send(3);
     party.send(4);
@@ -175,7 +175,7 @@ fn blocked_datagram_is_flushed_reset_and_closed() {
         let flushed: Vec<_> = (0..u64::from(SLOTS)).map(|wr_id| (wr_id, FLUSHED)).collect();
         assert_eq!(statuses, if to == Some(State::Error) { flushed } else { vec![] });
         party.assert_released();
-        // The wake-up finds no request, and no datagram is sent later.
+        // The wake-up finds no request, so no datagram is sent later.
         party.wires[0].set_space(9);
         assert_eq!((party.received(0), party.received(1)), (vec![], vec![(0, 0)]));
         assert!(party.sender.sends.is_empty());

@@ -43,12 +43,12 @@ pub(super) const ALL: Access = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE
 pub(super) const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 pub(super) const FLUSHED: ibv_wc_status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
 
-/// Records events.
+/// Records the events of a QP.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventLog(Arc<Mutex<Vec<PairEvent>>>);
 
 impl EventLog {
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(super) fn events(&self) -> Vec<PairEvent> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -60,7 +60,7 @@ impl PairEvents for EventLog {
     }
 }
 
-/// Ignores events.
+/// Ignores the events of a completion queue or a receive queue.
 #[derive(Debug)]
 pub(super) struct IgnoreEvents;
 
@@ -79,7 +79,7 @@ pub(super) fn queue() -> Arc<CompletionQueue> {
     Arc::new(CompletionQueue::new(1 << 12, false, Box::new(IgnoreEvents)))
 }
 
-/// Registered bytes, whose I/O virtual addresses differ from their addresses.
+/// Bytes that are registered at other I/O virtual addresses than their own addresses.
 pub(super) struct Bytes {
     pub(super) region: Arc<Region>,
     buffer: Arc<Buffer>,
@@ -107,7 +107,7 @@ impl Bytes {
     pub(super) fn get(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.buffer.len());
         let start = ptr::with_exposed_provenance::<u8>(self.buffer.address(offset));
-        // Under Miri, a copy byte by byte would take minutes.
+        // Under Miri, copying byte by byte would take minutes.
         if cfg!(miri) {
             let mut bytes = vec![0; length];
             // SAFETY: the bytes are within the buffer. Miri detects a concurrent write by a peer.
@@ -139,14 +139,14 @@ impl Drop for Bytes {
     }
 }
 
-/// A QP with all objects that it requires.
+/// A QP and all objects that it requires.
 pub(crate) struct End {
     pub(super) domain: Arc<Domain>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
     pub(super) log: EventLog,
     pub(crate) pair: Arc<QueuePair>,
-    /// [`LENGTH`] bytes.
+    /// The memory of this end, which has [`LENGTH`] bytes.
     pub(super) bytes: Bytes,
 }
 
@@ -188,7 +188,7 @@ impl End {
         Self { domain, sends, receives, log, pair, bytes }
     }
 
-    /// Moves to RTS, connected to the QP `number`.
+    /// Connects this end to the QP `number`, and moves it to RTS.
     pub(super) fn connect(&self, number: u32) {
         self.ready(&attributes(number));
     }
@@ -213,7 +213,7 @@ impl End {
         batch.complete();
     }
 
-    /// Posts a request with memory from `offset` on.
+    /// Posts a request whose memory starts at `offset`.
     pub(super) fn post_bytes(&self, wr_id: u64, operation: Operation, offset: usize, length: usize) {
         self.post(wr_id, operation, |work| work.pieces.push(self.bytes.piece(offset, length)));
     }
@@ -234,7 +234,7 @@ impl End {
         self.receive(wr_id, &[self.bytes.piece(offset, length)]);
     }
 
-    /// Returns a send completion that must be queued already.
+    /// Returns the next completion of a send, which must already be in the queue.
     pub(super) fn sent(&self) -> Completion {
         self.sends.pop().unwrap()
     }
@@ -251,7 +251,7 @@ impl End {
         statuses(&self.receives)
     }
 
-    /// The address and remote key of this end's bytes.
+    /// Returns the address of a byte of this end and the remote key.
     pub(super) fn at(&self, offset: usize) -> (u64, u32) {
         (IOVA + offset as u64, self.bytes.key())
     }
@@ -309,7 +309,7 @@ pub(super) fn attributes(number: u32) -> Attributes {
     }
 }
 
-/// Two connected QPs.
+/// Creates two connected QPs.
 pub(super) fn connected(service: Service) -> (End, End) {
     let (a, b) = (End::new(service), End::new(service));
     a.connect(b.pair.number());

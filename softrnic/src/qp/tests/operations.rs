@@ -1,4 +1,4 @@
-//! Successful operations.
+//! Tests of operations that succeed.
 
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_RANGE, ibv_wc_flags, ibv_wc_opcode};
 
@@ -128,7 +128,7 @@ fn flush_requires_access() {
         let sent = a.sent();
         assert_eq!((sent.status, sent.opcode), (SUCCESS, ibv_wc_opcode::IBV_WC_FLUSH));
     }
-    // Each request takes one PSN, whatever its length.
+    // Each request takes one PSN, whatever its length is.
     assert_eq!(a.pair.attributes().sq_psn, 0xff_fff2);
     a.post(
         1,
@@ -211,7 +211,7 @@ fn unreliable_connection_sends_and_writes() {
     b.receive_bytes(1, 100, 4);
     a.post_bytes(1, Operation::Send, 0, 4);
     a.post_bytes(2, Operation::Write { address, rkey }, 0, 4);
-    // A send without a receive is lost, and so is a write without access rights.
+    // If no receive is posted, the send is lost. A write without access rights is lost too.
     a.post_bytes(3, Operation::Send, 0, 4);
     a.post_bytes(4, Operation::Write { address, rkey: rkey ^ 1 }, 0, 4);
     assert_eq!(a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS), (4, SUCCESS)]);
@@ -265,7 +265,7 @@ fn polled_completion_releases_slots() {
         }
         assert_eq!(write(0, true), Err(Errno::NO_MEMORY));
         assert_eq!(a.sent_statuses(), [(u64::from(SLOTS / 2), SUCCESS)]);
-        // Slots of the second half are released only with a later completion.
+        // The slots of the second half are released only when a later completion is polled.
         for index in 1..=SLOTS / 2 {
             assert_eq!(write(u64::from(index), index == SLOTS / 2), Ok(()));
         }

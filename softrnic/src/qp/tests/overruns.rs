@@ -1,10 +1,10 @@
-//! Overruns of completion queues, which end every QP that loses a completion.
+//! Tests of completion queues that overrun. Every QP that loses a completion fails.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::*;
 
-/// A completion queue with one entry.
+/// Creates a completion queue with one entry.
 fn small() -> Arc<CompletionQueue> {
     #[derive(Debug)]
     struct IgnoreEvents;
@@ -32,7 +32,7 @@ fn lost_send_completion_ends_the_qp() {
         a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
         assert_eq!((a.pair.state(), a.log.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
         assert_eq!((statuses(&sends), a.received_statuses()), (vec![(1, SUCCESS)], vec![(11, FLUSHED)]));
-        // The overrun is reported once, and the peer is not affected.
+        // The overrun is reported only once, and the peer is not affected.
         a.post_bytes(3, Operation::Write { address, rkey }, 0, 8);
         assert_eq!((a.log.events(), b.log.events(), b.pair.state()), (vec![], vec![], State::ReadyToSend));
     }
@@ -47,7 +47,7 @@ fn lost_receive_completion_ends_the_qp() {
         b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
         b.receive_bytes(21, 0, 8);
         b.receive_bytes(22, 0, 8);
-        // The request waits for a receive, and is flushed.
+        // The request waits until a receive is posted, and is then flushed.
         if service.is_reliable() {
             b.post(1, Operation::Send, |_| {});
         }
@@ -72,7 +72,7 @@ fn overrun_in_error_state_raises_no_event() {
     let sends = small();
     let a = End::with(Service::ReliableConnection, |parts| parts.send_queue = Some(sends.clone()));
     a.ready(&Attributes { rnr_retry: 7, min_rnr_timer: 0, ..attributes(a.pair.number()) });
-    // The completions are not polled.
+    // The program does not poll these completions.
     (0..3).for_each(|wr_id| a.post(wr_id, Operation::Send, |_| {}));
     a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()).unwrap();
     assert_eq!((statuses(&sends), a.log.events()), (vec![(0, FLUSHED)], vec![]));
@@ -82,7 +82,7 @@ fn overrun_in_error_state_raises_no_event() {
 fn both_sides_can_lose_completions_concurrently() {
     const ROUNDS: usize = if cfg!(miri) { 2 } else { 200 };
     for _ in 0..ROUNDS {
-        // The sends and receives of each side complete on one queue.
+        // On each side, sends and receives have the same completion queue.
         let end = || {
             let queue = small();
             End::with(Service::ReliableConnection, |parts| {
@@ -99,7 +99,7 @@ fn both_sides_can_lose_completions_concurrently() {
                 scope.spawn(move || (0..4).for_each(|wr_id| end.post_bytes(wr_id, Operation::Send, 0, 8)));
             }
         });
-        // Requests without a response time out, and each side reports at most one event.
+        // Requests that get no response time out, and each side reports at most one event.
         let limit = Instant::now() + Duration::from_secs(60);
         while [&a, &b].iter().any(|end| end.pair.state() != State::Error) {
             assert!(Instant::now() < limit, "timed out waiting for the error state");

@@ -1,4 +1,5 @@
-//! Random programs of requests have the same result with a local peer as with one in another process.
+//! Tests that random programs of requests have the same result with a peer in this process and with a peer in another
+//! process.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,15 @@ use super::*;
 use crate::wire::packet::MAX_PAYLOAD;
 
 const PART: usize = MAX_PAYLOAD as usize;
-/// The source of sends and writes. The target of reads follows, then the word of the atomics.
+/// The length of the memory from which sends and writes take their data. The memory into which reads write follows, and
+/// then the word of the atomics.
 const AREA: usize = 2 * PART + 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
     kind: u8,
     length: usize,
-    /// The kind of error, if any.
+    /// The kind of error that the program contains, if any.
     fault: u8,
     is_fenced: bool,
     is_signaled: bool,
@@ -39,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..SLOTS as usize)
 }
 
-/// The observable result of a program.
+/// The result of a program that can be observed.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     sent: Vec<(u64, u32, u32, u32)>,
@@ -135,7 +137,7 @@ proptest! {
         brought in vec(0..4_usize, 0..200),
     ) {
         let service = if is_reliable { Service::ReliableConnection } else { Service::UnreliableConnection };
-        // A peer that is not ready is not retried: the number of retries would depend on the time.
+        // A request to a peer that is not ready is not retried, because the number of retries would depend on the time.
         let set = |ours: &mut Attributes| (ours.rnr_retry, ours.max_rd_atomic, ours.max_dest_rd_atomic) = (0, reads, 4);
 
         let (a, b) = (End::new(service), End::new(service));
@@ -164,7 +166,7 @@ proptest! {
         }
         link.settle();
         let mut found = there.end(&link.a, &link.b);
-        // The timer thread may be running, and handles later packets afterwards; a time-out itself takes longer.
+        // The timer thread may be running and handle later packets after this. A time-out itself takes longer.
         let limit = Instant::now() + Duration::from_secs(3);
         while found != expected && Instant::now() < limit {
             thread::sleep(Duration::from_millis(1));

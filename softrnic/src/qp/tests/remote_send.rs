@@ -1,4 +1,4 @@
-//! Requests to peers in other processes.
+//! Tests of requests to peers in other processes.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -9,14 +9,14 @@ use crate::wire::message::Reply;
 use crate::wire::packet::{MAX_PAYLOAD, ResponseKind, packet_count, psn_after};
 
 const PART: usize = MAX_PAYLOAD as usize;
-/// A length of several parts.
+/// The length of a message that has several parts.
 const LARGE: usize = if cfg!(miri) { 2 * PART + 100 } else { 100 << 10 };
 
 fn sizes() -> Vec<usize> {
     if cfg!(miri) { vec![0, 1, PART + 1] } else { vec![0, 1, PART, PART + 1, LARGE] }
 }
 
-/// Memory of both ends for long messages.
+/// Registers memory for long messages at both ends.
 fn memory(link: &Link, length: usize) -> (Bytes, Bytes) {
     let (ours, theirs) =
         (Bytes::new(&link.a.domain, length.max(8), ALL), Bytes::new(&link.b.domain, length.max(8), ALL));
@@ -163,7 +163,7 @@ fn missing_receive_exhausts_rnr_retries() {
     }
     let sent = link.poll(&link.a.sends);
     assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RNR_RETRY_EXC_ERR));
-    // Another thread may still be flushing.
+    // Another thread may still be flushing the queue.
     for wr_id in 1..3 {
         let sent = link.poll(&link.a.sends);
         assert_eq!((sent.wr_id, sent.status), (wr_id, FLUSHED));
@@ -218,7 +218,8 @@ fn too_small_receive_is_reported_at_the_first_part() {
 
 #[test]
 fn memory_deregistered_during_a_message_ends_it() {
-    // The deregistered memory: the receiver's, the target of a write, the target of a read, the sender's.
+    // In each case another memory is deregistered: that of the receive, the target of a write, the target of a read,
+    // and that of the sender.
     for case in 0..4 {
         let link = Link::reliable();
         let (ours, theirs) = memory(&link, LARGE);
@@ -268,7 +269,7 @@ fn blocked_unreliable_message_is_lost() {
     link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
     assert!(link.a.sends.is_empty());
     assert_eq!(poll(&link.a.sends).status, SUCCESS);
-    // The next message uses the receive of the abandoned one.
+    // The next message uses the receive of the message that was abandoned.
     link.wires[REQUESTS].set_space(100);
     link.settle();
     assert!(link.b.receives.is_empty());
@@ -352,13 +353,13 @@ fn malformed_responses_complete_nothing() {
     assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_BAD_RESP_ERR)]);
 }
 
-/// The memory of a scenario in bytes.
+/// The size of the memory of a scenario in bytes.
 const SCENARIO_BYTES: usize = 6 * PART + 8;
 
-/// Posts each operation, with long messages.
+/// Posts a request of each operation. The messages are long.
 fn scenario(link: &Link, ours: &Bytes, theirs: &Bytes) {
     let (address, rkey) = (IOVA, theirs.key());
-    // No overlaps: Miri rejects atomic stores of different sizes to the same memory.
+    // The operations use different memory, because Miri rejects atomic stores of different sizes to the same memory.
     link.b.receive(10, &[theirs.piece(0, 2 * PART)]);
     link.b.receive(11, &[theirs.piece(2 * PART, 64)]);
     let (write, word) = (address + 3 * PART as u64, address + 6 * PART as u64);
@@ -403,7 +404,7 @@ fn lost_carrier_ends_requests_in_flight() {
             }
         }
         assert_eq!(link.b.pair.state(), State::ReadyToSend);
-        // Received messages are complete, and a partial message has released its receive.
+        // All messages that were received are complete, and a message that had partly arrived has released its receive.
         let before = link.b.received_statuses();
         assert!(before.iter().all(|(_, status)| *status == SUCCESS), "{index}");
         link.b.pair.change(State::ReadyToSend, State::Error, link.b.pair.attributes()).unwrap();

@@ -1,4 +1,4 @@
-//! Peers that are not ready, or do not respond.
+//! Tests of peers that are not ready or do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -60,8 +60,8 @@ fn write_with_immediate_without_receive_is_not_written() {
 
 #[test]
 fn peer_without_response_exhausts_retries() {
-    // The peers: a QP of another service, an unknown number, a QP in RESET, one in the error state, one that is
-    // connected to another peer, and one that expects another PSN.
+    // The peers are a QP of another service, an unknown number, a QP in RESET, a QP in the error state, a QP that is
+    // connected to another peer, and a QP that expects another PSN.
     let reset = End::new(Service::ReliableConnection);
     let failed = End::new(Service::ReliableConnection);
     failed.pair.change(State::Reset, State::Error, Attributes::new()).unwrap();
@@ -97,7 +97,7 @@ fn peer_without_response_exhausts_retries() {
 #[test]
 fn peer_that_is_ready_in_time_responds() {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
-    // The sender retries for a while.
+    // The sender retries for some time.
     a.ready(&Attributes { timeout: 16, retry_count: 7, ..attributes(b.pair.number()) });
     let (address, rkey) = b.at(0);
     a.bytes.set(0, b"patience");
@@ -148,7 +148,8 @@ fn waiting_requests_are_dropped_with_the_qp() {
 #[test]
 fn repeated_resets_leave_few_alarms() {
     let link = Link::reliable();
-    // Three peers: one in another process that does not respond, an unknown number, and one without a posted receive.
+    // The three peers are one in another process that does not respond, an unknown number, and one that has posted no
+    // receive.
     let silent = Attributes { timeout: 20, ..attributes(link.b.pair.number() ^ FLAG) };
     let nowhere = Attributes { destination_number: 1, ..silent };
     let (a, b) = reliable();

@@ -1,4 +1,4 @@
-//! Peers in other processes that do not respond.
+//! Tests of peers in other processes that do not respond.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -20,7 +20,7 @@ fn unknown_and_silent_peers_exhaust_retries() {
         }
         let sent = link.poll(&link.a.sends);
         assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-        // Another thread may still be flushing.
+        // Another thread may still be flushing the queue.
         for wr_id in 1..3 {
             let sent = link.poll(&link.a.sends);
             assert_eq!((sent.wr_id, sent.status), (wr_id, FLUSHED));
@@ -28,14 +28,14 @@ fn unknown_and_silent_peers_exhaust_retries() {
     }
 }
 
-/// A time-out from before a reset has no effect after it.
+/// A time-out that was set before a reset has no effect after it.
 #[test]
 #[cfg_attr(miri, ignore = "waits for seconds, which take minutes in Miri")]
 fn silent_peer_times_out_by_the_current_attributes() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     let peer = link.b.pair.number() ^ FLAG;
     let (address, rkey) = link.b.at(0);
-    // Several hours.
+    // This time-out takes several hours.
     link.a.ready(&Attributes { timeout: 31, ..attributes(peer) });
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Effects of transitions on queued requests.
+//! Tests of the effects that state transitions have on queued requests.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn go(end: &End, from: State, to: State) {
     end.pair.change(from, to, end.pair.attributes()).unwrap();
 }
 
-/// A request that waits for a receive.
+/// Creates two ends, of which the first has a request that waits until a receive is posted.
 fn waiting() -> (End, End) {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     a.ready(&Attributes { rnr_retry: 7, drain_notify: true, ..attributes(b.pair.number()) });
@@ -44,7 +44,7 @@ fn reset_clears_all_queues() {
     go(&a, State::ReadyToSend, State::Reset);
     assert_eq!((a.sent_statuses(), a.received_statuses()), (vec![], vec![]));
     assert_eq!((a.pair.attributes().sq_psn, a.pair.attributes().destination_number), (0, 0));
-    // The QP starts over, with all slots free.
+    // The QP starts over, and all its slots are free.
     go(&b, State::ReadyToSend, State::Reset);
     a.connect(b.pair.number());
     b.connect(a.pair.number());
@@ -61,7 +61,7 @@ fn completions_from_before_a_reset_release_no_slots() {
     let (a, b) = reliable();
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey }, 0, 4);
-    // The completion was queued before the reset, and is polled after it.
+    // The completion was added before the reset, and is polled after it.
     go(&a, State::ReadyToSend, State::Reset);
     assert!(a.sends.pop().is_none());
     go(&b, State::ReadyToSend, State::Reset);
@@ -90,7 +90,7 @@ fn drained_send_queue_begins_nothing() {
     assert_eq!(a.sent_statuses(), []);
     go(&a, State::SendQueueDrain, State::ReadyToSend);
     assert_eq!(a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
-    // The send queue is empty, so one event is raised. Without `drain_notify`, no event is raised.
+    // The send queue is empty, so one event is raised. If `drain_notify` is not set, no event is raised.
     go(&a, State::ReadyToSend, State::SendQueueDrain);
     go(&a, State::SendQueueDrain, State::SendQueueDrain);
     assert_eq!(a.log.events(), [PairEvent::SendQueueDrained]);

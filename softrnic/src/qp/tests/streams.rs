@@ -1,4 +1,4 @@
-//! iWARP QPs, each with its own connection.
+//! Tests of iWARP QPs. Each of them has its own connection.
 
 use super::wire::Wire;
 use super::*;
@@ -6,7 +6,7 @@ use crate::qp::registry::ToQueuePairs;
 use crate::wire::packet::{ResponseKind, STREAM_PEER};
 use crate::wire::transport::Deliver;
 
-/// A part from the peer that is a complete message.
+/// Returns a part from the peer that contains a complete message.
 fn part(end: &End, psn: u32, operation: Operation, length: u32) -> Part {
     let request = Request {
         service: Service::Iwarp,

@@ -1,4 +1,4 @@
-//! Concurrent threads.
+//! Tests in which several threads use the same QPs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
 
-/// Sends and receives on one end, with as many posted receives as possible.
+/// Sends and receives messages on one end, and posts as many receives as possible.
 fn exchange(end: &End) {
     let (mut sent, mut received, mut posted) = (0, 0, 0);
     let limit = Instant::now() + Duration::from_secs(60);
@@ -56,7 +56,7 @@ fn errors_and_closes_race_with_posts() {
             for (from, to) in [(&a, &b), (&b, &a)] {
                 let is_over = &is_over;
                 scope.spawn(move || {
-                    // This request avoids the memory that the peer reads.
+                    // This request does not use the memory that the peer reads.
                     let (address, rkey) = to.at(64);
                     let (mut posted, mut completed) = (0, 0);
                     let limit = Instant::now() + Duration::from_secs(60);
@@ -72,7 +72,7 @@ fn errors_and_closes_race_with_posts() {
                             posted += 1;
                         }
                         batch.complete();
-                        // Each request completes in order, successful or flushed.
+                        // The requests complete in order, and each is either successful or flushed.
                         while let Some(completion) = from.sends.pop() {
                             assert_eq!(completion.wr_id, completed);
                             completed += 1;
@@ -146,12 +146,12 @@ fn thousands_of_qps_work() {
 #[test]
 fn failed_change_still_runs_deferred_work() {
     let a = End::new(Service::ReliableConnection);
-    // Without a timer, the request waits forever for a peer that does not exist.
+    // There is no time-out, so the request waits forever for a peer that does not exist.
     a.ready(&Attributes { timeout: 0, ..attributes(0) });
     a.post_bytes(1, Operation::Send, 0, 4);
     let after = a.pair.attributes();
     thread::scope(|scope| {
-        // Simulates a message in progress.
+        // This simulates a message that is being handled.
         let responder = a.pair.responder.lock().unwrap();
         let change = scope.spawn(|| a.pair.change(State::ReadyToSend, State::SendQueueDrain, after));
         while a.pair.requester.try_lock().is_ok() {

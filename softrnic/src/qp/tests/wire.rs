@@ -1,4 +1,4 @@
-//! A simulated other process: packets within this process, delivered at the test's command.
+//! Simulates another process. The packets stay within this process, and the test determines when they are delivered.
 //!
 //! Under its own number, a QP is local. Under the number with [`FLAG`] flipped, the same QP is "in another process".
 
@@ -11,10 +11,10 @@ use crate::wire::bytes::Segment;
 use crate::wire::packet::{Packet, Payload, ResponseKind};
 use crate::wire::transport::{Deliver, Stuck, Wake};
 
-/// A bit outside of the numbers that tests use.
+/// A bit that is not set in the numbers that tests use.
 pub(super) const FLAG: u32 = 1 << 22;
 
-/// A carrier in one direction, with limited space.
+/// A carrier in one direction, which has limited space.
 #[derive(Debug)]
 pub(super) struct Wire {
     packets: Mutex<VecDeque<(Packet, Vec<u8>)>>,
@@ -67,7 +67,7 @@ impl Wire {
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
-    /// Removes the waiting QPs, which are woken only after [`put_back`](Self::put_back).
+    /// Removes and returns the waiting QPs. They are woken only after [`put_back`](Self::put_back).
     pub(super) fn put_off(&self) -> Vec<Weak<dyn Wake>> {
         std::mem::take(&mut *self.waiting.lock().unwrap())
     }
@@ -113,7 +113,7 @@ impl Carrier for Wire {
     }
 
     fn taken(&self) -> u64 {
-        // Under the lock, since Miri may return an outdated value of a relaxed load.
+        // The lock is taken, because under Miri a relaxed load may return an outdated value.
         let _packets = self.packets.lock().unwrap();
         self.taken.load(Ordering::Relaxed) as u64
     }
@@ -135,19 +135,19 @@ impl Drop for Link {
     }
 }
 
-/// Index of the wire with A's requests.
+/// The index of the wire that carries A's requests.
 pub(super) const REQUESTS: usize = 0;
 pub(super) const RESPONSES: usize = 1;
 
 impl Link {
-    /// Two ends that are not connected yet.
+    /// Creates a link between two ends that are not connected yet.
     pub(super) fn between(a: End, b: End) -> Self {
         let link = Self { a, b, wires: std::array::from_fn(|_| Wire::new()) };
         link.reconnect();
         link
     }
 
-    /// Routes both numbers to the wires.
+    /// Makes packets to the numbers of both ends go through the wires.
     fn reconnect(&self) {
         QpRegistry::of_process().set_test_route(self.b.pair.number() ^ FLAG, Some(self.wires[REQUESTS].clone()));
         QpRegistry::of_process().set_test_route(self.a.pair.number() ^ FLAG, Some(self.wires[2].clone()));
@@ -171,7 +171,7 @@ impl Link {
         Self::with(Service::ReliableConnection, |_| {})
     }
 
-    /// Delivers one packet; returns whether there was one.
+    /// Delivers one packet. Returns whether there was one.
     pub(super) fn deliver(&self, wire: usize) -> bool {
         let Some((packet, mut bytes)) = self.wires[wire].pop() else {
             return false;
@@ -195,7 +195,7 @@ impl Link {
         true
     }
 
-    /// Delivers all packets, including those that result from them; returns their number.
+    /// Delivers all packets, including those that are sent during this call. Returns their number.
     pub(super) fn settle(&self) -> usize {
         let mut delivered = 0;
         while (0..4).any(|wire| self.deliver(wire)) {
@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// The undelivered replies to A.
+    /// Returns the replies to A that were not delivered yet.
     pub(super) fn replies(&self) -> Vec<Reply> {
         let packets = self.wires[RESPONSES].packets.lock().unwrap();
         let reply = |(packet, _): &(Packet, Vec<u8>)| match packet {

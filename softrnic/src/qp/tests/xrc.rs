@@ -1,4 +1,4 @@
-//! XRC: an initiator, a target, and the shared receive queue of a message.
+//! Tests of XRC with an initiator, a target, and the shared receive queues that messages address.
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
@@ -66,7 +66,7 @@ fn message_uses_the_queue_that_it_names() {
     let received = xrc.completions.pop().unwrap();
     assert_eq!((received.wr_id, received.status, received.number), (1, SUCCESS, xrc.target.pair.number()));
     assert_eq!(xrc.bytes.get(0, 8), b"by numbe");
-    // The memory belongs to the queue's protection domain.
+    // The memory belongs to the protection domain of the queue.
     xrc.post(2, xrc.number, Operation::Write { address: IOVA + 32, rkey: xrc.bytes.key() });
     assert_eq!((xrc.initiator.sent().status, xrc.bytes.get(32, 8)), (SUCCESS, b"by numbe".to_vec()));
     xrc.post(3, xrc.number, Operation::FetchAdd { address: IOVA, rkey: xrc.bytes.key(), add: 1 });
