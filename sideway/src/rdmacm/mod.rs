@@ -3,7 +3,7 @@
 //!
 //! # Quick start
 //!
-//! One side listens and the other side connects. Before accepting or connecting, each side creates its queue pair
+//! One side listens and its peer connects. Before accepting or connecting, each side creates its queue pair
 //! *through the identifier*, on the connection's device. From then on, it is used like any other queue pair.
 //!
 //! ```no_run
