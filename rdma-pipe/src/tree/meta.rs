@@ -39,8 +39,8 @@ impl Keep {
 const LOCAL: [u32; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x8584_58f6, 0xf2f5_2010, 0x2fc1_2fc1];
 
-/// Syncs a file, unless it is on one of the file systems in [`LOCAL`]. File systems such as NFS and FUSE report write
-/// errors only when a file is closed or synced.
+/// Syncs a file, unless it is on a local file system. File systems such as NFS and FUSE report write errors only when a
+/// file is closed or synced.
 ///
 /// # Errors
 ///
