@@ -75,7 +75,7 @@ pub struct SourceGidReader {
 // SAFETY: the reader only reads the queue. It needs a current completion to do so, and a completion stays on the
 // polling thread.
 unsafe impl Send for SourceGidReader {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for SourceGidReader {}
 
 impl SourceGidReader {

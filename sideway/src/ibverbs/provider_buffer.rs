@@ -34,7 +34,7 @@ pub struct ProviderBuffer {
 // SAFETY: the handle is `Send` and `Sync` (see `Handle`). The memory is not bound to a thread, and using its address is
 // unsafe.
 unsafe impl Send for ProviderBuffer {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for ProviderBuffer {}
 
 /// `ibv_free_user_buf`, which cannot fail, with the signature of a verb that can.

@@ -16,7 +16,7 @@
 //!
 //! Testing, deploying and porting:
 //!
-//! - [`testing`]: tests on a software NIC, also in CI, with injected faults.
+//! - [`testing`]: testing on a software NIC, also in CI, and injecting faults.
 //! - [`deploying`]: packages, permissions and containers.
 //! - [`porting`]: from sideway 0.4 on crates.io, and from the `ibverbs` crate.
 //!

@@ -32,8 +32,8 @@ pub fn soft_device() -> Result<Arc<DeviceContext>, Fault> {
     Ok(DeviceList::new()?.find("soft0")?.open()?)
 }
 
-/// Creates two connected sides in one domain. Each side has a page of memory that the other side may read, write and
-/// change with atomics.
+/// Creates two connected sides in one domain. Each side has a page of memory that its peer may read, write and change
+/// with atomics.
 pub fn two_sides() -> Result<[Side; 2], Fault> {
     let context = soft_device()?;
     let pd = context.alloc_pd()?;

@@ -121,7 +121,7 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// The text is not a GID.
+/// The error of parsing a text that is not a GID.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a GID: write an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1")]
 pub struct ParseGidError {

@@ -130,7 +130,7 @@ pub struct CompletionQueueCore {
 // SAFETY: the handle is `Send` and `Sync` (see `Handle`). The target is written once, through a OnceLock. After that it
 // is only read, until the last owner of the core frees it.
 unsafe impl Send for CompletionQueueCore {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for CompletionQueueCore {}
 
 impl CompletionQueueCore {

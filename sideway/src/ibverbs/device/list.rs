@@ -135,7 +135,7 @@ pub struct DeviceListIter<'list> {
 
 // SAFETY: the iterator only reads pointers of a list, which any thread may read.
 unsafe impl Send for DeviceListIter<'_> {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for DeviceListIter<'_> {}
 
 impl<'list> Iterator for DeviceListIter<'list> {

@@ -59,7 +59,7 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// The text is not a GUID.
+/// The error of parsing a text that is not a GUID.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a GUID: write four groups of four hexadecimal digits, such as 0002:c903:0033:1045")]
 pub struct ParseGuidError {

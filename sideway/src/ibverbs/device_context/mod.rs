@@ -86,7 +86,7 @@ enum End {
 // SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`, or to a context lent by another owner, for
 // which the same holds.
 unsafe impl Send for DeviceContext {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for DeviceContext {}
 
 impl DeviceContext {

@@ -62,7 +62,7 @@ pub struct MemoryRegion {
 // SAFETY: the handle is `Send` and `Sync` (see `Handle`). The C object is read through `&self` and written only through
 // `&mut self` (`rereg_mr`). The types of the backing are `Send` and `Sync` (asserted below).
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for MemoryRegion {}
 
 const _: () = {

@@ -40,7 +40,7 @@ pub struct OwnedMemoryRegion {
 // SAFETY: the pages belong to the region, not to a thread. `&mut self` is required to write the pages, and `&self` to
 // read them.
 unsafe impl Send for OwnedMemoryRegion {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for OwnedMemoryRegion {}
 
 impl OwnedMemoryRegion {

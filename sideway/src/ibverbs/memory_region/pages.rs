@@ -16,7 +16,7 @@ pub(crate) struct Pages {
 
 // SAFETY: the mapping belongs to its owner and not to a thread, and using its address is unsafe.
 unsafe impl Send for Pages {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for Pages {}
 
 impl Pages {

@@ -27,7 +27,7 @@ pub struct BindInformation<'r> {
 
 // SAFETY: the pointer is to the C object of a borrowed region, and regions are Sync.
 unsafe impl Send for BindInformation<'_> {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for BindInformation<'_> {}
 
 impl<'r> BindInformation<'r> {

@@ -71,7 +71,7 @@ pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
 
 // SAFETY: the context owns the allocator, which is Send and Sync.
 unsafe impl Send for AllocatorContext {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for AllocatorContext {}
 
 impl AllocatorContext {

@@ -94,7 +94,7 @@ impl DomainHandle {
 // SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`. Only the domain of the parent is accessible,
 // and it is `Sync`. The allocator is `Send` and `Sync`.
 unsafe impl Send for DomainHandle {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for DomainHandle {}
 
 impl Drop for DomainHandle {

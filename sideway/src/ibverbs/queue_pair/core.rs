@@ -57,7 +57,7 @@ pub struct QueuePairCore {
 // SAFETY: the handle is `Send` and `Sync` (see there). The send context is accessed only through the send queue, which
 // `&mut` confines to one thread at a time. In addition, the last owner of the core frees it.
 unsafe impl Send for QueuePairCore {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for QueuePairCore {}
 
 impl QueuePairCore {

@@ -38,7 +38,7 @@ pub(super) struct Parents {
 
 // SAFETY: the handle is `Send` and `Sync` (see `Handle`), and the pointer gives access to nothing else.
 unsafe impl Send for SharedReceiveQueueCore {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for SharedReceiveQueueCore {}
 
 impl SharedReceiveQueueCore {

@@ -132,7 +132,7 @@ pub(crate) struct WorkQueueCore {
 
 // SAFETY: the handle is `Send` and `Sync` (see `Handle`), and the pointer is that of the same object.
 unsafe impl Send for WorkQueueCore {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for WorkQueueCore {}
 
 impl WorkQueueCore {

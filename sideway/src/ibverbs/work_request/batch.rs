@@ -99,7 +99,7 @@ struct Refusals {
 
 // SAFETY: the pointers refer to the ring, which the requests own.
 unsafe impl<W> Send for Requests<W> {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl<W> Sync for Requests<W> {}
 
 impl<W: ListedRequest> Requests<W> {
@@ -232,8 +232,8 @@ impl<W: ListedRequest> Batch<'_, W> {
         None
     }
 
-    /// Returns the next request, like [`reserve`](Self::reserve), if it can have one entry. One comparison checks both
-    /// limits.
+    /// Returns the next request like [`reserve`](Self::reserve), but refuses it if requests have no entries. One
+    /// comparison checks both conditions.
     #[inline]
     pub(crate) fn reserve_with_entry(&mut self, wr_id: u64) -> Option<*mut W> {
         if self.last < self.requests.limit_with_entry {

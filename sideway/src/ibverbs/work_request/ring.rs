@@ -11,7 +11,7 @@ pub(crate) struct Ring<T> {
 
 // SAFETY: a ring owns its elements, like a box. It only returns addresses, and using them is unsafe.
 unsafe impl<T> Send for Ring<T> {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {

@@ -55,7 +55,7 @@ impl ConnectStep {
         }
     }
 
-    /// Writes the step, as in `connecting to 192.0.2.7:7174`.
+    /// Writes the step with its address, such as `connecting to 192.0.2.7:7174`.
     pub(super) fn write(self, f: &mut fmt::Formatter<'_>, address: Option<SocketAddr>) -> fmt::Result {
         let (done, with) = self.words();
         match address {

@@ -52,7 +52,7 @@ impl<S> Watch<S> {
         }
     }
 
-    /// Runs `look` on the state under the lock.
+    /// Calls `look` with the state while the lock is held.
     pub(super) fn lock_known<T>(&self, look: impl FnOnce(&mut S) -> T) -> T {
         look(&mut self.lock().known)
     }

@@ -72,7 +72,7 @@ pub struct Identifier {
 // SAFETY: identifiers are not bound to a thread. The library's state of an identifier is accessed only under `home` and
 // the lock of its channel.
 unsafe impl Send for Identifier {}
-// SAFETY: as for Send.
+// SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for Identifier {}
 
 impl Identifier {
