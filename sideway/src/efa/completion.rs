@@ -26,7 +26,7 @@ impl CompletionQueueBuilder {
     /// - `EOPNOTSUPP`: the device is not an EFA device, libefa is not installed (the hint reports which), or the device
     ///   does not support the field
     ///   ([`CompletionWithSourceGid`](super::EfaDeviceCapabilityFlags::CompletionWithSourceGid)).
-    /// - Otherwise as for [`build_ex`](Self::build_ex).
+    /// - Otherwise the errors of [`build_ex`](Self::build_ex).
     ///
     /// # References
     ///

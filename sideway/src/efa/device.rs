@@ -90,7 +90,7 @@ impl DeviceContext {
         // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut raw: efadv_device_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_device_attr>() as u32;
-        // SAFETY: the context is open as long as `self`; the library receives the size of the struct.
+        // SAFETY: the context is open as long as `self` lives; the library receives the size of the struct.
         let ret = unsafe { sys::efadv_query_device(self.raw(), &mut raw, size) };
         check_errno("efadv_query_device", ret).map_err(|error| explain(error, self))?;
         Ok(EfaDeviceAttr { raw })
@@ -129,7 +129,7 @@ impl AddressHandle {
         // SAFETY: all zeros are a valid value, because the struct has only integers.
         let mut attr: efadv_ah_attr = unsafe { mem::zeroed() };
         let size = size_of::<efadv_ah_attr>() as u32;
-        // SAFETY: the handle is live as long as `self`; the library receives the size of the struct.
+        // SAFETY: the handle is live as long as `self` lives; the library receives the size of the struct.
         let ret = unsafe { sys::efadv_query_ah(self.raw(), &mut attr, size) };
         check_errno("efadv_query_ah", ret)
             .map_err(|error| explain(error, self.protection_domain().device_context()))?;

@@ -25,7 +25,7 @@ pub(crate) struct Handle<T> {
 // are not `Send` (`ibverbs::single_threaded`, `ibverbs::thread_domain`). Calls that must not interleave, such as the
 // steps of a poll or of a batch, take `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as for Send; a shared handle only returns the pointer.
+// SAFETY: as for Send; a shared reference to the handle only returns the pointer.
 unsafe impl<T> Sync for Handle<T> {}
 
 impl<T> Handle<T> {

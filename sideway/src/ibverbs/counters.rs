@@ -148,7 +148,7 @@ impl Counters {
     unsafe fn attach_at(&self, what: CounterDescription, index: u32, flow: *mut ibv_flow) -> Result<(), VerbError> {
         let mut attr =
             ibv_counter_attach_attr { counter_desc: ibv_counter_description(what.raw()), index, comp_mask: 0 };
-        // SAFETY: the counters are live as long as `self`; the caller upholds the contract for the flow.
+        // SAFETY: the counters are live as long as `self` lives; the caller upholds the contract for the flow.
         check_errno(ATTACH, unsafe { sys::ibv_attach_counters_point_flow(self.handle.as_ptr(), &mut attr, flow) })
     }
 
@@ -174,7 +174,7 @@ impl Counters {
                 ),
             ));
         };
-        // SAFETY: the counters are live as long as `self`, and `values` has room for `count` numbers.
+        // SAFETY: the counters are live as long as `self` lives, and `values` has space for `count` numbers.
         let ret = unsafe { sys::ibv_read_counters(self.handle.as_ptr(), values.as_mut_ptr(), count, flags.bits()) };
         check_errno(READ, ret)
     }

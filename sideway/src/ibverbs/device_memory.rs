@@ -141,7 +141,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// The same errors as [`memcpy_to_dm`](Self::memcpy_to_dm).
+    /// Returns the same errors as [`memcpy_to_dm`](Self::memcpy_to_dm).
     ///
     /// # References
     ///
@@ -153,7 +153,7 @@ impl DeviceMemory {
         // SAFETY: as in `memcpy_to_dm`.
         self.require(VERB, unsafe { (*self.handle.as_ptr()).memcpy_from_dm.is_some() })?;
         let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: as in `memcpy_to_dm`; the bytes can be written.
+        // SAFETY: as in `memcpy_to_dm`; the call may write to `bytes`.
         check_errno(VERB, unsafe { sys::ibv_memcpy_from_dm(to, self.handle.as_ptr(), offset, len) })
     }
 

@@ -113,7 +113,7 @@ pub unsafe fn dontfork_range(ptr: *mut u8, len: usize) -> Result<(), VerbError> 
 ///
 /// # Errors
 ///
-/// The same errors as [`dontfork_range`].
+/// Returns the same errors as [`dontfork_range`].
 ///
 /// # Safety
 ///

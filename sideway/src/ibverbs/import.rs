@@ -101,7 +101,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The same errors as [`import_pd`](DeviceContext::import_pd).
+    /// Returns the same errors as [`import_pd`](DeviceContext::import_pd).
     ///
     /// # Safety
     ///

@@ -78,7 +78,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The same errors as [`alloc_buf`](Self::alloc_buf).
+    /// Returns the same errors as [`alloc_buf`](Self::alloc_buf).
     ///
     /// # Safety
     ///

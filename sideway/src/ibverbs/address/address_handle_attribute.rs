@@ -53,7 +53,7 @@ impl AddressHandleAttribute {
         &self.attr
     }
 
-    /// `dlid`: sets the peer's LID, in host order; 0 on Ethernet.
+    /// `dlid`: sets the peer's LID, in host order. It is 0 on Ethernet.
     pub fn setup_dest_lid(&mut self, dest_lid: u16) -> &mut Self {
         self.attr.dlid = dest_lid;
         self

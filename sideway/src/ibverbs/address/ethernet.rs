@@ -16,7 +16,7 @@ use crate::ibverbs::device_context::DeviceContext;
 pub struct EthernetAddress {
     /// The hardware address, in network order.
     pub mac: [u8; 6],
-    /// The VLAN number, 0 to 4095; `None` if frames have no tag.
+    /// The VLAN number, 0 to 4095, or `None` if frames have no tag.
     pub vlan_id: Option<u16>,
 }
 

@@ -90,7 +90,7 @@ impl BasicCompletionQueue {
     /// Polls up to `most` completions. `most` must not exceed the size of the batch.
     #[inline]
     fn take_off(&mut self, most: usize) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
-        // SAFETY: the CQ is live; the batch has room for `most` entries (`setup_poll_batch` keeps it within `c_int`).
+        // SAFETY: the CQ is live; the batch has space for `most` entries (`setup_poll_batch` keeps it within `c_int`).
         let polled = unsafe { sys::ibv_poll_cq(self.cq, most as c_int, self.batch.as_mut_ptr()) };
         if polled == 0 {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);

@@ -157,7 +157,7 @@ impl CompletionQueueBuilder {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queues, or these fields.
-    /// - Otherwise as for [`build`](Self::build).
+    /// - Otherwise the errors of [`build`](Self::build).
     ///
     /// # References
     ///
@@ -272,7 +272,7 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// The same errors as [`build`](Self::build).
+    /// Returns the same errors as [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericCompletionQueue, VerbError> {
         // Do not silently drop features of extended queues.
         let extended_only = self.ignore_overrun || self.domain.is_some();

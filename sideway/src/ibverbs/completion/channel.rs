@@ -27,8 +27,8 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 /// Read from the descriptor only through this type. When a queue is destroyed, the library waits until each event of
 /// the queue is acknowledged. This includes events that other code has read.
 ///
-/// Each event is acknowledged when taken. Acknowledging several at once would save nothing: a queue raises one event
-/// per arming, so pending events usually belong to different queues.
+/// Each event is acknowledged when it is taken. Acknowledging several events with one call would save nothing, because
+/// a queue raises only one event per arming, and so pending events usually belong to different queues.
 ///
 /// Several threads may take events from one channel: each event goes to one of them.
 #[doc(alias = "ibv_comp_channel")]

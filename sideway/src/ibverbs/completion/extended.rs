@@ -90,7 +90,7 @@ impl ExtendedCompletionQueue {
     /// one by one, in one poll. Returns the number of completions, which is 0 if the queue is empty.
     ///
     /// The poll ends when this returns, or when `take` panics. Remaining completions stay in the queue. The poll is
-    /// open while `take` runs: see [`start_poll`](Self::start_poll).
+    /// still open while `take` runs; see [`start_poll`](Self::start_poll).
     ///
     /// # Errors
     ///

@@ -123,7 +123,7 @@ pub struct TagMatchingInfo {
 pub struct WorkCompletionSource {
     /// The number of the sender's queue pair, 24 bits. A reply is sent to this queue pair.
     pub src_qp: u32,
-    /// The sender's LID; 0 on Ethernet.
+    /// The sender's LID, which is 0 on Ethernet.
     pub slid: u32,
     /// The service level.
     pub sl: u8,

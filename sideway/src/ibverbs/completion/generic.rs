@@ -65,7 +65,7 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The same errors as [`BasicCompletionQueue::resize`].
+    /// Returns the same errors as [`BasicCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         match self {

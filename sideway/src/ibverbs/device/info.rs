@@ -83,7 +83,7 @@ pub trait DeviceInfo: sealed::Device {
 }
 
 open_enum! {
-    /// `enum ibv_transport_type` — a device's family of protocols. RoCE counts as InfiniBand.
+    /// `enum ibv_transport_type` — a device's family of protocols. RoCE devices belong to the InfiniBand family.
     #[doc(alias = "ibv_transport_type")]
     pub enum TransportType {
         /// Unknown to the library.

@@ -78,7 +78,7 @@ impl PortAttr {
         self.attr().pkey_tbl_len
     }
 
-    /// `lid`: the local identifier on an InfiniBand subnet, in host order; 0 on Ethernet.
+    /// `lid`: the local identifier on an InfiniBand subnet, in host order. It is 0 on Ethernet.
     pub fn lid(&self) -> u16 {
         self.attr().lid
     }

@@ -27,7 +27,7 @@ impl DeviceContext {
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, VerbError> {
         // SAFETY: the structure consists of integers and newtypes of integers, for which zero is valid.
         let mut raw: ibv_port_attr_since_v44 = unsafe { zeroed() };
-        // SAFETY: the context is open as long as `self`, and `raw` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `raw`.
         let ret = unsafe { query_port(self.raw(), port_num, &mut raw) };
         check_errno("ibv_query_port", ret).map_err(|error| self.explain_port(error, port_num))?;
         Ok(PortAttr::from_raw(raw))
@@ -43,7 +43,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_port_speed")]
     pub fn query_port_speed(&self, port_num: u8) -> Result<u64, VerbError> {
         let mut speed = 0;
-        // SAFETY: the context is open as long as `self`, and `speed` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `speed`.
         let ret = unsafe { sys::ibv_query_port_speed(self.raw(), port_num.into(), &mut speed) };
         check_errno("ibv_query_port_speed", ret).map_err(|error| self.explain_port(error, port_num))?;
         Ok(speed)
@@ -78,7 +78,7 @@ fn port_hint(port_num: u8, count: u32) -> Option<String> {
 ///
 /// `context` is open.
 unsafe fn query_port(context: *mut ibv_context, port_num: u8, raw: &mut ibv_port_attr_since_v44) -> c_int {
-    // SAFETY: the context is open by contract, and `raw` may be written.
+    // SAFETY: the context is open by contract, and the call may write to `raw`.
     let ret = unsafe { sys::ibv_query_port_since_v44(context, port_num, raw) };
     if ret != libc::EOPNOTSUPP {
         return ret;
@@ -105,7 +105,8 @@ impl DeviceContext {
     pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
         // SAFETY: the structure consists of integers and newtypes of integers, for which zero is valid.
         let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
-        // SAFETY: the context is open as long as `self`, a null input is allowed, and `attr` may be written.
+        // SAFETY: the context is open as long as `self` lives, a null input is permitted, and the call may write to
+        // `attr`.
         check_errno("ibv_query_device_ex", unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) })?;
         Ok(DeviceAttr::from_raw(attr))
     }
@@ -129,7 +130,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, VerbError> {
         let mut pkey = 0;
-        // SAFETY: the context is open as long as `self`, and `pkey` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `pkey`.
         let ret = look_up("ibv_query_pkey", || unsafe {
             sys::ibv_query_pkey(self.raw(), port_num, c_int::from(index), &mut pkey)
         });

@@ -42,7 +42,7 @@ impl DeviceContext {
             return Err(self.explain_gid(error, port_num, gid_index));
         };
         let mut gid = Gid::default().into();
-        // SAFETY: the context is open as long as `self`, and `gid` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `gid`.
         let found = look_up("ibv_query_gid", || unsafe { sys::ibv_query_gid(self.raw(), port_num, index, &mut gid) });
         found.map_err(|error| self.explain_gid(error, port_num, gid_index))?;
         Ok(gid.into())
@@ -61,7 +61,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid_ex(&self, port_num: u8, gid_index: u32) -> Result<GidEntry, VerbError> {
         let mut entry = zero_entry();
-        // SAFETY: the context is open as long as `self`, and `entry` may be written.
+        // SAFETY: the context is open as long as `self` lives, and the call may write to `entry`.
         let ret = unsafe { sys::ibv_query_gid_ex(self.raw(), port_num.into(), gid_index, &mut entry, 0) };
         match check_errno("ibv_query_gid_ex", ret) {
             Ok(()) => Ok(GidEntry::from_raw(&entry)),
@@ -79,7 +79,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// The same errors as [`query_gid_ex`](Self::query_gid_ex).
+    /// Returns the same errors as [`query_gid_ex`](Self::query_gid_ex).
     #[doc(alias = "ibv_query_gid_type")]
     pub fn query_gid_type(&self, port_num: u8, gid_index: u32) -> Result<GidType, VerbError> {
         self.query_gid_ex(port_num, gid_index).map(|entry| entry.gid_type())

@@ -81,7 +81,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn query_rt_values_ex(&self, mask: ValuesMask) -> Result<RealTimeValues, VerbError> {
         let mut values = ibv_values_ex { comp_mask: mask.bits(), raw_clock: timespec { tv_sec: 0, tv_nsec: 0 } };
-        // SAFETY: the context is open as long as `self`, and `values` may be read and written.
+        // SAFETY: the context is open as long as `self` lives, and the call may read and write `values`.
         let ret = unsafe { sys::ibv_query_rt_values_ex(self.raw(), &mut values) };
         check_errno("ibv_query_rt_values_ex", ret)?;
         let mask = ValuesMask::from_bits_retain(values.comp_mask);

@@ -75,7 +75,7 @@ impl FlowRule {
         }
     }
 
-    /// Sets the priority; 0 is the highest. The order within one priority is undefined.
+    /// Sets the priority. 0 is the highest priority. The order within one priority is undefined.
     pub fn setup_priority(&mut self, priority: u16) -> &mut Self {
         self.priority = priority;
         self

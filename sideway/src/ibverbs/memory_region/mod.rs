@@ -116,21 +116,21 @@ impl MemoryRegion {
     /// Returns the key for the peer's requests.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
-        // SAFETY: as for `lkey`.
+        // SAFETY: see `lkey`.
         RemoteKey::from_raw(unsafe { (*self.raw()).rkey })
     }
 
     /// Returns the length in bytes.
     #[inline]
     pub fn region_len(&self) -> usize {
-        // SAFETY: as for `lkey`.
+        // SAFETY: see `lkey`.
         unsafe { (*self.raw()).length }
     }
 
     /// Returns the address of the first byte in this process, or zero if the memory is not mapped in this process.
     #[inline]
     pub fn get_ptr(&self) -> usize {
-        // SAFETY: as for `lkey`.
+        // SAFETY: see `lkey`.
         unsafe { (*self.raw()).addr as usize }
     }
 
@@ -144,7 +144,7 @@ impl MemoryRegion {
     /// Returns the kernel's number of the region. A process that shares the device's descriptor uses this number to
     /// [import](ProtectionDomain::import_mr) the region.
     pub fn handle(&self) -> u32 {
-        // SAFETY: as for `lkey`.
+        // SAFETY: see `lkey`.
         unsafe { (*self.raw()).handle }
     }
 

@@ -38,7 +38,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The same errors as [`MemoryRegionBuilder::build`].
+    /// Returns the same errors as [`MemoryRegionBuilder::build`].
     pub fn reg_owned_mr(self: &Arc<Self>, len: usize, access: AccessFlags) -> Result<OwnedMemoryRegion, VerbError> {
         self.create_mr_builder().setup_length(len).setup_access(access).build()
     }

@@ -73,7 +73,7 @@ impl ProtectionDomain {
     /// - `EOPNOTSUPP`: the library or driver does not have this verb.
     /// - `EINVAL`: neither or both kinds of memory are set, a dma-buf has no I/O address, or the DMA handle belongs to
     ///   another device.
-    /// - Otherwise as for [`reg_mr`](Self::reg_mr).
+    /// - Otherwise the errors of [`reg_mr`](Self::reg_mr).
     ///
     /// # Safety
     ///

@@ -180,14 +180,14 @@ impl QueuePairAttribute {
         self.attr.max_dest_rd_atomic
     }
 
-    /// Sets the time that a peer must wait before it retries a message that found no receive. The value is a code of
-    /// the specification (0 to 31): 12 is 0.64 ms, and 0 is the longest time, 655.36 ms.
+    /// Sets the time that a peer must wait before it retries a message for which no receive was posted. The value is a
+    /// code of the specification (0 to 31): 12 means 0.64 ms, and 0 means the longest time, 655.36 ms.
     pub fn setup_min_rnr_timer(&mut self, min_rnr_timer: u8) -> &mut Self {
         self.attr.min_rnr_timer = min_rnr_timer;
         self.set(Mask::MinResponderNotReadyTimer)
     }
 
-    /// Returns the code of the time that a peer must wait before it retries a message that found no receive.
+    /// Returns the code of the time that a peer must wait before it retries a message for which no receive was posted.
     pub fn min_rnr_timer(&self) -> u8 {
         self.attr.min_rnr_timer
     }

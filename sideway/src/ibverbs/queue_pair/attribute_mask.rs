@@ -40,7 +40,7 @@ bitflags::bitflags! {
         const MaxReadAtomic = raw::IBV_QP_MAX_QP_RD_ATOMIC.0;
         /// The alternate path.
         const AlternatePath = raw::IBV_QP_ALT_PATH.0;
-        /// The time that a peer must wait before it retries a message that found no receive.
+        /// The time that a peer must wait before it retries a message for which no receive was posted.
         const MinResponderNotReadyTimer = raw::IBV_QP_MIN_RNR_TIMER.0;
         /// The first packet sequence number that the queue pair sends.
         const SendQueuePacketSequenceNumber = raw::IBV_QP_SQ_PSN.0;

@@ -116,7 +116,7 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Errors
     ///
-    /// The same errors as [`connect_rc`](Self::connect_rc).
+    /// Returns the same errors as [`connect_rc`](Self::connect_rc).
     ///
     /// # References
     ///

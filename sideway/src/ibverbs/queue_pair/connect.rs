@@ -153,8 +153,8 @@ impl RcOptions {
         self
     }
 
-    /// Sets the time that the peer waits before it retries a message that found no receive, as the code of the
-    /// specification (0 to 31). Default: 12, which is 0.64 ms.
+    /// Sets the time that the peer waits before it retries a message for which no receive was posted, as the code of
+    /// the specification (0 to 31). Default: 12, which is 0.64 ms.
     pub fn setup_min_rnr_timer(&mut self, min_rnr_timer: u8) -> &mut Self {
         self.min_rnr_timer = min_rnr_timer;
         self

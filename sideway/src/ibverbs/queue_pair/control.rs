@@ -14,7 +14,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
+            /// Returns the same errors as [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             $(#[doc = $limit])?
             pub fn modify(
                 &self,
@@ -28,7 +28,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
+            /// Returns the same errors as [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
             pub fn query(
                 &self,
                 mask: crate::ibverbs::queue_pair::QueuePairAttributeMask,
@@ -54,7 +54,8 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
+            /// Returns the same errors as
+            /// [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
             pub fn attach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -68,7 +69,8 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
+            /// Returns the same errors as
+            /// [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
             pub fn detach_mcast(
                 &self,
                 gid: &crate::ibverbs::address::Gid,
@@ -82,7 +84,8 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
+            /// Returns the same errors as
+            /// [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
             pub fn create_flow(
                 &self,
                 rule: &crate::ibverbs::flow::FlowRule,
@@ -95,7 +98,7 @@ macro_rules! control_methods {
             ///
             /// # Errors
             ///
-            /// The same errors as
+            /// Returns the same errors as
             /// [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
             pub fn modify_rate_limit(
                 &self,

@@ -97,7 +97,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`build`](Self::build).
+    /// Returns the same errors as [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericQueuePair<T>, VerbError> {
         self.build_generic_by(&Maker::verbs())
     }
@@ -124,7 +124,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// - `EOPNOTSUPP`, `ENOSYS`: the device does not support extended queue pairs or the requested operations. Or its
     ///   driver does not check the send queue for overflow ([`assume_send_room`](Self::assume_send_room)).
-    /// - Otherwise as for [`build`](Self::build).
+    /// - Otherwise the errors of [`build`](Self::build).
     ///
     /// # References
     ///

@@ -22,7 +22,7 @@ pub struct QueuePairEndpoint {
     pub qp_num: u32,
     /// The first packet sequence number that this end sends, 24 bits.
     pub psn: u32,
-    /// The LID of the port; 0 on Ethernet.
+    /// The LID of the port, which is 0 on Ethernet.
     pub lid: u16,
     /// The source GID of this end's packets.
     pub gid: Gid,

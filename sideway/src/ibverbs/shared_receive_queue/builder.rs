@@ -134,7 +134,7 @@ impl SharedReceiveQueueBuilder {
     /// - `EINVAL`: the XRC domain or the completion queue belongs to another device, or the device does not support that
     ///   many tags or operations.
     /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver does not support queues of this type.
-    /// - Otherwise as for [`build`](Self::build).
+    /// - Otherwise the errors of [`build`](Self::build).
     ///
     /// # References
     ///

@@ -230,7 +230,7 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// The same errors as [`SharedReceiveQueue::query`].
+    /// Returns the same errors as [`SharedReceiveQueue::query`].
     pub fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         self.queue.query()
     }
@@ -239,7 +239,7 @@ impl SharedReceiveQueueRef {
     ///
     /// # Errors
     ///
-    /// The same errors as [`SharedReceiveQueue::arm_limit`].
+    /// Returns the same errors as [`SharedReceiveQueue::arm_limit`].
     pub fn arm_limit(&self, limit: u32) -> Result<(), VerbError> {
         self.queue.modify(SharedReceiveQueueAttribute::new().setup_limit(limit))
     }

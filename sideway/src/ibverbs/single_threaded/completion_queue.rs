@@ -53,7 +53,7 @@ impl SingleThreadedCompletionQueueBuilder {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`, `ENOSYS`: the driver does not support such queues.
-    /// - Otherwise as for [`CompletionQueueBuilder::build_ex`].
+    /// - Otherwise the errors of [`CompletionQueueBuilder::build_ex`].
     ///
     /// # References
     ///
@@ -86,7 +86,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The same errors as [`ExtendedCompletionQueue::start_poll`].
+    /// Returns the same errors as [`ExtendedCompletionQueue::start_poll`].
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<SingleThreadedPoller<'_>, PollCompletionQueueError> {
@@ -100,7 +100,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The same errors as [`ExtendedCompletionQueue::poll_each`].
+    /// Returns the same errors as [`ExtendedCompletionQueue::poll_each`].
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]
     #[inline(always)]
@@ -123,7 +123,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The same errors as [`ExtendedCompletionQueue::resize`].
+    /// Returns the same errors as [`ExtendedCompletionQueue::resize`].
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         self.cq.resize(cqe)
@@ -133,7 +133,7 @@ impl SingleThreadedCompletionQueue {
     ///
     /// # Errors
     ///
-    /// The same errors as [`CompletionQueue::modify`].
+    /// Returns the same errors as [`CompletionQueue::modify`].
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
         self.cq.modify(moderation)

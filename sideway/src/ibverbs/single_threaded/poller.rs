@@ -31,7 +31,7 @@ impl<'cq> SingleThreadedPoller<'cq> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`ExtendedPoller::next`].
+    /// Returns the same errors as [`ExtendedPoller::next`].
     #[doc(alias = "ibv_next_poll")]
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot return borrowed items, and the cursor moves")]
     #[inline]

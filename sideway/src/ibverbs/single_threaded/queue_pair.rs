@@ -95,7 +95,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePairBuilder::build`].
+    /// Returns the same errors as [`QueuePairBuilder::build`].
     #[doc(alias = "ibv_create_qp")]
     pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair<T>>, VerbError>
     where
@@ -108,7 +108,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePairBuilder::build_ex`].
+    /// Returns the same errors as [`QueuePairBuilder::build_ex`].
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError>
     where
@@ -122,7 +122,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePairBuilder::build_generic`].
+    /// Returns the same errors as [`QueuePairBuilder::build_generic`].
     pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair<T>>, VerbError>
     where
         T: BasicService,
@@ -180,7 +180,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePair::local_endpoint`].
+    /// Returns the same errors as [`QueuePair::local_endpoint`].
     pub fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
     where
         Q: QueuePair<Service = Connected>,
@@ -192,7 +192,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePair::connect_rc`].
+    /// Returns the same errors as [`QueuePair::connect_rc`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect_rc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
     where
@@ -205,7 +205,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`QueuePair::query`].
+    /// Returns the same errors as [`QueuePair::query`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(
         &self,
@@ -219,7 +219,7 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`CompletionCounter::attach`].
+    /// Returns the same errors as [`CompletionCounter::attach`].
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn attach_comp_cntr(
         &self,
@@ -292,7 +292,7 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
     ///
     /// # Errors
     ///
-    /// The same errors as [`Pair::drain`].
+    /// Returns the same errors as [`Pair::drain`].
     pub fn drain(
         &mut self,
         queues: &mut [&mut SingleThreadedCompletionQueue],

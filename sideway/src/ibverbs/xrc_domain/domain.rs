@@ -75,7 +75,8 @@ impl DeviceContext {
             fd: file.map_or(-1, |file| file.as_raw_fd()),
             oflags: flags.bits(),
         };
-        // SAFETY: the context is open as long as `self`, the attributes are initialised, and the descriptor is open.
+        // SAFETY: the context is open as long as `self` lives, the attributes are initialised, and the descriptor is
+        // open.
         let xrcd = unsafe { sys::ibv_open_xrcd(self.raw(), &mut attr) };
         let xrcd = check_pointer(OPEN, xrcd).map_err(|error| explain(error, file.is_some(), flags))?;
         // SAFETY: the domain was just opened and is not shared, and ibv_close_xrcd closes it.

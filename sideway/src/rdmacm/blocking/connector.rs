@@ -51,7 +51,7 @@ impl Connector {
         self
     }
 
-    /// Sets the type of service of the packets: see [`Identifier::set_type_of_service`].
+    /// Sets the type of service of the packets; see [`Identifier::set_type_of_service`].
     pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
         self.type_of_service = Some(type_of_service);
         self

@@ -19,7 +19,7 @@ impl Deadline {
         Self::resume(total, timeout)
     }
 
-    /// Creates a deadline with the limit `total`, of which `left` remains.
+    /// Creates a deadline whose whole limit is `total`, and for which the time `left` remains.
     pub(super) fn resume(total: Duration, left: Option<Duration>) -> Self {
         Self { at: left.and_then(|left| Instant::now().checked_add(left)), total }
     }

@@ -59,7 +59,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The same errors as [`ListenerBuilder::bind`].
+    /// Returns the same errors as [`ListenerBuilder::bind`].
     pub fn bind(address: impl ToSocketAddrs + fmt::Debug) -> Result<Self, ConnectError> {
         Self::builder().bind(address)
     }
@@ -184,7 +184,7 @@ impl ListenerBuilder {
         self
     }
 
-    /// Sets the type of service of accepted connections: see [`Identifier::set_type_of_service`].
+    /// Sets the type of service of accepted connections; see [`Identifier::set_type_of_service`].
     pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
         self.type_of_service = Some(type_of_service);
         self

@@ -150,7 +150,7 @@ impl Resolved {
     ///
     /// - [`ConnectCause::Unreachable`]: there is no listener on the port, the program there rejected the lookup, or the
     ///   peer did not respond.
-    /// - Otherwise as for [`connect`](Self::connect).
+    /// - Otherwise the errors of [`connect`](Self::connect).
     ///
     /// [`PortSpace::Udp`]: crate::rdmacm::communication_manager::PortSpace::Udp
     pub fn lookup(self, parameter: &ConnectionParameter) -> Result<RemoteDatagram, ConnectError> {

@@ -42,8 +42,8 @@ impl EventChannel {
     ///   other. Or it has more connect data than a connect request can hold.
     /// - `EOPNOTSUPP`: identifiers do not support this queue pair type.
     /// - `ETIMEDOUT`: there was no reply within two seconds.
-    /// - Otherwise as for [`bind_addr`](Identifier::bind_addr), or [`resolve_addr`](Identifier::resolve_addr) and
-    ///   [`resolve_route`](Identifier::resolve_route).
+    /// - Otherwise the errors of [`bind_addr`](Identifier::bind_addr), or [`resolve_addr`](Identifier::resolve_addr)
+    ///   and [`resolve_route`](Identifier::resolve_route).
     ///
     /// # References
     ///

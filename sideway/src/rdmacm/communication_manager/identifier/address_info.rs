@@ -28,7 +28,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EOPNOTSUPP`: librdmacm is too old for this function.
-    /// - Otherwise as for [`getaddrinfo`](super::super::getaddrinfo).
+    /// - Otherwise the errors of [`getaddrinfo`](super::super::getaddrinfo).
     ///
     /// # References
     ///

@@ -78,7 +78,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// The same errors as [`create_qp`](Self::create_qp).
+    /// Returns the same errors as [`create_qp`](Self::create_qp).
     pub fn create_qp_generic<T: BasicService>(
         self: &Arc<Self>,
         builder: &QueuePairBuilder<T>,

@@ -78,7 +78,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no address is resolved.
+    /// - `EINVAL`: the address is not resolved yet.
     /// - `ENODEV`: the address is a local one that leads to no RDMA device, such as 127.0.0.1.
     ///
     /// # References

@@ -27,7 +27,7 @@ impl Identifier {
     ///
     /// - `EINVAL`: the identifier has no device, its device is not that of the builder's domain, or it already has a
     ///   shared receive queue.
-    /// - Otherwise as for [`SharedReceiveQueueBuilder::build_ex`].
+    /// - Otherwise the errors of [`SharedReceiveQueueBuilder::build_ex`].
     ///
     /// # References
     ///
