@@ -117,7 +117,7 @@ fn event_wakes_a_sleeping_process() {
         other.execute(&format!("receive {round} 0 100"));
         side.receive(9, &mut [side.piece(200, 100)]);
         other.send_command("sleep");
-        // The message is sent either before or after the other process has gone to sleep.
+        // The message is sent either before or after the other process has begun to sleep.
         std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
         side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
         assert_eq!(side.sleep().wr_id, 7);
