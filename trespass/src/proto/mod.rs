@@ -14,8 +14,8 @@
 //! A SEND's credit stays in use until the program has read the SEND. Freed credits are announced with the next SEND of
 //! any kind, or by a SEND of their own when two are free and the peer has few left.
 //!
-//! A SEND with messages is posted only if three credits remain, a control SEND only if one remains. The last credit is
-//! reserved for announcements. These rules exclude three faults:
+//! A SEND with messages is posted only if three credits remain, and a control SEND only if one remains. The last credit
+//! is reserved for announcements. These rules exclude three faults:
 //!
 //! - *Deadlock.* Assume that nothing is in flight, that side A waits for credits, and that B has read everything. A has
 //!   at most three unused credits of a lease of at least [`FLOOR`], so B has freed at least two. B announces these,
