@@ -31,7 +31,7 @@ impl<T> Registry<T> {
     pub(crate) fn remove<C>(&self, raw: NonNull<C>) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
-        // A new object may already have this address, and be registered.
+        // A new object may already have been registered at this address, so the entry is checked first.
         if let Entry::Occupied(object) = objects.entry(address)
             && object.get().strong_count() == 0
         {

@@ -222,7 +222,7 @@
 //! # }
 //! ```
 //!
-//! Windows of type 2 require an extended queue pair that was built for these operations
+//! An extended queue pair must be built for the operations on windows of type 2
 //! ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). Destroy windows
 //! before their region, because a region with a bound window cannot be deregistered and is leaked. See
 //! [`quirks`](super::quirks) for a related fault of a device.

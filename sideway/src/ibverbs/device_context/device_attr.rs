@@ -242,7 +242,8 @@ impl DeviceAttr {
         self.basic().max_pkeys
     }
 
-    /// `local_ca_ack_delay`: the device's maximum delay before it acknowledges, as an exponent: 4.096 µs × 2^n.
+    /// `local_ca_ack_delay`: the maximum time that the device takes to acknowledge a packet. It is stored as an
+    /// exponent n, and the time is 4.096 µs × 2^n.
     pub fn local_ca_ack_delay(&self) -> u8 {
         self.basic().local_ca_ack_delay
     }

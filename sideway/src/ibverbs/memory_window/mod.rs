@@ -59,7 +59,7 @@ pub struct MemoryWindow {
     pd: Arc<ProtectionDomain>,
 }
 
-/// `ibv_dealloc_mw` as a function with a C signature.
+/// Calls `ibv_dealloc_mw`. This is a function with a C signature, which a handle can store.
 unsafe extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
     // SAFETY: the caller upholds the contract of this function.
     unsafe { sys::ibv_dealloc_mw(mw) }

@@ -81,7 +81,7 @@ impl ParentDomainBuilder {
     }
 
     /// `ibv_alloc_parent_domain(context, attr)` — builds a parent domain without a thread domain. Use the result like
-    /// any protection domain; create completion queues in it with
+    /// any other protection domain. Create completion queues in it with
     /// [`setup_parent_domain`](crate::ibverbs::completion::CompletionQueueBuilder::setup_parent_domain).
     ///
     /// # Errors

@@ -43,7 +43,7 @@ impl SendList {
     /// Allocates `max_wr` requests. Each has space for up to `max_sge` entries and `max_inline` bytes.
     pub(super) fn new(verb: &'static str, max_wr: u32, max_sge: u32, max_inline: usize) -> Result<Self, VerbError> {
         let requests = Requests::new(verb, max_wr, max_sge)?;
-        // Drivers of raw packets read the first bytes of a packet, even if it is shorter.
+        // For raw packets, drivers always read a fixed number of bytes at the start, even if the packet is shorter.
         let inline = (max_wr as usize)
             .checked_mul(max_inline)
             .and_then(|bytes| bytes.checked_add(PACKET_START))

@@ -1,4 +1,5 @@
-//! Checking requests against the queue pair's limits, for drivers that do not check, or check in 32 bits.
+//! Checking requests against the queue pair's limits, for drivers that do not check the limits themselves, or that
+//! compare only 32 bits.
 //!
 //! This module replaces the driver's setters for data of any length by functions that check the length first. Drivers
 //! that are known to check the limits keep their functions, so this costs nothing.

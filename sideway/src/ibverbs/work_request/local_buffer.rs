@@ -107,7 +107,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
     }
 
-    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges, in order.
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges of registered memory, in order.
     ///
     /// # Safety
     ///
@@ -200,7 +200,7 @@ pub trait SetScatterGatherEntry: Sealed {
     #[doc(alias = "ibv_wr_set_sge")]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
 
-    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges, in order.
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — sets several ranges of registered memory, in order.
     ///
     /// # Safety
     ///

@@ -56,7 +56,7 @@ impl Address {
         }
     }
 
-    /// Whether this is the unspecified address, which means all addresses of this machine.
+    /// Whether this is the unspecified address, with which a listener listens on all addresses of this machine.
     pub(super) fn is_unspecified(&self) -> bool {
         match self {
             Self::Ip(address) => address.ip().is_unspecified(),

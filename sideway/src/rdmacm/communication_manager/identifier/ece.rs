@@ -31,7 +31,7 @@ impl Identifier {
             return Err(VerbError::invalid(VERB, "the vendor is 0; do not set options without a vendor"));
         }
         let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask };
-        // SAFETY: the identifier is live, and the options are readable for the whole call.
+        // SAFETY: the identifier is live, and the options are readable during the call.
         self.call(VERB, |id| unsafe { sys::rdma_set_local_ece(id, &mut raw) }).map_err(|error| {
             let no_fields = ece.comp_mask == 0;
             self.explain_ece(error, if no_fields { None } else { Some("comp_mask names unknown fields; set it to 0") })

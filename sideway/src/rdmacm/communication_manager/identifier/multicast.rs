@@ -60,7 +60,7 @@ impl Identifier {
     /// [rdma_join_multicast(3)](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
     #[doc(alias = "rdma_join_multicast")]
     pub fn join_multicast(&self, group: SocketAddr) -> Result<(), VerbError> {
-        // SAFETY: by `join`, the identifier is live and on a device, and the address is readable for the whole call.
+        // SAFETY: by `join`, the identifier is live and on a device, and the address is readable during the call.
         self.join(JOIN, group, |id, address, context| unsafe {
             sys::rdma_join_multicast(id, address.as_mut_ptr(), context)
         })
