@@ -54,8 +54,8 @@ pub struct QueuePairCore {
     context: Arc<DeviceContext>,
 }
 
-// SAFETY: the handle is `Send` and `Sync` (see there). The send context is accessed only through the send queue, which
-// `&mut` confines to one thread at a time. In addition, the last owner of the core frees it.
+// SAFETY: the handle is `Send` and `Sync` (see `Handle`). The send context is accessed only through the send queue,
+// which `&mut` confines to one thread at a time. In addition, the last owner of the core frees it.
 unsafe impl Send for QueuePairCore {}
 // SAFETY: the reasons given for `Send` apply.
 unsafe impl Sync for QueuePairCore {}

@@ -181,10 +181,10 @@ impl<T: Service> QueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It changes only those attributes that its
-    ///   documentation names, but not `qp_context`, the domain or the completion queues. It returns null or a new queue
-    ///   pair of the service `T` that no other code owns. The functions of operations that the attributes do not
-    ///   request are null or callable.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It may change the attributes that its
+    ///   documentation names, except `qp_context`, the domain and the completion queues. It changes no other
+    ///   attributes. It returns null or a new queue pair of the service `T` that no other code owns. The functions of
+    ///   operations that the attributes do not request are null or callable.
     /// - The queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
     /// - `attach` returns the data that the addresses and operations of `T` expect. If other code defines the service
     ///   `T`, only a function of that code may create its queue pairs.

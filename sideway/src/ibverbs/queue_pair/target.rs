@@ -30,9 +30,9 @@ impl<T: Service> QueuePairBuilder<T> {
     ///
     /// # Safety
     ///
-    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It changes only those attributes that its
-    ///   documentation names, but not `qp_context` (which is null), the domain or the completion queues. It returns
-    ///   null or a new queue pair that no other code owns.
+    /// - `create` behaves like `ibv_create_qp_ex` with the given attributes. It may change the attributes that its
+    ///   documentation names, except `qp_context` (which is null), the domain and the completion queues. It changes no
+    ///   other attributes. It returns null or a new queue pair that no other code owns.
     /// - The new queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
     pub unsafe fn build_target_with(
         &self,

@@ -119,9 +119,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     ///
     /// # Safety
     ///
-    /// - `give` completes the request: the request then leaves no pointer unset that a driver of the service `V`
-    ///   dereferences, and no field that the driver needs. Data to which `give` points in the request is valid until
-    ///   the batch is posted, because the closure captures it by reference or because it lives longer.
+    /// - `give` completes the request. After the call, every pointer in the request that a driver of the service `V`
+    ///   dereferences is set, and so is every field that the driver needs. Data to which `give` points in the request
+    ///   is valid until the batch is posted, because the closure captures it by reference or because it lives longer.
     /// - `give` calls the vendor's functions only if [`data`] returns `Some`, and posts nothing. In return, this crate
     ///   calls `give` with a live extended queue pair, between `wr_start` and `wr_complete`. An operation was begun
     ///   before the call, or the batch is rejected. None of the queue pair's functions up to `wr_abort` is null.

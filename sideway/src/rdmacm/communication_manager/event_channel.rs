@@ -252,7 +252,8 @@ impl EventChannel {
     }
 
     /// Stops the taking of events, because an event may arrive that would make the library read the freed memory of an
-    /// identifier. The caller has [the lock of the calls](Self::lock_calls), so no event is being taken.
+    /// identifier. The caller holds the lock that [`lock_calls`](Self::lock_calls) returns, so no other thread is
+    /// taking an event.
     pub(super) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }

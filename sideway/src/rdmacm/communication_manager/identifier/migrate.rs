@@ -42,8 +42,9 @@ impl Identifier {
         }
         {
             // While both channels are locked, no event is taken from them. This has two effects. The library waits in
-            // this call until all events of the identifier are acknowledged, and so it does not wait forever. And the
-            // thread that takes the first event on the new channel finds the identifier there.
+            // this call until all events of the identifier are acknowledged, and because no new event is taken, it does
+            // not wait forever. And the thread that takes the first event on the new channel finds the identifier
+            // there.
             let _calls = lock_both(&home, channel);
             // If the identifier stops the events of its old channel, it stops those of the new channel from now on.
             let holds = self.holds.load(Ordering::Relaxed);
