@@ -1,3 +1,3 @@
-//! Transports to other hosts.
+//! The transports to other hosts.
 
 pub(crate) mod iwarp;

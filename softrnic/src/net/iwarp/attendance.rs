@@ -1,8 +1,8 @@
-//! Programs that serve the sockets themselves, which saves a switch to the engine's thread and back.
+//! Programs that serve the sockets themselves. This saves a switch to the engine's thread and back.
 //!
-//! A program attends to the sockets while it polls empty completion queues, or waits for completion events. Meanwhile,
-//! the thread does not wait for the sockets. It only checks every millisecond whether the program still attends, and
-//! serves the sockets in case it does not.
+//! A program attends to the sockets while it polls empty completion queues or waits for completion events. During this
+//! time, the thread does not wait for the sockets. It only checks every millisecond whether the program still attends
+//! to them, and serves the sockets if it does not.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,30 +14,30 @@ use super::engine::{Engine, Reactor};
 use crate::sys::unpoisoned;
 use crate::wire::transport::Sockets;
 
-/// Number of empty polls between two events after which a program counts as polling.
+/// A program counts as polling after this number of empty polls between two events.
 const POLLING_AFTER: u32 = 16;
-/// Number of consecutive empty polls of a thread before it yields.
+/// A thread yields after this number of consecutive empty polls.
 const YIELD_AFTER: u32 = 64;
 
 thread_local! {
-    /// Consecutive empty polls of this thread.
+    /// The number of consecutive empty polls of this thread.
     static EMPTY: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether a program or the thread waits for the sockets.
+/// The state that determines whether a program or the thread waits for the sockets.
 #[derive(Debug)]
 pub(super) struct Attendance {
-    /// Whether a program does. Changed under `change`.
+    /// Whether a program attends to the sockets. This flag changes only under the lock `change`.
     is_attended: AtomicBool,
     change: Mutex<()>,
-    /// Whether the program waits for events, not polls.
+    /// Whether the program waits for events instead of polling.
     is_waiting: AtomicBool,
-    /// Whether a program has attended since the thread's last check.
+    /// Whether a program has attended to the sockets since the last check of the thread.
     has_attended: AtomicBool,
-    /// Whether the thread checks.
+    /// Whether the thread makes its checks every millisecond.
     is_checked: AtomicBool,
     polls: AtomicU32,
-    /// The completion channel whose waiting threads attend, or zero.
+    /// The completion channel whose waiting threads attend to the sockets, or zero.
     channel: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ impl Attendance {
         self.is_checked.load(Ordering::SeqCst)
     }
 
-    /// Ends the attendance unless a program has attended since the last check.
+    /// Makes the thread wait for the sockets again, unless a program has attended to them since the last check.
     pub(super) fn check(&self, reactor: &Reactor) {
         self.polls.store(0, Ordering::Relaxed);
         if self.is_checked() && !self.has_attended.swap(false, Ordering::SeqCst) {
@@ -94,13 +94,13 @@ impl Attendance {
 }
 
 impl Engine {
-    /// Handles an empty poll of a program. Returns whether anything has arrived.
+    /// Handles a poll of a program that found no completion. Returns whether anything has arrived on the sockets.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         self.has_connections.load(Ordering::Relaxed) && self.polled()
     }
 
-    /// A program will wait for an event instead of polling.
+    /// Records that a program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
         self.attendance.polls.store(0, Ordering::Relaxed);
         if !self.attendance.is_waiting.load(Ordering::Relaxed)

@@ -1,16 +1,16 @@
-//! The set-up of a connection (RFC 5044, section 7.1; RFC 6581).
+//! The set-up of a connection (RFC 5044, section 7.1, and RFC 6581).
 //!
-//! The initiator sends a request and the responder a reply. If the peer supports only revision 1, the initiator repeats
-//! the set-up with that revision on a new TCP connection. The owner of this state machine limits the time of the
-//! set-up.
+//! The initiator sends a request, and the responder sends a reply. If the peer supports only revision 1, the initiator
+//! repeats the set-up with that revision on a new TCP connection. The owner of this state machine limits the time of
+//! the set-up.
 
 use super::mpa::{ANY_DEPTH, ENHANCED_LENGTH, Enhanced, Frame, MAX_SENT, Malformed, RtrKinds};
 use super::terminate::Code;
 
-/// The highest revision.
+/// The highest revision of the protocol that softrnic supports.
 const REVISION: u8 = 2;
 
-/// The longest private data of a program.
+/// The maximum length of the private data of a program.
 pub(crate) const MAX_PRIVATE_DATA: usize = MAX_SENT - ENHANCED_LENGTH;
 
 /// The RTR frames that softrnic supports at both ends.
@@ -19,15 +19,15 @@ const RTR: RtrKinds = RtrKinds { fpdu: false, write: true, read: true };
 /// The parameters that one end offers.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// Maximum number of inbound and outbound reads in flight.
+    /// The maximum numbers of inbound and of outbound reads in flight.
     pub(crate) ird: u16,
     pub(crate) ord: u16,
-    /// Whether this end requests a CRC. A CRC is used if either end requests it.
+    /// Whether this end requests a CRC. Both ends use a CRC if either of them requests it.
     pub(crate) has_crc: bool,
     pub(crate) private: Vec<u8>,
 }
 
-/// The parameters that both ends agreed on.
+/// The parameters on which both ends have agreed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) ird: u16,
@@ -35,7 +35,7 @@ pub(crate) struct Agreed {
     pub(crate) has_crc: bool,
     /// The RTR frame that the initiator sends first.
     pub(crate) rtr: Option<Rtr>,
-    /// The peer's.
+    /// The private data of the peer.
     pub(crate) private: Vec<u8>,
 }
 
@@ -53,23 +53,24 @@ pub(crate) enum Failure {
     Markers,
     /// The peer uses a later revision than 2.
     Revision(u8),
-    /// The peer may support only revision 1: repeat the set-up with [`Initiator::of_revision_1`].
+    /// The peer may support only revision 1. The caller must repeat the set-up with [`Initiator::of_revision_1`].
     NeedsRevision1,
-    /// The peer's program has rejected the connection.
+    /// The program of the peer has rejected the connection.
     Rejected {
         private: Vec<u8>,
     },
-    /// The peer ended the TCP connection.
+    /// The peer has ended the TCP connection.
     Closed,
-    /// The peer sent data before it was allowed to.
+    /// The peer has sent data before it was allowed to do so.
     EarlyData,
-    /// The read limits or RTR frames do not match; the initiator sends this as a Terminate message.
+    /// The read limits or the RTR frames of the two ends do not match. The initiator sends this code in a Terminate
+    /// message.
     Mismatch(Code),
     /// The private data of this end is too long.
     PrivateData,
 }
 
-/// The end that connects.
+/// The end that requests the connection.
 #[derive(Debug)]
 pub(crate) struct Initiator {
     offer: Offer,
@@ -77,18 +78,18 @@ pub(crate) struct Initiator {
     received: Vec<u8>,
 }
 
-/// The end that listens.
+/// The end that waits for the request.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     received: Vec<u8>,
 }
 
-/// A request that the program has not answered yet.
+/// A request that the program has neither accepted nor rejected yet.
 #[derive(Debug)]
 pub(crate) struct Request(Frame);
 
 impl Initiator {
-    /// Creates an initiator that begins with the highest revision.
+    /// Creates an initiator that begins with the highest revision of the protocol.
     pub(crate) fn new(offer: Offer) -> Self {
         Self { offer, revision: REVISION, received: Vec::new() }
     }
@@ -97,7 +98,7 @@ impl Initiator {
         Self { offer, revision: 1, received: Vec::new() }
     }
 
-    /// Appends the request.
+    /// Appends the request to `out`.
     pub(crate) fn start(&self, out: &mut Vec<u8>) -> Result<(), Failure> {
         let Offer { ird, ord, has_crc, ref private } = self.offer;
         let enhanced = Enhanced { ird, ord, is_peer_to_peer: true, rtr: RTR };
@@ -113,7 +114,7 @@ impl Initiator {
         if frame.emit(out) { Ok(()) } else { Err(Failure::PrivateData) }
     }
 
-    /// Adds received bytes. Returns `None` until the reply is complete.
+    /// Handles bytes that have arrived. Returns `None` until the reply is complete.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> Result<Option<Agreed>, Failure> {
         self.received.extend(bytes);
         let Some((reply, length)) = Frame::parse(&self.received, true).map_err(Failure::Malformed)? else {
@@ -154,18 +155,18 @@ impl Initiator {
             Enhanced { rtr: RtrKinds { read: true, .. }, .. } => Some(Rtr::Read),
             _ => return Err(Failure::Mismatch(Code::RTR)),
         };
-        // `ANY_DEPTH` exceeds all limits of this side.
+        // If the peer leaves the limit open, `ANY_DEPTH` exceeds the limit of this side and has no effect.
         Ok((ird, ord.min(reply.ird), rtr))
     }
 
-    /// The peer ended the TCP connection before the reply.
+    /// Returns the failure if the peer has ended the TCP connection before it sent a reply.
     pub(crate) fn closed(&self) -> Failure {
         if self.revision >= 2 && self.received.is_empty() { Failure::NeedsRevision1 } else { Failure::Closed }
     }
 }
 
 impl Responder {
-    /// Adds received bytes. Returns `None` until the request is complete.
+    /// Handles bytes that have arrived. Returns `None` until the request is complete.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> Result<Option<Request>, Failure> {
         self.received.extend(bytes);
         match Frame::parse(&self.received, false).map_err(Failure::Malformed)? {
@@ -180,17 +181,18 @@ impl Responder {
 }
 
 impl Request {
-    /// The inbound and outbound reads that the peer offers, from revision 2 on.
+    /// Returns the numbers of inbound and of outbound reads that the peer offers. Only revision 2 contains them.
     pub(crate) fn depths(&self) -> Option<(u16, u16)> {
         self.0.enhanced.map(|enhanced| (enhanced.ird, enhanced.ord))
     }
 
-    /// The peer's private data.
+    /// Returns the private data of the peer.
     pub(crate) fn private(&self) -> &[u8] {
         &self.0.private
     }
 
-    /// Accepts the connection: appends the reply. A responder sends nothing more until it has received a frame.
+    /// Accepts the connection by appending the reply to `out`. The responder must send nothing more until it has
+    /// received a frame.
     pub(crate) fn accept(self, offer: &Offer, out: &mut Vec<u8>) -> Result<Agreed, Failure> {
         if self.0.has_markers {
             self.reject(&[], out)?;
@@ -218,7 +220,7 @@ impl Request {
         Ok(Agreed { ird, ord, has_crc, rtr, private: self.0.private })
     }
 
-    /// Rejects the connection: appends the reply.
+    /// Rejects the connection by appending the reply to `out`.
     pub(crate) fn reject(&self, private: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
         self.reply(true, self.0.has_crc, self.0.enhanced.map(|_| Enhanced::default()), private, out)
     }
@@ -252,7 +254,7 @@ mod tests {
         Responder::default().received(&bytes).unwrap().unwrap()
     }
 
-    /// Changes the flags of a request or reply.
+    /// Returns the bytes of a request or a reply after `change` has changed it.
     fn frame(is_reply: bool, change: impl FnOnce(&mut Frame)) -> Vec<u8> {
         let rtr = RtrKinds { fpdu: false, write: false, read: true };
         let enhanced = Some(Enhanced { ird: 4, ord: 4, is_peer_to_peer: true, rtr });

@@ -1,4 +1,4 @@
-//! The headers of a segment: DDP control, RDMAP control and placement (RFC 5041, section 4).
+//! The headers of a segment, which contain the DDP control, the RDMAP control and the placement (RFC 5041, section 4).
 
 use arrayvec::ArrayVec;
 
@@ -6,9 +6,9 @@ use super::rdmap::Opcode;
 use super::take;
 use super::terminate::Code;
 
-/// Length of a tagged header.
+/// The length of the headers of a tagged segment.
 pub(super) const TAGGED: usize = 14;
-/// Length of an untagged header.
+/// The length of the headers of an untagged segment.
 pub(super) const UNTAGGED: usize = 18;
 
 const IS_TAGGED: u8 = 0x80;
@@ -25,14 +25,14 @@ pub(super) struct Header {
     pub(super) placement: Placement,
 }
 
-/// The destination of a segment's payload.
+/// The destination of the payload of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Tagged {
         stag: u32,
         offset: u64,
     },
-    /// `invalidate` has a meaning only for the Sends that invalidate.
+    /// `invalidate` has a meaning only in a Send with Invalidate.
     Untagged {
         invalidate: u32,
         queue: u32,
@@ -41,13 +41,13 @@ pub(super) enum Placement {
     },
 }
 
-/// Length of the header that begins with this byte.
+/// Returns the length of the headers that begin with this byte.
 pub(super) fn header_length(first: u8) -> usize {
     if first & IS_TAGGED != 0 { TAGGED } else { UNTAGGED }
 }
 
 impl Header {
-    /// Parses the headers of a segment. Returns them with the payload.
+    /// Parses the headers of a segment, and returns them and the payload.
     pub(super) fn parse(segment: &[u8]) -> Result<(Self, &[u8]), Code> {
         let mut rest = segment;
         let Some([ddp, rdmap]) = take(&mut rest) else {

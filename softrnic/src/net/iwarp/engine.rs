@@ -1,4 +1,4 @@
-//! The connections of the process, and the thread that serves them.
+//! The connections of the process to other hosts, and the thread that serves these connections.
 //!
 //! The thread waits for all sockets. While a program polls empty completion queues or waits for completion events, the
 //! program [attends](super::attendance) to the sockets instead.
@@ -27,11 +27,11 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Deliver;
 
-/// Interval of the thread's checks while a program attends to the sockets.
+/// The interval of the checks that the thread makes while a program attends to the sockets.
 const TICK: Duration = Duration::from_millis(1);
-/// Interval of checks for connections whose peer does not close them.
+/// The interval at which connections are checked that are ending and that the peer does not close.
 const ENDING_TICK: Duration = Duration::from_secs(1);
-/// The connection is lost if the peer is unreachable, or does not acknowledge data, for this time.
+/// A connection is lost if the peer is unreachable or acknowledges no data for this time.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connections of the process.
@@ -39,30 +39,31 @@ pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Engine {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) reactor: OnceLock<Reactor>,
-    /// Whether the thread runs.
+    /// Whether the thread was started.
     is_started: Mutex<bool>,
     pub(super) connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
     pub(super) has_connections: AtomicBool,
-    /// Sockets whose TCP connection is being established, and the first bytes to send.
+    /// The sockets whose TCP connections are being established, and the first bytes to send on each.
     connecting: Mutex<BTreeMap<u64, First>>,
     last_id: AtomicU64,
-    /// Connections to serve although their sockets may not be ready.
+    /// The connections that must be served although their sockets may not be ready.
     pub(super) notified: Mutex<Vec<u64>>,
     /// The number of connections that are ending.
     ending: AtomicUsize,
-    /// The number of connections with a message that waits for a receive.
+    /// The number of connections on which a message waits until a receive is posted.
     waiting: AtomicUsize,
     pub(super) attendance: Attendance,
 }
 
-/// A socket whose TCP connection is being established, and the first bytes to send.
+/// A socket whose TCP connection is being established, and the first bytes to send on it.
 type First = (Weak<Descriptor>, Vec<u8>);
 
 #[derive(Debug)]
 pub(super) struct Reactor {
     pub(super) sockets: Descriptor,
     wake: Descriptor,
-    /// What the thread waits for: the wake-up, and the sockets unless a program attends to them.
+    /// The descriptor on which the thread waits. It contains the wake-up, and the sockets unless a program attends to
+    /// them.
     pub(super) all: Descriptor,
 }
 
@@ -90,7 +91,7 @@ impl Reactor {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for the sockets or a wake-up.
+    /// Waits until a socket is ready or a wake-up arrives.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut events = [const { MaybeUninit::uninit() }; 2];
@@ -120,8 +121,8 @@ impl Engine {
         }
     }
 
-    /// Creates the connection of the QP `number` after its set-up; `first` is sent before everything else. It is served
-    /// after [`begin`](Self::begin).
+    /// Creates the connection of the QP `number` after its set-up. The bytes of `first` are sent before all others. The
+    /// connection is served only after [`begin`](Self::begin).
     ///
     /// # Errors
     ///
@@ -148,8 +149,8 @@ impl Engine {
         Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template)))
     }
 
-    /// Sends bytes once TCP has connected. They fit into the buffer of a new socket; the owner of the socket detects a
-    /// failure.
+    /// Sends bytes as soon as TCP has connected. They fit into the buffer of a new socket. If TCP cannot connect, the
+    /// owner of the socket detects this.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl Engine {
         let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut connecting = unpoisoned(self.connecting.lock());
-        // Removes sockets that their owners have closed.
+        // This removes the sockets that their owners have closed.
         connecting.retain(|_, (socket, _)| socket.strong_count() > 0);
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
         epoll::add(&reactor.sockets, &**socket, epoll::EventData::new_u64(id), flags)?;
@@ -171,8 +172,8 @@ impl Engine {
         let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
         let Some(socket) = socket.upgrade() else { return };
         let _ = epoll::delete(&reactor.sockets, &*socket);
-        // Leaves a socket without a connection alone, because any call would clear its error, which the owner must
-        // read.
+        // If TCP has not connected, no other call is made on the socket, because a call would clear the error that the
+        // owner must read.
         if rustix::net::getpeername(&*socket).is_err() {
             return;
         }
@@ -261,8 +262,8 @@ impl Engine {
         unpoisoned(self.connections.read()).get(&id).cloned()
     }
 
-    /// Serves the connections whose sockets are ready; without `waits`, leaves out those that another thread serves.
-    /// Returns whether anything has arrived.
+    /// Serves the connections whose sockets are ready. If `waits` is not set, skips the connections that another thread
+    /// serves. Returns whether anything has arrived.
     pub(super) fn serve_ready(&self, reactor: &Reactor, waits: bool) -> bool {
         const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut events = [const { MaybeUninit::uninit() }; 64];
@@ -286,8 +287,8 @@ impl Engine {
     }
 
     pub(super) fn serve_notified(&self) {
-        // Not in the head of the loop, which would hold this lock. Serving a connection takes the connection's lock,
-        // and may call `notify`.
+        // This is not in the head of the loop, because the loop would then hold this lock. Serving a connection takes
+        // the lock of the connection, and may call `notify`.
         let notified = std::mem::take(&mut *unpoisoned(self.notified.lock()));
         for id in notified {
             if let Some(connection) = self.get(id) {
@@ -299,7 +300,8 @@ impl Engine {
     /// Makes the thread serve a connection soon. The caller may hold any lock.
     pub(super) fn notify(&self, id: u64) {
         let mut notified = unpoisoned(self.notified.lock());
-        // Each post of a connection that waits notifies it; the thread serves it once.
+        // If a message waits, each post to the QP calls this function, but the thread needs to serve the connection
+        // only once.
         if notified.last() != Some(&id) {
             notified.push(id);
         }
@@ -313,16 +315,16 @@ impl Engine {
         }
     }
 
-    /// Sets the events for which the engine waits on a connection's socket.
+    /// Sets the events for which the engine waits on the socket of a connection.
     pub(super) fn watch(&self, connection: &Connection, flags: epoll::EventFlags) {
         if let Some(reactor) = self.reactor.get() {
             let data = epoll::EventData::new_u64(connection.id);
-            // This fails for a connection that is not served yet, or not any more.
+            // This fails if the connection is not served yet or no longer served.
             let _ = epoll::modify(&reactor.sockets, &*connection.socket, data, flags);
         }
     }
 
-    /// Records that a message begins to wait for a receive, or no longer waits.
+    /// Records that a message begins to wait until a receive is posted (`is_new` is set), or that it no longer waits.
     pub(super) fn waiting(&self, is_new: bool) {
         if !is_new {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -362,14 +364,14 @@ fn failed(error: Errno) {
     thread::sleep(ENDING_TICK);
 }
 
-/// Sets the options of a socket that is connected, or listens.
+/// Sets the options of a socket that will connect or listen.
 pub(crate) fn prepare(socket: &Descriptor) -> Result<(), Errno> {
     const KEEPALIVES: u32 = 4;
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, PEER_TIMEOUT / 3)?;
     sockopt::set_tcp_keepintvl(socket, PEER_TIMEOUT / 3 * 2 / KEEPALIVES)?;
-    // Also ends a connection whose peer answers no keepalive.
+    // This option also ends a connection whose peer responds to no keepalive.
     sockopt::set_tcp_user_timeout(socket, PEER_TIMEOUT.as_millis() as u32)
 }
 

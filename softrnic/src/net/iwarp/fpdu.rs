@@ -1,30 +1,31 @@
-//! FPDUs, the frames of the byte stream (RFC 5044, section 4): a length, a segment, padding to four bytes, and a
-//! CRC-32C. Markers are not supported.
+//! FPDUs, which are the frames of the byte stream (RFC 5044, section 4). A frame consists of a length, a segment,
+//! padding to four bytes, and a CRC-32C. Markers are not supported.
 
 use std::ops::Range;
 
 use super::terminate::Code;
 
-/// Bytes around the segment, without padding.
+/// The number of bytes around the segment, without the padding.
 pub(super) const OVERHEAD: usize = 6;
-/// The longest frame that has a length of 16 bits.
+/// The size of the longest frame. The length in a frame has 16 bits.
 const MAX_FRAME: usize = 2 + u16::MAX as usize + 3 + 4;
-/// The size of a new receive buffer, and the largest one.
+/// The size of a new receive buffer, and the size of the largest one.
 const FIRST_CAPACITY: usize = 4 << 10;
 const CAPACITY: usize = 256 << 10;
 const _: () = assert!(CAPACITY > MAX_FRAME, "there is always space for the rest of a frame");
 
-/// The longest segment that fits a TCP segment of `mss` bytes together with its frame.
+/// Returns the length of the longest segment whose frame fits into a TCP segment of `mss` bytes.
 pub(super) fn max_segment(mss: u16) -> usize {
     usize::from(mss & !3).saturating_sub(OVERHEAD)
 }
 
-/// Length of the frame of a segment.
+/// Returns the length of the frame of a segment.
 fn frame_length(segment: u16) -> usize {
     (2 + usize::from(segment)).next_multiple_of(4) + 4
 }
 
-/// Appends the frame of a segment, which consists of a header and a payload. Its length has 16 bits.
+/// Appends the frame of a segment, which consists of a header and a payload. The length of the segment must fit into 16
+/// bits.
 pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let length = header.len() + payload.len();
@@ -37,15 +38,16 @@ pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u
     out.extend(crc.to_le_bytes());
 }
 
-/// Splits the received stream into segments.
+/// Splits the stream of bytes that arrives into segments.
 #[derive(Debug)]
 pub(super) struct Frames {
     has_crc: bool,
-    /// It grows while bytes arrive faster than they are read, so that an idle connection needs little memory.
+    /// The receive buffer. It grows only while bytes arrive faster than they are read, so that an idle connection needs
+    /// little memory.
     buffer: Vec<u8>,
-    /// The range of the bytes that were received but not returned as segments yet.
+    /// The range of the bytes that have arrived but were not returned as segments yet.
     received: Range<usize>,
-    /// Whether the bytes received last filled the buffer, which may then grow before the next read.
+    /// Whether the bytes that arrived last have filled the buffer. The buffer may then grow before the next read.
     is_full: bool,
 }
 
@@ -58,7 +60,7 @@ impl Frames {
         Self { has_crc, buffer: Vec::new(), received: 0..0, is_full: false }
     }
 
-    /// The space for more bytes of the stream, which is never empty. The caller writes bytes there, calls
+    /// Returns the space for more bytes of the stream, which is never empty. The caller writes bytes there, calls
     /// [`filled`](Self::filled), and then [`next`](Self::next) until it returns `None`.
     pub(super) fn space(&mut self) -> &mut [u8] {
         let received = self.received.clone();
@@ -72,7 +74,7 @@ impl Frames {
         &mut self.buffer[self.received.end..]
     }
 
-    /// Records that bytes were written to the start of the space.
+    /// Records that `bytes` bytes were written to the start of the space.
     pub(super) fn filled(&mut self, bytes: usize) {
         self.received.end = self.buffer.len().min(self.received.end + bytes);
         self.is_full = self.received.end == self.buffer.len();
@@ -112,7 +114,7 @@ impl Frames {
         Ok(Some(Found(start..start + usize::from(length))))
     }
 
-    /// The bytes of a segment that was found since the last [`space`](Self::space).
+    /// Returns the bytes of a segment that was found since the last call of [`space`](Self::space).
     pub(super) fn segment(&self, found: &Found) -> &[u8] {
         self.buffer.get(found.0.clone()).unwrap_or_default()
     }
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn checksum_matches_published_vectors() {
-        // RFC 3720, section B.4.
+        // These test vectors are from RFC 3720, section B.4.
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c::crc32c(&[0xff; 32]), 0x62a8_ab43);
     }

@@ -1,6 +1,7 @@
 //! iWARP over TCP (RFC 5044, 5041, 5040, 6581, 7306).
 //!
-//! Modules without I/O, from the bottom up; they read bytes from slices and append bytes to vectors:
+//! The following modules perform no I/O. They read bytes from slices and append bytes to vectors. The lowest one is
+//! first:
 //!
 //! - `mpa`: the start-up frames of a connection
 //! - `connect`: the set-up of a connection at both ends
@@ -12,7 +13,7 @@
 //! - `receiver`: checks received segments against the state of the connection
 //! - `stream`: a connection after its set-up
 //!
-//! Modules with I/O, for the devices named `softiw...`:
+//! The following modules perform I/O, for the devices named `softiw...`:
 //!
 //! - `connection`: the carrier of a QP, on one TCP socket; `connection/incoming`: its receiving side; `outgoing`: its
 //!   sending side

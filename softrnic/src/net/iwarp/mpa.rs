@@ -1,14 +1,15 @@
-//! MPA start-up frames (RFC 5044, section 7.1; RFC 6581, section 9).
+//! The start-up frames of MPA (RFC 5044, section 7.1, and RFC 6581, section 9).
 
-/// The longest private data of a frame.
+/// The maximum length of the private data of a frame.
 pub(super) const MAX_PRIVATE: usize = 512;
 
-/// The longest private data that this end sends. The kernel's siw ends the connection if it receives more.
+/// The maximum length of the private data that this end sends. The kernel's siw ends the connection if it receives
+/// more.
 pub(super) const MAX_SENT: usize = 256;
-/// Length of the fields of revision 2.
+/// The length of the fields of revision 2.
 pub(super) const ENHANCED_LENGTH: usize = 4;
 
-/// Length of a frame without its private data.
+/// The length of a frame without its private data.
 pub(super) const HEADER: usize = 20;
 
 const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
@@ -20,28 +21,28 @@ const REJECT: u16 = 0x2000;
 const ENHANCED: u16 = 0x1000;
 const REVISION: u16 = 0x00ff;
 
-/// A request or a reply.
+/// A start-up frame, which is a request or a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) is_reply: bool,
     pub(super) revision: u8,
-    /// The sender of the frame requires markers in the stream that it receives.
+    /// Whether the sender of the frame requires markers in the stream that it receives.
     pub(super) has_markers: bool,
     pub(super) has_crc: bool,
     pub(super) is_reject: bool,
     pub(super) enhanced: Option<Enhanced>,
-    /// Without the fields of `enhanced`.
+    /// The private data, without the fields of `enhanced`.
     pub(super) private: Vec<u8>,
 }
 
 /// The read limits and the ready-to-receive (RTR) frames of revision 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Enhanced {
-    /// Maximum number of concurrent inbound reads that the sender of the frame accepts.
+    /// The maximum number of inbound reads that the sender of the frame can serve at a time.
     pub(super) ird: u16,
-    /// Maximum number of outbound reads that the sender has in flight.
+    /// The maximum number of outbound reads that the sender of the frame has in flight.
     pub(super) ord: u16,
-    /// The initiator sends an RTR frame, after which the responder may send first.
+    /// Whether the initiator sends an RTR frame. After this frame, the responder may send before the initiator does.
     pub(super) is_peer_to_peer: bool,
     pub(super) rtr: RtrKinds,
 }
@@ -71,7 +72,8 @@ pub(crate) enum Malformed {
 }
 
 impl Frame {
-    /// Parses the frame at the start of `bytes`. Returns it with its length; `None` if more bytes are needed.
+    /// Parses the frame at the start of `bytes`, and returns the frame and its length. Returns `None` if more bytes are
+    /// needed.
     pub(super) fn parse(bytes: &[u8], is_reply: bool) -> Result<Option<(Self, usize)>, Malformed> {
         let key = if is_reply { REPLY } else { REQUEST };
         if !key.starts_with(bytes) && !bytes.starts_with(&key) {
@@ -104,7 +106,7 @@ impl Frame {
         Ok(Some((frame, HEADER + length)))
     }
 
-    /// Appends the frame. `false` if its private data is too long.
+    /// Appends the frame to `out`. Returns `false` if the private data is too long.
     #[must_use]
     pub(super) fn emit(&self, out: &mut Vec<u8>) -> bool {
         let length = self.private.len() + self.enhanced.map_or(0, |_| ENHANCED_LENGTH);
@@ -119,7 +121,7 @@ impl Frame {
             | bit(self.enhanced.is_some(), ENHANCED);
         out.extend(if self.is_reply { REPLY } else { REQUEST });
         out.extend(flags.to_be_bytes());
-        // At most `MAX_SENT`.
+        // The conversion is lossless, because the length is at most `MAX_SENT`.
         out.extend((length as u16).to_be_bytes());
         out.extend(self.enhanced.iter().flat_map(|enhanced| enhanced.bytes()));
         out.extend(&self.private);
@@ -218,7 +220,7 @@ mod tests {
             flags: u8, revision in 0..4_u8, private in proptest::collection::vec(any::<u8>(), 0..64), is_reply: bool,
         ) {
             let mut bytes = if is_reply { REPLY.to_vec() } else { REQUEST.to_vec() };
-            // Bits without a meaning are not kept.
+            // Bits that have no meaning are not preserved.
             let kept = if is_reply { 0xe0 } else { 0xc0 } | if revision >= 2 { 0x10 } else { 0 };
             bytes.extend([flags & kept, revision, 0, private.len() as u8]);
             bytes.extend(&private);

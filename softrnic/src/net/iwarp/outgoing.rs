@@ -1,5 +1,5 @@
-//! The sending side of a connection: encodes messages into a buffer, which is passed to TCP, and keeps the incomplete
-//! requests.
+//! The sending side of a connection. It encodes messages into a buffer, which is passed to TCP, and stores the requests
+//! that are not complete.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -15,27 +15,27 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Stuck, Wake};
 
-/// The buffer refuses packets from this length on.
+/// If the buffer has at least this length, it refuses packets.
 pub(super) const BUFFER_LIMIT: usize = 256 << 10;
-/// The first half of an Immediate Data message that belongs to the next Send. Otherwise, it is the length of the Write
-/// that it belongs to. RFC 7306 leaves all eight bytes to the program.
+/// The value of the first half of an Immediate Data message if the message belongs to the next Send. If the message
+/// belongs to a Write, the first half is the length of this Write. RFC 7306 leaves all eight bytes to the program.
 pub(super) const SEND_FOLLOWS: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) stream: Stream,
-    /// The encoded bytes; those after `taken` are not passed to TCP yet.
+    /// The encoded bytes. TCP has accepted the first `taken` of them.
     pub(super) buffer: Vec<u8>,
     pub(super) taken: usize,
-    /// The number of bytes that TCP accepted before the bytes of this buffer.
+    /// How many bytes TCP has accepted before the bytes of this buffer.
     pub(super) position: u64,
-    /// A copy of a payload.
+    /// The memory into which a payload is copied.
     pub(super) scratch: Vec<u8>,
     /// The requests of the QP that are not complete.
     pub(super) requests: VecDeque<Outstanding>,
-    /// The peer's requests that are not answered.
+    /// The requests of the peer to which the QP has not responded.
     pub(super) asked: VecDeque<(u32, Asked)>,
-    /// The owner of the message of which only a part is encoded.
+    /// The owner of the message that is only partly encoded, if any.
     pub(super) open: Option<Owner>,
     pub(super) waiter: Option<Weak<dyn Wake>>,
     /// Whether a thread is delivering completions.
@@ -45,25 +45,25 @@ pub(super) struct Outgoing {
     pub(super) end: End,
 }
 
-/// The end of a connection.
+/// How far the end of a connection has progressed.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Whether no further message is encoded.
+    /// Whether the connection is ending, so that no further message is encoded.
     pub(super) is_ending: bool,
     pub(super) began: Option<Instant>,
-    /// The time at which data of the peer last arrived after the end began.
+    /// The time at which data of the peer has last arrived since the connection began to end.
     pub(super) heard: Option<Instant>,
     /// Whether a Terminate message was encoded.
     pub(super) is_terminated: bool,
-    /// The peer's reason.
+    /// The reason for which the peer has ended the connection, if it has sent one.
     pub(super) refusal: Option<Refusal>,
-    /// Whether the QP was informed.
+    /// Whether the end was reported to the QP.
     pub(super) is_reported: bool,
     /// Whether this end has closed its direction.
     pub(super) is_shut: bool,
     /// Whether the peer has closed its direction.
     pub(super) is_closed: bool,
-    /// Whether TCP sends nothing more.
+    /// Whether TCP can send nothing more.
     pub(super) is_broken: bool,
 }
 
@@ -100,7 +100,7 @@ pub(super) enum Asked {
 }
 
 impl Outgoing {
-    /// `first` is sent before everything else.
+    /// Creates the sending side. The bytes of `first` are sent before all others.
     pub(super) fn new(stream: Stream, first: Vec<u8>) -> Self {
         Self {
             stream,
@@ -122,7 +122,7 @@ impl Outgoing {
         self.buffer.len() - self.taken
     }
 
-    /// Whether the next packet of this owner fits.
+    /// Whether there is space for the next packet of this owner.
     pub(super) fn fits(&self, owner: Owner) -> bool {
         self.stream.may_send() && self.pending() < BUFFER_LIMIT && self.open.is_none_or(|open| open == owner)
     }
@@ -135,7 +135,7 @@ impl Outgoing {
         }
     }
 
-    /// The number of bytes that TCP has accepted.
+    /// Returns how many bytes TCP has accepted.
     pub(super) fn sent(&self) -> u64 {
         self.position + self.taken as u64
     }
@@ -149,7 +149,7 @@ impl Outgoing {
         })
     }
 
-    /// The next completed request.
+    /// Removes and returns the next request that has completed.
     pub(super) fn completed(&mut self) -> Option<(u32, u32, u64)> {
         if !self.has_completed() {
             return None;
@@ -159,8 +159,8 @@ impl Outgoing {
         Some((psn, attempt, original))
     }
 
-    /// TCP sends nothing more. Requests whose bytes it has not accepted do not complete; other requests may still be
-    /// answered.
+    /// Records that TCP sends nothing more. Requests whose bytes it has not accepted do not complete. The peer may
+    /// still respond to other requests.
     pub(super) fn stop_sending(&mut self) {
         let sent = self.sent();
         self.requests.retain(|request| !matches!(request.wait, Await::Taken(end) if end > sent));
@@ -168,7 +168,7 @@ impl Outgoing {
         (self.position, self.taken, self.is_blocked, self.end.is_broken) = (sent, 0, false, true);
     }
 
-    /// The oldest request that waits for this kind of response.
+    /// Returns the oldest request that waits for this kind of response.
     pub(super) fn oldest(&mut self, wait: Await) -> Option<&mut Outstanding> {
         self.requests.iter_mut().find(|request| request.wait == wait)
     }
@@ -182,7 +182,7 @@ impl Outgoing {
         let payload = copied(payload, scratch)?;
         let request = &part.request;
         let is_last = part.is_last();
-        // Messages have at most 2 GiB.
+        // The conversion is lossless, because a message has at most 2 GiB.
         let offset = part.offset as u32;
         let kind = |invalidate| Last { is_solicited: request.is_solicited, invalidate };
         let immediate = |first: u32, immediate: u32| {
@@ -219,7 +219,7 @@ impl Outgoing {
                 stream.atomic(rkey, address, Atomic::FetchAdd { add }, buffer);
                 wait = Some(Await::Original);
             }
-            // iWARP has no such message.
+            // iWARP has no message for these operations.
             Operation::AtomicWrite { .. } | Operation::Flush { .. } => return Err(Stuck::Fault),
             Operation::LocalInvalidate { .. } | Operation::Bind => return Err(Stuck::Fault),
         }
@@ -236,7 +236,7 @@ impl Outgoing {
         let asked = self.asked.front().filter(|(psn, _)| *psn == response.psn).map(|(_, asked)| *asked);
         let (offset, length, original) = match response.kind {
             ResponseKind::Data { offset, length } => (offset, length, 0),
-            // iWARP acknowledges nothing, and a read ends with its last data.
+            // iWARP has no acknowledgements, and a read ends with the last part of its data.
             ResponseKind::Reply(Reply::Done { original }) => match asked {
                 Some(Asked::Atomic(_) | Asked::Read(ReadRequest { length: 0, .. })) => (0, 0, original),
                 _ => return Ok(()),
@@ -273,7 +273,7 @@ impl Outgoing {
     /// Ends the connection because the QP refuses a message.
     pub(super) fn refuse(&mut self, reply: Reply, asked: Option<Asked>) {
         let code = match reply {
-            // A QP that has failed or was disconnected handles no message.
+            // The QP has failed or was disconnected, so it handles no messages.
             Reply::Silence if self.end.is_ending => return,
             // If there is no receive, the connection keeps the message and retries.
             Reply::Done { .. } | Reply::NotReady { .. } => return,
@@ -285,7 +285,7 @@ impl Outgoing {
     }
 }
 
-/// The code for a refused message.
+/// Returns the code that reports a refusal to the peer.
 fn code_of(refusal: Refusal, is_read: bool) -> Code {
     match (refusal, is_read) {
         (Refusal::AccessError(fault), true) => match fault {
@@ -297,7 +297,7 @@ fn code_of(refusal: Refusal, is_read: bool) -> Code {
         (Refusal::AccessError(fault), false) => match fault {
             Fault::Bounds => Code::TAGGED_BOUNDS,
             Fault::Domain => Code::TAGGED_DOMAIN,
-            // DDP has no code for rights.
+            // DDP has no code for missing access rights.
             Fault::Rights => Code::ACCESS,
             _ => Code::TAGGED_STAG,
         },
@@ -310,14 +310,14 @@ fn code_of(refusal: Refusal, is_read: bool) -> Code {
 /// Converts the peer's code to the status of the oldest request.
 pub(super) fn refusal_of(code: Code) -> Refusal {
     match code.0 >> 8 {
-        // Protection errors; the kernel's siw sends the code 0x1000 for them.
+        // These are protection errors. The kernel's siw reports them with the code 0x1000.
         0x01 | 0x10 | 0x11 => Refusal::AccessError(Fault::Key),
         0x12 => Refusal::InvalidRequest,
         _ => Refusal::OperationError,
     }
 }
 
-/// Returns the bytes of a payload; copies them first if other code may change them.
+/// Returns the bytes of a payload. If other threads may change them, copies them first.
 fn copied<'p>(payload: Payload<'p>, scratch: &'p mut Vec<u8>) -> Result<&'p [u8], Stuck> {
     match payload {
         Payload::Bytes(bytes) => Ok(bytes),

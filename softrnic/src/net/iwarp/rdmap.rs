@@ -1,4 +1,4 @@
-//! Opcodes, and the RDMAP messages that consist of fields (RFC 5040, section 4; RFC 7306, section 5).
+//! The opcodes, and the RDMAP messages that consist of fields (RFC 5040, section 4, and RFC 7306, section 5).
 
 use super::take;
 
@@ -15,7 +15,7 @@ pub(super) enum Opcode {
     AtomicResponse,
 }
 
-/// The untagged queues.
+/// The number of untagged queues.
 pub(super) const QUEUES: usize = 4;
 
 impl Opcode {
@@ -46,7 +46,7 @@ impl Opcode {
         }
     }
 
-    /// The untagged queue of its messages; `None` for tagged messages.
+    /// Returns the untagged queue of messages with this opcode, or `None` if the messages are tagged.
     pub(super) fn queue(self) -> Option<u32> {
         match self {
             Self::Write | Self::ReadResponse => None,
@@ -95,7 +95,7 @@ impl ReadRequest {
     }
 }
 
-/// The fields of an Atomic Request. Masks are left out, because verbs do not support them: all bits take part.
+/// The fields of an Atomic Request. The masks are left out, because verbs do not support them and always use all bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AtomicRequest {
     pub(super) id: u32,
@@ -114,11 +114,11 @@ impl AtomicRequest {
     const LENGTH: usize = 52;
     const FETCH_ADD: u32 = 0;
     const COMPARE_SWAP: u32 = 2;
-    /// With an add mask of zero, carries pass between all bits.
+    /// If the add mask is zero, the addition carries between all bits.
     const ONE_NUMBER: u64 = 0;
     const ALL_BITS: u64 = u64::MAX;
 
-    /// `None` also for operations and masks that verbs do not have.
+    /// Parses the fields. Also returns `None` for operations and masks that verbs do not support.
     pub(super) fn parse(mut bytes: &[u8]) -> Option<Self> {
         if bytes.len() != Self::LENGTH {
             return None;

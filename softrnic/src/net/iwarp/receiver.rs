@@ -1,4 +1,4 @@
-//! Checks received segments against the state of the connection.
+//! Checks the segments that arrive against the state of the connection.
 
 use std::collections::VecDeque;
 
@@ -6,22 +6,24 @@ use super::ddp::{self, Header, Placement};
 use super::rdmap::{AtomicRequest, AtomicResponse, Opcode, QUEUES, ReadRequest};
 use super::terminate::{Cause, Code, Terminate};
 
-/// The receiving half of a connection. It accesses no memory: the QP checks the keys, bounds and rights of each event.
+/// The receiving half of a connection. It does not access the memory of the program. The QP checks the key, the bounds
+/// and the access rights of each event.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    /// The MSN of the current message of each untagged queue.
+    /// The MSN of the current message in each untagged queue.
     msn: [u32; QUEUES],
-    /// The unfinished message. Its segments are consecutive: no segment of another message comes between them.
+    /// The opcode of the message that has partly arrived, if any. No segment of another message may arrive between the
+    /// segments of a message.
     open: Option<Opcode>,
-    /// The offset of its next segment, if it is untagged.
+    /// The offset at which the next segment of this message must start, if the message is untagged.
     offset: u32,
-    /// The requests of this end that the peer has not completely answered, in order.
+    /// The requests of this end to which the peer has not completely responded, in order.
     pending: VecDeque<Pending>,
     next_tag: u32,
-    /// The limit of the peer's requests that this end has not answered, and their number.
+    /// The maximum number of requests of the peer to which this end has not responded, and their current number.
     ird: usize,
     unanswered: usize,
-    /// Whether the connection ended with an error of either end.
+    /// Whether the connection has ended with an error of either end.
     is_over: bool,
 }
 
@@ -34,7 +36,7 @@ enum Pending {
 /// The event that a segment causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event<'s> {
-    /// A part of a Send. The length of the message is known with the last part only.
+    /// A part of a Send. Only the last part determines the length of the message.
     Send {
         offset: u32,
         payload: &'s [u8],
@@ -54,7 +56,7 @@ pub(super) enum Event<'s> {
     },
     ReadRequest(ReadRequest),
     AtomicRequest(AtomicRequest),
-    /// A part of the answer to the oldest request of this end.
+    /// A part of the response to the oldest request of this end, which is a read.
     ReadResponse {
         offset: u32,
         payload: &'s [u8],
@@ -65,11 +67,11 @@ pub(super) enum Event<'s> {
     },
     /// The peer has ended the connection.
     Terminated(Code),
-    /// The segment is an empty Write, or the connection has ended before.
+    /// Nothing is to be done, because the segment is an empty Write or the connection has already ended.
     Nothing,
 }
 
-/// The end of a Send.
+/// What the last segment of a Send contains in addition to its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Last {
     pub(super) is_solicited: bool,
@@ -77,7 +79,7 @@ pub(super) struct Last {
 }
 
 impl Receiver {
-    /// `ird` is the number of inbound reads and atomics that this end agreed to.
+    /// Creates the receiving half. `ird` is the number of inbound reads and atomics on which both ends have agreed.
     pub(super) fn new(ird: u16) -> Self {
         Self {
             msn: [1; QUEUES],
@@ -85,21 +87,23 @@ impl Receiver {
             offset: 0,
             pending: VecDeque::new(),
             next_tag: 1,
-            // An RTR frame may be a read although the peer announced none.
+            // An RTR frame may be a read although the peer has announced no reads.
             ird: usize::from(ird.max(1)),
             unanswered: 0,
             is_over: false,
         }
     }
 
-    /// Expects the answer to a read of this end. Returns the sink STag of the Read Request; its sink offset is zero.
+    /// Records that this end sends a read, to which the peer will respond. Returns the sink STag of the Read Request.
+    /// The sink offset is zero.
     pub(super) fn expect_read(&mut self, length: u32) -> u32 {
         let stag = self.tag();
         self.pending.push_back(Pending::Read { stag, length, received: 0 });
         stag
     }
 
-    /// Expects the answer to an atomic of this end. Returns the identifier of the Atomic Request.
+    /// Records that this end sends an atomic, to which the peer will respond. Returns the identifier of the Atomic
+    /// Request.
     pub(super) fn expect_atomic(&mut self) -> u32 {
         let id = self.tag();
         self.pending.push_back(Pending::Atomic { id });
@@ -112,7 +116,7 @@ impl Receiver {
         tag
     }
 
-    /// Records that this end has answered a request of the peer.
+    /// Records that this end has responded to a request of the peer.
     pub(super) fn answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
@@ -121,7 +125,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// The Terminate message to send before this end closes the connection.
+    /// Returns the Terminate message that this end must send before it closes the connection.
     pub(super) fn segment<'s>(&mut self, segment: &'s [u8]) -> Result<Event<'s>, Terminate> {
         if self.is_over {
             return Ok(Event::Nothing);
@@ -143,7 +147,7 @@ impl Receiver {
     fn event<'s>(&mut self, header: Header, payload: &'s [u8]) -> Result<Event<'s>, Code> {
         let Header { opcode, is_last, placement } = header;
         if opcode == Opcode::Terminate {
-            // This segment may end an unfinished message.
+            // The Terminate message may interrupt a message that is not complete.
             self.offset = 0;
         } else if self.open.is_some_and(|open| open != opcode) {
             return Err(Code::OPCODE);
@@ -174,7 +178,7 @@ impl Receiver {
         if stag != *expected {
             return Err(Code::TAGGED_STAG);
         }
-        // A segment has at most 64 KiB.
+        // The conversion is lossless, because a segment has at most 64 KiB.
         let (at, end) = (*received, u64::from(*received) + payload.len() as u64);
         let is_complete = end == u64::from(*length);
         if offset != u64::from(at) || end > u64::from(*length) || is_complete != header.is_last {
@@ -187,7 +191,8 @@ impl Receiver {
         Ok(Event::ReadResponse { offset: at, payload, is_last: is_complete })
     }
 
-    /// Checks the position of an untagged segment, and advances it. Returns the segment's offset in the message.
+    /// Checks the position of an untagged segment, and advances the position that is expected next. Returns the offset
+    /// of the segment in its message.
     fn place(&mut self, queue: u32, (msn, offset): (u32, u32), payload: &[u8], is_last: bool) -> Result<u32, Code> {
         let expected = self.msn.get_mut(queue as usize).ok_or(Code::QUEUE)?;
         if msn != *expected {
@@ -270,7 +275,7 @@ mod tests {
         [&Header { opcode, is_last, placement }.bytes()[..], payload].concat()
     }
 
-    /// The error of the last segment; those before are accepted.
+    /// Returns the error that the last segment causes. The segments before it must be accepted.
     fn error(receiver: &mut Receiver, segments: &[Vec<u8>]) -> Code {
         let (last, before) = segments.split_last().unwrap();
         before.iter().for_each(|segment| assert!(receiver.segment(segment).is_ok()));
@@ -349,7 +354,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 1024 }, ..Default::default() })]
 
-        /// The headers are mostly valid, so that the state is reached.
+        /// Most headers are valid, so that the code that checks the state is reached.
         #[test]
         fn no_input_exceeds_what_was_asked_for(
             segments in proptest::collection::vec(

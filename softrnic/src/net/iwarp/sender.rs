@@ -1,11 +1,12 @@
-//! Splits messages into frames.
+//! Splits the messages of this end into frames.
 
 use super::ddp::{Header, Placement, UNTAGGED};
 use super::fpdu;
 use super::rdmap::{Opcode, QUEUES};
 use super::terminate::Terminate;
 
-/// The minimum of the segment limit: space for a Read Request, which is never split, and some payload.
+/// The smallest value of the limit of segments. A segment must have space for a Read Request, which is never split, and
+/// for some payload.
 const MIN_SEGMENT: usize = UNTAGGED + 64;
 
 /// The sending half of a connection.
@@ -13,18 +14,18 @@ const MIN_SEGMENT: usize = UNTAGGED + 64;
 pub(super) struct Sender {
     has_crc: bool,
     max_segment: usize,
-    /// The MSN of the next message of each untagged queue.
+    /// The MSN of the next message in each untagged queue.
     msn: [u32; QUEUES],
 }
 
 impl Sender {
-    /// `max_segment` is the length of the longest segment, see [`fpdu::max_segment`].
+    /// Creates the sending half. `max_segment` is the length of the longest segment, see [`fpdu::max_segment`].
     pub(super) fn new(has_crc: bool, max_segment: usize) -> Self {
         Self { has_crc, max_segment: max_segment.clamp(MIN_SEGMENT, u16::MAX.into()), msn: [1; QUEUES] }
     }
 
-    /// Appends a part of an untagged message, which begins at `offset` of the message. The parts of a message follow
-    /// each other, with no other message between them.
+    /// Appends a part of an untagged message. The part begins at `offset` in the message. No other message may be
+    /// appended between the parts of a message.
     pub(super) fn untagged(
         &mut self,
         opcode: Opcode,
@@ -47,17 +48,17 @@ impl Sender {
         }
     }
 
-    /// Appends a whole untagged message that consists of fields.
+    /// Appends a whole message that is untagged and consists of fields.
     pub(super) fn fields(&mut self, opcode: Opcode, fields: &[u8], out: &mut Vec<u8>) {
         self.untagged(opcode, None, 0, fields, true, out);
     }
 
-    /// Appends the message that ends the connection. Nothing is sent after it.
+    /// Appends the message that ends the connection. Nothing may be sent after this message.
     pub(super) fn terminate(&mut self, terminate: &Terminate, out: &mut Vec<u8>) {
         self.fields(Opcode::Terminate, &terminate.bytes(), out);
     }
 
-    /// Appends a part of a tagged message, whose first byte belongs at `offset` of the STag.
+    /// Appends a part of a tagged message. The first byte of the part belongs at `offset` in the memory of the STag.
     pub(super) fn tagged(
         &mut self,
         opcode: Opcode,
@@ -71,7 +72,7 @@ impl Sender {
         self.cut(opcode, payload, is_last, out, place);
     }
 
-    /// Appends a payload in as many frames as needed, at least one.
+    /// Appends a payload in as many frames as are needed, which is at least one.
     fn cut(
         &self,
         opcode: Opcode,

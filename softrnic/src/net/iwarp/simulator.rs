@@ -1,4 +1,4 @@
-//! Both ends of a connection, and a network between them that cuts, damages and resets the streams.
+//! Simulates both ends of a connection, and a network between them that cuts, damages and resets the streams.
 
 use proptest::prelude::*;
 
@@ -11,10 +11,10 @@ use super::terminate::{Code, Terminate};
 
 /// The length of a part of a message that an end passes to its stream.
 const PART: usize = 700;
-/// The limit of a segment, so that each part takes several.
+/// The maximum length of a segment. It is so small that each part takes several segments.
 const SEGMENT: usize = 300;
 
-/// Tests that change each byte in turn advance by this step; Miri tries only a few bytes.
+/// Tests that change one byte after the other advance by this step. Under Miri, they change only a few bytes.
 const STEP: usize = if cfg!(miri) { 401 } else { 1 };
 
 /// A request of the program at one end.
@@ -38,16 +38,16 @@ enum Seen {
     Original(u64),
 }
 
-/// One end, with the bytes that it has sent but that have not arrived yet.
+/// One end, and the bytes that it has sent and that have not arrived yet.
 #[derive(Debug)]
 struct End {
     stream: Stream,
     frames: Frames,
     out: Vec<u8>,
-    /// The parts of the unfinished message.
+    /// The data of the message that has partly arrived.
     partial: Vec<u8>,
     seen: Vec<Seen>,
-    /// The peer's memory for atomics.
+    /// The word on which the atomics of the peer operate.
     word: u64,
     error: Option<Code>,
     terminated: Option<Code>,
@@ -57,7 +57,7 @@ fn data(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 1) as u8).collect()
 }
 
-/// The STag and the offset of all writes and reads. An offset is part of the data's seed.
+/// The STag and the offset of all writes and reads. The data that is written or read depends on the offset.
 const STAG: u32 = 0x1234;
 const OFFSET: u64 = 0xffff_0000_0000;
 
@@ -86,7 +86,7 @@ impl End {
         }
     }
 
-    /// Receives bytes, and answers the requests in them.
+    /// Receives bytes, and responds to the requests in them.
     fn receive(&mut self, bytes: &[u8]) {
         if self.error.is_some() {
             return;
@@ -136,7 +136,7 @@ impl End {
     }
 }
 
-/// Calls `f` with the parts of a message; an empty message has one.
+/// Calls `f` with each part of a message. An empty message has one part.
 fn parts(bytes: &[u8], mut f: impl FnMut(u64, &[u8], bool)) {
     let mut at = 0;
     loop {
@@ -149,7 +149,7 @@ fn parts(bytes: &[u8], mut f: impl FnMut(u64, &[u8], bool)) {
     }
 }
 
-/// Collects the parts of messages.
+/// Combines the parts of messages into messages.
 fn see(event: Event<'_>, partial: &mut Vec<u8>, seen: &mut Vec<Seen>, terminated: &mut Option<Code>) {
     match event {
         Event::Send { offset, payload, last } => {
@@ -161,7 +161,7 @@ fn see(event: Event<'_>, partial: &mut Vec<u8>, seen: &mut Vec<Seen>, terminated
             assert_eq!(bytes, [5; 8]);
             seen.push(Seen::Immediate { is_solicited });
         }
-        // Each segment of a write is placed by itself.
+        // Each segment of a write is placed on its own.
         Event::Write { stag, offset, payload, .. } => match seen.last_mut() {
             Some(Seen::Write { bytes }) if offset == OFFSET + bytes.len() as u64 => bytes.extend(payload),
             _ => {
@@ -182,7 +182,7 @@ fn see(event: Event<'_>, partial: &mut Vec<u8>, seen: &mut Vec<Seen>, terminated
     }
 }
 
-/// The messages that the requests of one end cause: at the peer, and at the end itself.
+/// Returns the messages that the requests of one end cause, first those at the peer and then those at the end itself.
 fn expected(works: &[Work]) -> (Vec<Seen>, Vec<Seen>) {
     let (mut there, mut here, mut word) = (Vec::new(), Vec::new(), 0_u64);
     for work in works {
@@ -227,7 +227,7 @@ fn ends(initiator: Initiator) -> [End; 2] {
     [End::new(stream, out), End::new(Stream::responder(&there, SEGMENT), Vec::new())]
 }
 
-/// Moves bytes, at most `cut` at a time and in turns, until there are none.
+/// Transfers bytes in both directions by turns until there are none. At most `cut` bytes are transferred at a time.
 fn run([first, second]: &mut [End; 2], mut cut: impl FnMut() -> usize) {
     let mut pass = |from: &mut End, to: &mut End| {
         let length = cut().min(from.out.len());
@@ -240,7 +240,7 @@ fn run([first, second]: &mut [End; 2], mut cut: impl FnMut() -> usize) {
     }
 }
 
-/// One request of each kind.
+/// Returns one request of each kind.
 fn all_works() -> Vec<Work> {
     let kind = Last { is_solicited: true, invalidate: Some(77) };
     vec![
@@ -300,7 +300,7 @@ fn rtr_read_is_not_visible() {
     assert_eq!(ends.map(|end| end.seen), [here, there]);
 }
 
-/// The stream of the initiator with all requests.
+/// Returns the bytes of an initiator that sends all requests.
 fn script() -> Vec<u8> {
     let [mut first, _] = ends(Initiator::new(offer()));
     all_works().iter().for_each(|work| first.request(work));
@@ -336,7 +336,7 @@ fn damaged_byte_ends_the_connection_or_leaves_a_frame_incomplete() {
         assert_ne!(ends[1].seen, all, "byte {at}");
         if let Some(code) = ends[1].error {
             assert_eq!(code, Code::CRC, "byte {at}");
-            // The Terminate message follows the answers to requests before the damage.
+            // The Terminate message follows the responses to the requests before the damage.
             let out = std::mem::take(&mut ends[1].out);
             let mut terminate = Vec::new();
             let [_, mut fresh] = self::ends(Initiator::new(offer()));

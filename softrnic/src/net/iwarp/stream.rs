@@ -9,20 +9,20 @@ use super::terminate::{Code, Terminate};
 /// The STag of an RTR write. No memory belongs to it, because the write is empty.
 const RTR_STAG: u32 = 1;
 
-/// Both directions of a connection, without the received bytes. Its owner sends the bytes that the methods append, in
-/// order.
+/// Both directions of a connection, without the buffer for the bytes that arrive. The owner sends the bytes that the
+/// methods append, in order.
 #[derive(Debug)]
 pub(super) struct Stream {
     sender: Sender,
     receiver: Receiver,
-    /// Whether this end may send: a responder must receive a frame first.
+    /// Whether this end may send. A responder must receive a frame first.
     may_send: bool,
-    /// Whether the RTR read is not answered yet. The QP receives neither this read nor its answer.
+    /// Whether there was no response yet to the RTR read. The QP receives neither this read nor the response.
     has_rtr_read: bool,
 }
 
 impl Stream {
-    /// Creates the initiator's end. Appends the RTR frame.
+    /// Creates the end of the initiator, and appends the RTR frame.
     pub(super) fn initiator(agreed: &Agreed, max_segment: usize, out: &mut Vec<u8>) -> Self {
         let mut stream = Self::new(agreed, max_segment, true);
         match agreed.rtr {
@@ -33,7 +33,7 @@ impl Stream {
         stream
     }
 
-    /// Creates the responder's end.
+    /// Creates the end of the responder.
     pub(super) fn responder(agreed: &Agreed, max_segment: usize) -> Self {
         Self::new(agreed, max_segment, false)
     }
@@ -47,17 +47,17 @@ impl Stream {
         }
     }
 
-    /// Whether this end may send. Until then, its QP keeps its requests.
+    /// Whether this end may send. Before this is true, the requests of its QP must wait.
     pub(super) fn may_send(&self) -> bool {
         self.may_send
     }
 
-    /// Handles a received segment, and returns the event that it causes.
+    /// Handles a segment that has arrived, and returns the event that it causes.
     ///
     /// # Errors
     ///
-    /// The peer has violated a protocol. The Terminate message is appended; the owner sends it and closes the
-    /// connection.
+    /// Returns an error if the peer has violated a protocol. The Terminate message is then appended, and the owner must
+    /// send it and close the connection.
     pub(super) fn segment<'s>(&mut self, segment: &'s [u8], out: &mut Vec<u8>) -> Result<Event<'s>, Code> {
         self.may_send = true;
         match self.receiver.segment(segment) {
@@ -79,31 +79,31 @@ impl Stream {
         }
     }
 
-    /// Sends a part of a Send, which begins at `offset` of the message.
+    /// Appends a part of a Send. The part begins at `offset` in the message.
     pub(super) fn send(&mut self, kind: Last, offset: u32, payload: &[u8], is_last: bool, out: &mut Vec<u8>) {
         let Last { is_solicited, invalidate } = kind;
         let opcode = Opcode::Send { is_solicited, invalidates: invalidate.is_some() };
         self.sender.untagged(opcode, invalidate, offset, payload, is_last, out);
     }
 
-    /// Sends an Immediate Data message, which follows the Write or Send that it belongs to.
+    /// Appends an Immediate Data message, which must follow the Write or precede the Send to which it belongs.
     pub(super) fn immediate(&mut self, bytes: [u8; 8], is_solicited: bool, out: &mut Vec<u8>) {
         self.sender.fields(Opcode::Immediate { is_solicited }, &bytes, out);
     }
 
-    /// Sends a part of a Write, whose first byte belongs at `offset`.
+    /// Appends a part of a Write. The first byte of the part belongs at `offset`.
     pub(super) fn write(&mut self, stag: u32, offset: u64, payload: &[u8], is_last: bool, out: &mut Vec<u8>) {
         self.sender.tagged(Opcode::Write, stag, offset, payload, is_last, out);
     }
 
-    /// Requests a read.
+    /// Appends the request of a read.
     pub(super) fn read(&mut self, length: u32, source_stag: u32, source_offset: u64, out: &mut Vec<u8>) {
         let sink_stag = self.receiver.expect_read(length);
         let request = ReadRequest { sink_stag, sink_offset: 0, length, source_stag, source_offset };
         self.sender.fields(Opcode::ReadRequest, &request.bytes(), out);
     }
 
-    /// Sends a part of the answer to the peer's oldest request, which must be this read.
+    /// Appends a part of the response to the oldest request of the peer, which must be this read.
     pub(super) fn read_response(&mut self, read: &ReadRequest, offset: u32, payload: &[u8], out: &mut Vec<u8>) {
         let is_last = u64::from(offset) + payload.len() as u64 >= u64::from(read.length);
         let sink_offset = read.sink_offset.wrapping_add(offset.into());
@@ -113,19 +113,19 @@ impl Stream {
         }
     }
 
-    /// Requests an atomic.
+    /// Appends the request of an atomic.
     pub(super) fn atomic(&mut self, stag: u32, offset: u64, kind: Atomic, out: &mut Vec<u8>) {
         let id = self.receiver.expect_atomic();
         self.sender.fields(Opcode::AtomicRequest, &AtomicRequest { id, stag, offset, kind }.bytes(), out);
     }
 
-    /// Answers the peer's oldest request, which must be the atomic with this identifier.
+    /// Appends the response to the oldest request of the peer, which must be the atomic with this identifier.
     pub(super) fn atomic_response(&mut self, id: u32, original: u64, out: &mut Vec<u8>) {
         self.sender.fields(Opcode::AtomicResponse, &AtomicResponse { id, original }.bytes(), out);
         self.receiver.answered();
     }
 
-    /// Ends the connection with an error that the QP has found. Nothing is sent after it.
+    /// Ends the connection with an error that the QP has found. Nothing may be sent after this.
     pub(super) fn terminate(&mut self, terminate: &Terminate, out: &mut Vec<u8>) {
         self.sender.terminate(terminate, out);
     }

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::ddp::UNTAGGED;
 use super::rdmap::ReadRequest;
 
-/// Layer (4 bits), type (4 bits) and code (8 bits) of an error. The peer may send any value.
+/// The layer (4 bits), the type (4 bits) and the code (8 bits) of an error. The peer may send any value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(super) u16);
 
@@ -57,7 +57,7 @@ const HAS_LENGTH: u8 = 0x80;
 const HAS_DDP: u8 = 0x40;
 const HAS_RDMAP: u8 = 0x20;
 
-/// An error, with the headers of the segment that caused it.
+/// An error, and the headers of the segment that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terminate {
     pub(super) code: Code,
@@ -68,17 +68,18 @@ pub(super) struct Terminate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
     length: u16,
-    /// The DDP header of the segment, and, for a Read Request, also the header of that.
+    /// The DDP header of the segment. If the segment is a Read Request, the fields of the request follow.
     header: ArrayVec<u8, { UNTAGGED + ReadRequest::LENGTH }>,
     has_rdmap: bool,
 }
 
 impl Cause {
-    /// `header` is the length of its DDP header; a Read Request has its fields after it.
+    /// Describes a segment. `header` is the length of its DDP header. If the segment is a Read Request, its fields
+    /// follow this header.
     pub(super) fn new(segment: &[u8], header: usize, is_read_request: bool) -> Self {
         let length = header + if is_read_request { ReadRequest::LENGTH } else { 0 };
         Self {
-            // The length of a segment has 16 bits.
+            // The conversion is lossless, because the length of a segment has 16 bits.
             length: segment.len() as u16,
             header: segment.iter().take(length).copied().collect(),
             has_rdmap: is_read_request && segment.len() >= length,
@@ -104,7 +105,8 @@ impl Terminate {
         out
     }
 
-    /// Parses the error. Ignores the headers of the segment, which only help readers of a packet capture.
+    /// Parses the code of the error. The headers of the segment are ignored, because they only help a reader of a
+    /// packet capture.
     pub(super) fn parse(bytes: &[u8]) -> Option<Code> {
         let (&[a, b, _, _], _) = bytes.split_first_chunk()?;
         Some(Code(u16::from_be_bytes([a, b])))

@@ -50,9 +50,9 @@ enum Seen {
 #[derive(Debug, Default)]
 struct Log {
     seen: Mutex<Vec<(ThreadId, Seen)>>,
-    /// The number of receives that the QP lacks.
+    /// The number of messages for which the QP has no receive.
     lacking: AtomicU32,
-    /// Whether the QP ends its connection at the next message.
+    /// Whether the QP ends its connection when the next message arrives.
     ends: AtomicBool,
 }
 
@@ -101,7 +101,7 @@ fn engine() -> (&'static Engine, &'static Log) {
     (Box::leak(Box::new(Engine::new(log))), log)
 }
 
-/// A connection that is not served yet, and its peer. `size` is the size of the socket buffers.
+/// Creates a connection that is not served yet, and its peer. `size` is the size of the socket buffers.
 fn pair(engine: &'static Engine, size: Option<usize>) -> (Arc<Connection>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     if let Some(size) = size {
@@ -121,7 +121,7 @@ fn connection(engine: &'static Engine, socket: TcpStream) -> Arc<Connection> {
     engine.connection(socket, &agreed, true, Vec::new(), (5, &PATH)).unwrap()
 }
 
-/// A part of a Send.
+/// Returns a part of a Send.
 fn part(psn: u32, offset: usize, total: usize) -> Packet {
     let request = Request {
         service: Service::Iwarp,
@@ -147,7 +147,7 @@ fn put(connection: &Connection, psn: u32) -> Result<(), Stuck> {
     connection.put(&part(psn, 0, PART), Payload::Bytes(&[7; PART]))
 }
 
-/// The frame of a Send of the peer.
+/// Returns the frame of a Send of the peer.
 fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     let opcode = Opcode::Send { is_solicited: false, invalidates: false };
     let placement = Placement::Untagged { invalidate: 0, queue: 0, msn, offset: 0 };
@@ -156,7 +156,7 @@ fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The frame of an empty Write, which has no effect.
+/// Returns the frame of an empty Write, which has no effect.
 fn nothing() -> Vec<u8> {
     let header = Header { opcode: Opcode::Write, is_last: true, placement: Placement::Tagged { stag: 1, offset: 0 } };
     let mut frame = Vec::new();
@@ -199,7 +199,7 @@ fn response_completes_no_request_on_its_thread() {
     assert_ne!(log.seen.lock().unwrap()[0].0, thread::current().id(), "the caller may hold a lock of the QP");
 }
 
-/// Ends a connection whose peer never closes, while `work` is called.
+/// Ends a connection whose peer never closes it, and calls `work` repeatedly until the connection has ended.
 fn end_beside(mut work: impl FnMut(&'static Engine, &mut TcpStream)) {
     let (engine, log) = engine();
     let ((ending, _silent), (other, mut peer)) = (pair(engine, None), pair(engine, None));
@@ -232,7 +232,7 @@ fn silent_peer_is_left_while_the_program_polls() {
 fn settling_delivers_all_that_has_arrived() {
     let (engine, log) = engine();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Only root may exceed the system's limit; otherwise the buffer is smaller.
+    // Only root may exceed the limit of the system. For other users, the buffer is smaller.
     let _ = sockopt::set_socket_recv_buffer_size_force(&listener, 16 << 20);
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let connection = connection(engine, listener.accept().unwrap().0);
@@ -259,7 +259,7 @@ fn failed_write_keeps_what_was_received() {
     put(&connection, 0).unwrap();
     connection.flush();
     peer.write_all(&send(1, b"last")).unwrap();
-    // Its unread data makes TCP reset the connection.
+    // The peer has data that it has not read, so TCP resets the connection.
     drop(peer);
     wait("the failure", || {
         let put = put(&connection, 1);
@@ -328,7 +328,7 @@ fn connection_notifies_while_it_is_served() {
     assert_eq!(log.seen(), [Seen::Part(4), Seen::Ended]);
 }
 
-/// Regression: a flush with many posts listed its connection once for each of them.
+/// A flush with many posts once listed its connection once for each of them.
 #[test]
 fn connection_notified_repeatedly_is_listed_once() {
     let (engine, _) = engine();
@@ -351,7 +351,7 @@ fn program_that_waits_serves_the_sockets() {
         rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
     };
     let reactor = engine.reactor.get().unwrap();
-    // Takes the wake-up.
+    // This takes the wake-up.
     let check = || {
         reactor.wait(Some(Duration::ZERO));
         engine.attendance.check(reactor);
@@ -363,7 +363,7 @@ fn program_that_waits_serves_the_sockets() {
     assert!(!is_readable(reactor.all.as_fd()), "the thread is not woken");
     assert!(engine.serve());
     assert_eq!(log.seen(), [Seen::Part(3)]);
-    // The program does not come back.
+    // The program no longer polls.
     peer.write_all(&send(2, b"four")).unwrap();
     wait("the message", || is_readable(sockets));
     check();

@@ -1,4 +1,4 @@
-//! The receiving side of a connection: reads the socket, and delivers segments to the QP.
+//! The receiving side of a connection. It reads the socket, and delivers segments to the QP.
 
 use std::slice;
 use std::sync::Arc;
@@ -20,27 +20,30 @@ use crate::wire::operation::Operation;
 use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER, psn_after};
 use crate::wire::transport::Carrier;
 
-/// Maximum number of reads of one socket before the others have their turn, so that a fast peer does not delay them.
+/// The maximum number of times that one socket is read before the other sockets are served. It ensures that a fast peer
+/// does not delay other connections.
 const MAX_READS: usize = 4;
-/// Time for which a Send waits for a receive, so that its sender needs no credits, as with retries on InfiniBand.
+/// How long a Send waits until a receive is posted. As with retries on InfiniBand, the sender therefore needs no
+/// credits.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Incoming {
     frames: Frames,
-    /// The number of received bytes.
+    /// The number of bytes that have arrived.
     pub(super) received: u64,
-    /// The number of the next message.
+    /// The PSN with which the next message is delivered.
     psn: u32,
-    /// The immediate data of the next Send.
+    /// The immediate data that belongs to the next Send, if any.
     immediate: Option<u32>,
-    /// The first STag, offset and the length of the current Write, or of the last one.
+    /// The STag, the first offset and the length of the current Write. If no Write is being received, they are those of
+    /// the last one.
     write: (u32, u64, u64),
     is_in_write: bool,
     waiting: Option<Waiting>,
 }
 
-/// A part of a message that waits for a receive.
+/// A part of a message that waits until a receive is posted.
 #[derive(Debug)]
 struct Waiting {
     part: Part,
@@ -105,8 +108,8 @@ impl Connection {
         true
     }
 
-    /// Tries again to deliver the part that waits for a receive, and the segments after it. Returns whether no part
-    /// waits any more.
+    /// Tries again to deliver the part that waits until a receive is posted, and then the segments after it. Returns
+    /// whether no part waits any more.
     fn retry(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
         let Some(Waiting { part, payload, until }) = incoming.waiting.take() else { return true };
         if !self.out().end.is_ending {
@@ -126,12 +129,12 @@ impl Connection {
         true
     }
 
-    /// Delivers the complete segments.
+    /// Delivers the segments that have arrived completely.
     fn deliver(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) {
         loop {
             let mut out = self.out();
             if out.end.is_ending {
-                // Nothing is delivered to a QP that has failed.
+                // If the QP has failed, nothing is delivered to it.
                 out.end.heard = Some(Instant::now());
                 return incoming.frames.discard();
             }
@@ -167,7 +170,7 @@ impl Connection {
                     let Some(oldest) = out.oldest(Await::Data) else { continue };
                     let (psn, attempt) = (oldest.psn, oldest.attempt);
                     drop(out);
-                    // A segment has at most 64 KiB.
+                    // The conversion is lossless, because a segment has at most 64 KiB.
                     let kind = ResponseKind::Data { offset: offset.into(), length: payload.len() as u32 };
                     self.respond(psn, attempt, kind, payload);
                     if is_last && let Some(oldest) = self.out().oldest(Await::Data) {
@@ -242,7 +245,7 @@ impl Connection {
             let has_completed = out.has_completed();
             drop(out);
             if has_completed {
-                // The peer may answer messages that TCP has just accepted.
+                // The peer may respond to messages that TCP has only just accepted, so these messages complete first.
                 self.complete();
             }
             let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
@@ -268,7 +271,7 @@ impl Connection {
     }
 }
 
-/// Calls `call` with the received bytes as a segment, or with no segment if there are no bytes.
+/// Calls `call` with the bytes that have arrived as a segment, or with no segment if there are no bytes.
 fn with_segment(payload: &[u8], call: impl FnOnce(&[Segment])) {
     if payload.is_empty() {
         return call(&[]);

@@ -1,9 +1,9 @@
-//! A connection: the carrier of one QP, on a TCP socket.
+//! A connection, which is the carrier of one QP on a TCP socket.
 //!
-//! [`Carrier::put`] encodes messages into a buffer. The buffer is passed to TCP when it is full, or by
-//! [`Carrier::flush`]. A send or write completes when TCP has accepted its last byte. The engine's thread, or a program
-//! that polls, [serves](Connection::serve) the connection: it reads the socket, delivers segments to the QP, and
-//! continues blocked deliveries and writes.
+//! [`Carrier::put`] encodes messages into a buffer. The buffer is passed to TCP when it is full or when
+//! [`Carrier::flush`] is called. A send or write completes when TCP has accepted its last byte. The engine's thread, or
+//! a program that polls, [serves](Connection::serve) the connection. To serve it means to read the socket, to deliver
+//! segments to the QP, and to continue deliveries and writes that were blocked.
 //!
 //! Lock order: `incoming`, then the locks of the QP, then `outgoing`. `incoming` is held while segments are delivered.
 //! `outgoing` is held only briefly, and never while calling the QP.
@@ -29,9 +29,9 @@ use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
-/// A buffer of at least this length is passed to TCP immediately.
+/// If the buffer has at least this length, it is passed to TCP immediately.
 const WRITE_LENGTH: usize = 64 << 10;
-/// Time for the peer to close its direction after this end has closed its own.
+/// How long this end waits until the peer closes its direction, after this end has closed its own.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection.
@@ -43,21 +43,21 @@ pub(crate) struct Connection {
     this: Weak<Self>,
     /// The QP.
     number: u32,
-    /// Requests for received messages are copies of this one, with further fields set.
+    /// The requests with which messages are delivered are copies of this one, in which further fields are set.
     template: Request,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
-    /// Whether a thread is delivering segments; it flushes afterwards.
+    /// Whether a thread is delivering segments. This thread flushes the buffer afterwards.
     is_receiving: AtomicBool,
-    /// Whether the QP had no receive for the part that was just delivered.
+    /// Whether no receive was posted for the part that was just delivered.
     is_unready: AtomicBool,
-    /// Whether a part waits for a receive; until then the socket is not read.
+    /// Whether a part waits until a receive is posted. While it waits, the socket is not read.
     is_waiting: AtomicBool,
 }
 
 impl Connection {
-    /// Creates the connection of the QP `number`, which is served once the engine watches it. `first` is sent before
-    /// everything else.
+    /// Creates the connection of the QP `number`, which is served when the engine watches its socket. The bytes of
+    /// `first` are sent before all others.
     pub(super) fn new(
         engine: &'static Engine,
         (id, socket): (u64, Arc<Descriptor>),
@@ -85,8 +85,9 @@ impl Connection {
         unpoisoned(self.outgoing.lock())
     }
 
-    /// Reads the socket, and continues blocked deliveries and writes. The caller holds no lock of a QP. Without
-    /// `waits`, returns `false` if another thread serves the connection. Returns whether anything has arrived.
+    /// Reads the socket, and continues deliveries and writes that were blocked. Returns whether anything has arrived.
+    /// If another thread serves the connection, this function waits for it if `waits` is set, and otherwise returns
+    /// `false`. The caller must hold no lock of a QP.
     pub(super) fn serve(&self, waits: bool) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         let has_found;
@@ -101,7 +102,7 @@ impl Connection {
             let carrier: Arc<dyn Carrier> = this;
             has_found = self.receive(&mut incoming, &carrier);
             self.is_receiving.store(false, Ordering::SeqCst);
-            // Writes even if TCP accepted nothing before, because it may have space now.
+            // This writes even if TCP accepted no bytes before, because it may have space now.
             self.write(&mut self.out());
             self.complete();
             self.check_end(&carrier);
@@ -118,7 +119,7 @@ impl Connection {
         has_found
     }
 
-    /// Stops or resumes reading the socket. While reading is stopped, TCP's flow control stops the peer.
+    /// Stops or resumes reading the socket. While the socket is not read, the flow control of TCP stops the peer.
     fn set_waiting(&self, is_waiting: bool) {
         if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
             self.engine.waiting(is_waiting);
@@ -136,7 +137,7 @@ impl Connection {
         out.stop_sending();
     }
 
-    /// Passes the buffer to TCP.
+    /// Passes the bytes of the buffer to TCP.
     fn write(&self, out: &mut Outgoing) {
         while out.pending() > 0 && !out.end.is_broken {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -151,7 +152,7 @@ impl Connection {
                     break;
                 }
                 Err(error) => {
-                    // Data that was received before the failure is still delivered.
+                    // Data that arrived before the failure is still delivered.
                     self.lose(out, error);
                     self.engine.notify(self.id);
                 }
@@ -177,29 +178,30 @@ impl Connection {
         self.out().buffer.capacity()
     }
 
-    /// Adds the socket to the engine's. An earlier post may have found TCP's send buffer full.
+    /// Adds the socket to the sockets of the engine. If a request was posted before, the send buffer of TCP may already
+    /// be full.
     pub(super) fn add_to(&self, sockets: &Descriptor) -> Result<(), Errno> {
         let out = self.out();
         epoll::add(sockets, &*self.socket, epoll::EventData::new_u64(self.id), self.flags(&out))
     }
 
-    /// The events of the socket that the engine waits for.
+    /// Returns the events of the socket for which the engine waits.
     fn flags(&self, out: &Outgoing) -> epoll::EventFlags {
         let (reads, writes) = (!out.end.is_closed && !self.is_waiting(), out.is_blocked);
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, reads);
         flags.set(epoll::EventFlags::OUT, writes);
-        // epoll always reports the end of a connection; ONESHOT limits this to one report.
+        // epoll always reports the end of a connection. With ONESHOT, it reports this only once.
         flags.set(epoll::EventFlags::ONESHOT, !reads && !writes);
         flags
     }
 
-    /// Sets the events of the socket.
+    /// Updates the events of the socket for which the engine waits.
     fn watch(&self, out: &Outgoing) {
         self.engine.watch(self, self.flags(out));
     }
 
-    /// Delivers the completions in order. One thread at a time does this.
+    /// Delivers the completions in order. Only one thread at a time does this.
     fn complete(&self) {
         let mut out = self.out();
         if std::mem::replace(&mut out.is_completing, true) {
@@ -270,7 +272,7 @@ impl Carrier for Connection {
             if !out.is_blocked {
                 self.write(&mut out);
             }
-            // The caller may hold a lock of the QP, so another thread completes.
+            // The caller may hold a lock of the QP, so another thread delivers the completions.
             if out.has_completed() {
                 self.engine.notify(self.id);
             }
@@ -315,9 +317,9 @@ impl Carrier for Connection {
     }
 }
 
-/// Whether to close a connection that the peer has not closed. `whole` is the time since the end began, `silent` the
-/// time since data last arrived. Closing it earlier would reset it, and the peer would lose the last data that this end
-/// sent.
+/// Whether this end must close a connection that the peer has not closed. `whole` is the time since the connection
+/// began to end, and `silent` is the time since data has last arrived. If this end closed the connection earlier, TCP
+/// would reset it, and the peer would lose the last data that this end has sent.
 pub(super) fn has_ended(whole: Duration, silent: Duration) -> bool {
     silent >= CLOSE_TIMEOUT || whole >= PEER_TIMEOUT
 }
