@@ -111,7 +111,7 @@ fn answers_in_flight_arrive_after_a_drain() {
 
 #[test]
 fn reader_of_items_gets_an_error_when_the_call_has_ended() {
-    /// A stream of five items that never ends.
+    /// A stream that returns five items and then stays pending.
     struct Endless(Listed<std::ops::Range<i64>>);
 
     impl Stream for Endless {
