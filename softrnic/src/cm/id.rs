@@ -74,7 +74,7 @@ pub(super) struct Identifier {
     pub(super) stream_listener: Option<Watched>,
     /// The socket of the connection.
     pub(super) link: Option<Watched>,
-    /// Whether the identifier uses an iWARP device, and the progress of its connection there.
+    /// Whether the identifier uses an iWARP device. If it does, `setup` is the progress of its connection.
     pub(super) is_iwarp: bool,
     pub(super) setup: Option<Setup>,
     /// The request that is retried until this time.

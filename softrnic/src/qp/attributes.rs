@@ -124,7 +124,7 @@ pub(crate) enum PairEvent {
     AccessError,
     /// `IBV_EVENT_COMM_EST`: data arrived before the program moved the QP to RTS.
     Established,
-    /// `IBV_EVENT_SQ_DRAINED`: the requests in flight have completed, and the send queue starts no more.
+    /// `IBV_EVENT_SQ_DRAINED`: the requests in flight have completed, and the send queue begins no further requests.
     SendQueueDrained,
     /// `IBV_EVENT_QP_LAST_WQE_REACHED`: a QP with an SRQ is in the error state.
     LastReceiveReached,

@@ -1,4 +1,4 @@
-//! The requester's side of a message: the memory from which and to which the responder copies.
+//! The requester's side of a message. The responder copies data from the requester's memory, or to it.
 
 use crate::wire::bytes::{self, End, Fault, Segment};
 

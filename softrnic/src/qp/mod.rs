@@ -88,7 +88,7 @@ pub(crate) struct QueuePair {
     is_closed: AtomicBool,
     /// Whether a thread has requested a run of the requester that has not begun yet.
     deferred: AtomicBool,
-    /// The bits [`REPLIES`] and [`ALARM`].
+    /// The work of the requested run, as the bits [`REPLIES`] and [`ALARM`].
     pending: AtomicU8,
     /// Whether the QP is in SQD with unfinished requests.
     is_draining: AtomicBool,
@@ -146,7 +146,8 @@ impl QueuePair {
         self.is_draining.load(Ordering::Acquire)
     }
 
-    /// Returns the current attributes, whose PSNs are the next ones. This function may be called while a batch is open.
+    /// Returns the current attributes. They contain the PSNs of the next packets to send and to receive. This function
+    /// may be called while a batch is open.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = unpoisoned(self.responder.lock()).attributes;
         attributes.sq_psn = self.sq_psn.load(Ordering::Relaxed);

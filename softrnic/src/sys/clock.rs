@@ -16,6 +16,7 @@ fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable; both clocks exist since Linux 2.6.28.
     unsafe { libc::clock_gettime(clock, &mut time) };
-    // Lossless: the fields are not negative, and 64 bits hold the nanoseconds of 584 years.
+    // The conversion is lossless, because the fields are not negative, and 64 bits can hold the nanoseconds of 584
+    // years.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

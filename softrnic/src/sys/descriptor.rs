@@ -67,8 +67,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// Closes all descriptors of the table. A child calls this function after `fork`, because it uses none of its parent's
-/// sessions and connections.
+/// Closes all descriptors of the table. A child calls this function after `fork`, because the child uses no session and
+/// no connection of its parent.
 pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);

@@ -39,7 +39,7 @@ pub(crate) struct CompletionChannel {
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
     is_iwarp: bool,
-    /// Whether the descriptor is also readable while the sockets of the transport are.
+    /// Whether the descriptor is also readable while the sockets of the transport are readable.
     has_sockets: AtomicBool,
 }
 

@@ -61,8 +61,8 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
     }
 }
 
-/// Whether an identifier with this address listens on TCP. Other hosts cannot reach a loopback address, so if a RoCE
-/// device exists, only this device listens there.
+/// Whether an identifier must listen on TCP if it is bound to this address. Other hosts cannot reach a loopback
+/// address, so if a RoCE device exists, only this device listens there.
 ///
 /// # Safety
 ///

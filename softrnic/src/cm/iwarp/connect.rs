@@ -227,8 +227,8 @@ impl World {
         };
         log::debug!("cannot connect: {failure:?}");
         match failure {
-            // The peer may have closed the connection because it reopened its listener, so revision 2 is tried again
-            // once.
+            // A peer that reopens its listener also closes the connection. Revision 2 is therefore tried once more
+            // before revision 1.
             Failure::NeedsRevision1 if is_closed && !attempt.has_repeated => {
                 self.close_link(id);
                 (attempt.has_repeated, attempt.is_connected) = (true, false);

@@ -94,7 +94,8 @@ impl Attendance {
 }
 
 impl Engine {
-    /// Handles a poll of a program that found no completion. Returns whether anything has arrived on the sockets.
+    /// Serves the sockets when a program has polled and found no completion. Returns whether anything has arrived on
+    /// the sockets.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         self.has_connections.load(Ordering::Relaxed) && self.polled()

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::terminate::Code;
 
-/// The number of bytes around the segment, without the padding.
+/// The number of bytes that a frame has in addition to its segment and its padding.
 pub(super) const OVERHEAD: usize = 6;
 /// The size of the longest frame. The length in a frame has 16 bits.
 const MAX_FRAME: usize = 2 + u16::MAX as usize + 3 + 4;

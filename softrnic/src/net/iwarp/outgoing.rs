@@ -45,7 +45,7 @@ pub(super) struct Outgoing {
     pub(super) end: End,
 }
 
-/// How far the end of a connection has progressed.
+/// Which steps were taken to end the connection.
 #[derive(Debug, Default)]
 pub(super) struct End {
     /// Whether the connection is ending, so that no further message is encoded.

@@ -246,7 +246,7 @@ fn arrived(target: &Target<'_>, request: &Request, wr_id: u64) -> Completion {
         wr_id,
         status: ibv_wc_status::IBV_WC_SUCCESS,
         opcode,
-        // Lossless: a message has at most 2 GiB.
+        // The conversion is lossless, because a message has at most 2 GiB.
         byte_len: u32::try_from(length).unwrap_or(u32::MAX),
         flags: if is_datagram { flags | ibv_wc_flags::IBV_WC_GRH.0 } else { flags },
         immediate,

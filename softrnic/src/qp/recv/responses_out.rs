@@ -245,7 +245,7 @@ impl Responder {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
             let address = reading.address.wrapping_add(reading.offset);
             let segment = target.remote(reading.rkey, address, length, access)?;
-            // Lossless: a part has at most `MAX_PAYLOAD` bytes.
+            // The conversion is lossless, because a part has at most `MAX_PAYLOAD` bytes.
             let kind = ResponseKind::Data { offset: reading.offset, length: length as u32 };
             match back.put(pair, kind, Payload::Memory(&[segment])) {
                 Ok(()) => reading.offset += length,

@@ -253,7 +253,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
         Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
-        // The length of a flush is a number of bytes in the peer's memory, which are not transferred.
+        // The length of a flush counts bytes in the peer's memory. No data is transferred.
         Operation::Flush { .. } => return Ok(0),
         _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
         _ => length <= u64::from(limits::MAX_MSG_SIZE),
@@ -285,6 +285,6 @@ pub(in crate::qp) fn finish_response(work: &SendWork, original: u64, segments: &
         Operation::Read { .. } => work.length(),
         _ => 0,
     };
-    // Lossless: a message has at most 2 GiB.
+    // The conversion is lossless, because a message has at most 2 GiB.
     Outcome::Done { length: u32::try_from(length).unwrap_or(u32::MAX) }
 }

@@ -18,7 +18,7 @@ const LOSS: Duration = Duration::from_secs(1);
 /// How long the oldest request has waited, and the carriers that have timed out.
 #[derive(Debug)]
 pub(in crate::qp) struct Backpressure {
-    /// [`LOSS`], except in tests.
+    /// The time after which a carrier times out. It is [`LOSS`], except in tests.
     pub(in crate::qp) timeout: Duration,
     /// When the wait began, and how many packets the peer's process had received by then.
     since: Option<(Instant, u64)>,
@@ -70,8 +70,8 @@ impl Backpressure {
         self.timed_out.iter().position(|timed_out| is_same(timed_out, carrier))
     }
 
-    /// Returns whether the oldest request, which is blocked, must wait longer. If so, an alarm is set at which the wait
-    /// is checked again. `taken` is how many packets the peer's process has received.
+    /// Returns whether the oldest request, which is blocked, must wait longer. If so, this function sets an alarm, so
+    /// that it is called again when the alarm expires. `taken` is how many packets the peer's process has received.
     pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
         // If the process receives packets of other QPs, it is running, and this QP must wait for its turn.

@@ -66,7 +66,7 @@ pub(in crate::qp) struct InFlight {
     /// Whether the next part could not be sent because the carrier was full. The part is sent when the carrier calls
     /// this QP, because other QPs may have waited longer.
     pub(in crate::qp) is_blocked: bool,
-    /// [`MIN_TIMEOUT`], except in tests.
+    /// The minimum time-out. It is [`MIN_TIMEOUT`], except in tests.
     pub(in crate::qp) min_timeout: Duration,
 }
 

@@ -34,7 +34,7 @@ pub(in crate::qp) fn send(
     let total = if request.operation.has_data() { request.length } else { 0 };
     loop {
         let offset = flight.partial.unwrap_or(0);
-        // Lossless: `MAX_PAYLOAD` is a `u32`.
+        // The conversion is lossless, because `MAX_PAYLOAD` is a `u32`.
         let length = total.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32;
         let payload = match slice(pair, work, (total, offset, length), segments) {
             Some(payload) => payload,

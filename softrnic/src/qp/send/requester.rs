@@ -19,7 +19,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::operation::Operation;
 
-/// The send queue and its progress.
+/// The send queue, and the state of the requests in it.
 #[repr(C)]
 #[derive(Debug)]
 pub(in crate::qp) struct Requester {

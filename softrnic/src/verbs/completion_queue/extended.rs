@@ -1,5 +1,5 @@
-//! The extended verbs. A poll selects one completion after the other, and a function for each requested field reads
-//! this field of the selected completion.
+//! The extended verbs. A poll selects one completion after the other. For each requested field, the queue has a
+//! function that returns this field of the selected completion.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};

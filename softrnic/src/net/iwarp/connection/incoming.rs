@@ -271,7 +271,7 @@ impl Connection {
     }
 }
 
-/// Calls `call` with the bytes that have arrived as a segment, or with no segment if there are no bytes.
+/// Calls `call` with a segment that contains the bytes of `payload`, or with no segment if there are no bytes.
 fn with_segment(payload: &[u8], call: impl FnOnce(&[Segment])) {
     if payload.is_empty() {
         return call(&[]);
