@@ -33,7 +33,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 pub(in crate::cm) struct Attempt {
     number: u32,
     offer: Offer,
-    /// Whether the peer has closed a connection without a reply before.
+    /// Whether revision 2 was tried again because the peer had closed a connection without a reply.
     has_repeated: bool,
     has_revision_1: bool,
     is_connected: bool,
