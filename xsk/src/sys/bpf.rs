@@ -123,9 +123,17 @@ pub(crate) fn load_xdp(instructions: &[Instruction], has_frags: bool) -> Result<
         ifindex: 0,
         expected_attach_type: ATTACH_XDP,
     };
-    // SAFETY: the attributes begin like those of BPF_PROG_LOAD; instructions and licence are readable until the call
-    // returns.
-    unsafe { call(PROG_LOAD, &mut attributes) }.map(owned)
+    // A signal interrupts the verifier, which then fails with EAGAIN. The limit is for programs whose signals never stop.
+    let mut attempts = 100;
+    loop {
+        attempts -= 1;
+        // SAFETY: the attributes begin like those of BPF_PROG_LOAD; instructions and licence are readable until the
+        // call returns.
+        match unsafe { call(PROG_LOAD, &mut attributes) } {
+            Err(error) if error == libc::EAGAIN && attempts > 0 => {}
+            end => return end.map(owned),
+        }
+    }
 }
 
 /// Attaches an XDP program to an interface for as long as the returned link is open.

@@ -1,8 +1,10 @@
 //! Tests programs of the user that change, drop or distribute packets before they reach a socket.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use xsk::{AttachMode, Socket, Umem};
+use xsk::{AttachMode, Filter, Program, Socket, Umem};
 
 use crate::link::{End, frame, frames, transfer};
 use crate::net::Net;
@@ -21,6 +23,29 @@ fn send_pieces(from: &mut End, whole: &[u8]) {
     let mut pieces = whole.chunks(3000).map(|bytes| from.packet(bytes)).collect();
     assert!(from.queue.tx.batch(18).send_pieces(&mut pieces));
     from.flush();
+}
+
+#[test]
+fn program_loads_on_a_thread_that_receives_signals() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let Some(_net) = Net::new() else { return };
+    // SAFETY: the handler does nothing, so it may interrupt any code.
+    unsafe { libc::signal(libc::SIGUSR1, ignore as *const () as libc::sighandler_t) };
+    let is_done = AtomicBool::new(false);
+    // SAFETY: the call has no conditions.
+    let loader = unsafe { libc::pthread_self() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                // SAFETY: the loading thread exists until this scope ends.
+                unsafe { libc::pthread_kill(loader, libc::SIGUSR1) };
+                thread::sleep(Duration::from_micros(20));
+            }
+        });
+        let loaded: Result<Vec<_>, _> = (0..300).map(|_| Program::load(Filter::All).map(drop)).collect();
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(loaded.unwrap().len(), 300);
+    });
 }
 
 #[test]
