@@ -17,8 +17,38 @@ use super::results::{Results, Scanner};
 const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// Time limit for the end of a killed program's output.
 const GRACE: Duration = Duration::from_secs(5);
-/// The variable that marks the processes of one run, including those whose parent has exited.
+/// The variable that marks the processes of one run.
 const MARK: &str = "XTASK_TEST_PROGRAM";
+
+/// A value of [`MARK`] that no other run of this process has.
+#[derive(Debug)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    /// Marks the process that `command` will start, and all its descendants.
+    pub(super) fn put(command: &mut Command) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        command.env(MARK, &mark);
+        Self(mark)
+    }
+
+    /// Kills the marked processes, including those whose parent has exited.
+    pub(super) fn kill(&self) -> Result<()> {
+        let entry = format!("{MARK}={}", self.0);
+        let has_mark = |environment: &[u8]| environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
+        for process in fs::read_dir("/proc").context("cannot list the processes")?.flatten() {
+            let name = process.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
+            // A process that has exited, or belongs to another user, has no readable environment.
+            if fs::read(process.path().join("environ")).is_ok_and(|environment| has_mark(&environment)) {
+                // SAFETY: `kill` takes only numbers; the process has this run's mark.
+                unsafe { libc::kill(id, libc::SIGKILL) };
+            }
+        }
+        Ok(())
+    }
+}
 
 /// How a test program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +85,9 @@ pub(crate) fn copy(command: Command, out: &mut dyn Write) -> Result<(End, Result
 }
 
 fn copy_within(mut command: Command, out: &mut dyn Write, silence: Duration) -> Result<(End, Results)> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mark = Mark::put(&mut command);
     let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
-    command.env(MARK, &mark).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     if std::io::stdout().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
         command.env("CARGO_TERM_COLOR", "always");
     }
@@ -77,7 +106,7 @@ fn copy_within(mut command: Command, out: &mut dyn Write, silence: Duration) -> 
                 out.flush()?;
             }
             Err(RecvTimeoutError::Timeout) if !is_killed => {
-                kill(&mark)?;
+                mark.kill()?;
                 is_killed = true;
             }
             Err(_) => break,
@@ -113,22 +142,6 @@ fn read(mut reader: PipeReader) -> Receiver<std::io::Result<Vec<u8>>> {
         }
     });
     receiver
-}
-
-/// Kills the processes of a run: the started process and all its descendants.
-fn kill(mark: &str) -> Result<()> {
-    let entry = format!("{MARK}={mark}");
-    let has_mark = |environment: &[u8]| environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
-    for process in fs::read_dir("/proc").context("cannot list the processes")?.flatten() {
-        let name = process.file_name();
-        let Some(id) = name.to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
-        // A process that has exited, or belongs to another user, has no readable environment.
-        if fs::read(process.path().join("environ")).is_ok_and(|environment| has_mark(&environment)) {
-            // SAFETY: `kill` takes only numbers; the process has this run's mark.
-            unsafe { libc::kill(id, libc::SIGKILL) };
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

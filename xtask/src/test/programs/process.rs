@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::test::running::Mark;
+
 /// The polling interval.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// A running program, killed when this is dropped.
+/// A running program, killed with all its descendants when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     words: String,
     child: Child,
+    mark: Mark,
     output: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
@@ -25,6 +28,7 @@ impl Process {
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
         let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let mark = Mark::put(&mut command);
         let (mut from, to) = std::io::pipe().context("cannot create a pipe")?;
         command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
         let child = command.spawn().with_context(|| format!("cannot run {words}"))?;
@@ -38,7 +42,7 @@ impl Process {
                 sink.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
             }
         });
-        Ok(Self { words, child, output, reader: Some(reader) })
+        Ok(Self { words, child, mark, output, reader: Some(reader) })
     }
 
     /// The output so far.
@@ -79,8 +83,11 @@ impl Process {
         format!("  {}\n    {last}", self.words)
     }
 
+    /// Reads the output to its end. The program has ended, but its descendants also hold the pipe.
     fn read_all(&mut self) {
         if let Some(reader) = self.reader.take() {
+            // If /proc cannot be listed, only the program itself ends.
+            self.mark.kill().ok();
             // The reader does not panic; if it did, its output so far is kept.
             reader.join().ok();
         }
@@ -93,5 +100,25 @@ impl Drop for Process {
         self.child.kill().ok();
         self.child.wait().ok();
         self.read_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_end_with_the_program() {
+        let start = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Process::start(command).unwrap()
+        };
+        let mut left_behind = start("sleep 1000 & echo started");
+        assert!(left_behind.wait(Instant::now() + Duration::from_secs(60)).unwrap().is_some());
+        assert_eq!(left_behind.printed(), "started\n");
+        let mut killed = start("sleep 1000; echo ended");
+        assert!(killed.wait(Instant::now()).unwrap().is_none());
+        drop(killed);
     }
 }

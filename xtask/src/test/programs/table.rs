@@ -230,14 +230,16 @@ macro_rules! qperf {
     };
 }
 
-/// A row of fio's client with its rdma engine: the transfer method. The server's side is the same for all rows.
+/// A row of fio's client with its rdma engine: the transfer method. The server's side is the same for all rows. It has
+/// a deeper queue than the client, because fio sets the RNR retry count to 0: with `--verb=send`, a client that
+/// overtakes the server's receives fails.
 macro_rules! fio {
     ($name:literal, $words:literal) => {
         row(
             $name,
             Preload,
             Shape::Retried(
-                "fio --name=s --ioengine=rdma --port={port} --rw=read --bs=16k --size=4m --iodepth=8 \
+                "fio --name=s --ioengine=rdma --port={port} --rw=read --bs=16k --size=4m --iodepth=32 \
                  --iodepth_batch_complete=1",
                 concat!(
                     "fio --name=c --ioengine=rdma --hostname=127.0.0.1 --port={port} --rw=write --bs=16k --size=4m \
