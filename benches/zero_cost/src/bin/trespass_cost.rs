@@ -58,7 +58,7 @@ impl Task {
             Self::Recv => 960.0,
             Self::Batch => 610.0,
             Self::Long => 6200.0,
-            Self::Idle => 98.0,
+            Self::Idle => 105.0,
         }
     }
 }
