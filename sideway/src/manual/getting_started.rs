@@ -158,7 +158,7 @@
 //!
 //! # Next steps
 //!
-//! - [`from_c`](super::from_c): the Rust equivalents, for readers who know the C API.
+//! - [`from_c`](super::from_c): which item of this crate replaces each function of the C API.
 //! - [`memory`](super::memory): what a program guarantees with the `unsafe` blocks above, and what a peer can do with a
 //!   key.
 //! - [`threads`](super::threads): sleeping until a request completes, using several threads, and async runtimes.

@@ -4,6 +4,7 @@ mod console;
 mod devices;
 mod exit;
 mod files;
+mod header;
 mod interrupt;
 mod log;
 mod measure;

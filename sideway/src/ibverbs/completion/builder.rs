@@ -11,8 +11,7 @@ use rdma_mummy_sys::{
 
 use super::CreateCompletionQueueWorkCompletionFlags as Fields;
 use super::channel::CompletionChannel;
-use super::queue::EventTarget;
-use super::queue::{CompletionQueueCore, Threads};
+use super::queue::{CompletionQueueCore, EventTarget, Threads};
 use super::{BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue};
 use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;

@@ -6,6 +6,7 @@
 mod capi;
 mod play;
 mod process;
+mod rows;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -57,7 +58,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         seen.push(kind);
         is_first || row.always || is_full || !only.is_empty()
     };
-    let rows = table::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first);
+    let rows = rows::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first);
     let rows = rows.map(|row| {
         let packages: &[&str] =
             if row.runs_stride() { &["softrnic-preload", "stride-perf"] } else { &["softrnic-preload"] };
