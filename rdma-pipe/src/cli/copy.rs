@@ -250,7 +250,7 @@ impl Copy<'_> {
         // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, and
         // this side accepts any name.
         let expected = names.filter(|_| !contents && self.options.files_from.is_none());
-        let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents)?;
+        let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents, self.options.dry_run)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
         let key = random_key()?;
         let mut far = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(key.clone(), role))?;

@@ -23,15 +23,21 @@ pub enum Target {
 impl Target {
     /// Opens the destination that the operator named. If it is a directory, the sources are copied into it; any other
     /// path is the name for the copy of a single source. If `contents` is set, the contents of the sources are copied,
-    /// and the directory is created if it is missing.
+    /// and the directory is created if it is missing. A dry run creates nothing.
     ///
     /// # Errors
     ///
     /// The directory does not exist, or several sources require a directory.
-    pub fn open(path: &Path, sources: usize, contents: bool) -> Result<Target> {
+    pub fn open(path: &Path, sources: usize, contents: bool, dry_run: bool) -> Result<Target> {
         let cannot = |error: Errno| Error::file("write to", path, &error.into());
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        if contents {
+        if contents && dry_run {
+            if let Err(Errno::NOENT) = rustix::fs::stat(path) {
+                let parent = path.parent().map(Directory::open).transpose();
+                let directory = parent.and_then(|_| Directory::without_path()).map_err(cannot)?;
+                return Ok(Target::Inside(Arc::new(directory), None, sources == 1));
+            }
+        } else if contents {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(cannot(error)),
@@ -60,7 +66,13 @@ impl Target {
     /// # Errors
     ///
     /// See [`Target::open`].
-    pub fn open_beneath(root: &Directory, path: &Path, sources: usize, contents: bool) -> Result<Target> {
+    pub fn open_beneath(
+        root: &Directory,
+        path: &Path,
+        sources: usize,
+        contents: bool,
+        dry_run: bool,
+    ) -> Result<Target> {
         let cannot = |error: Errno| match error {
             Errno::XDEV => {
                 Error::new(Kind::File, format!("cannot write to {}: it leads out of the root", escape(path)))
@@ -74,10 +86,18 @@ impl Target {
             let parent = below(parent.as_os_str().as_encoded_bytes());
             root.beneath(parent).map_err(cannot)
         };
-        if contents && let Some(name) = &name {
+        if contents
+            && !dry_run
+            && let Some(name) = &name
+        {
             parent()?.make(name).map_err(cannot)?;
         }
         match (root.beneath(below(bytes)), name) {
+            (Err(Errno::NOENT), Some(_)) if contents && dry_run => {
+                parent()?;
+                let directory = Directory::without_path().map_err(cannot)?;
+                Ok(Target::Inside(Arc::new(directory), None, sources == 1))
+            }
             (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents && sources == 1)),
             (Err(Errno::NOENT | Errno::NOTDIR), Some(name)) if sources == 1 && !is_directory => {
                 Ok(Target::Inside(Arc::new(parent()?), Some(name), false))

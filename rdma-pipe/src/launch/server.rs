@@ -108,9 +108,9 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             let target = match root {
                 Some(root) => {
                     let directory = Directory::open(root).map_err(|error| cannot_open(root, error))?;
-                    Target::open_beneath(&directory, path, sources, contents)?
+                    Target::open_beneath(&directory, path, sources, contents, copy.dry_run)?
                 }
-                None => Target::open(path, sources, contents)?,
+                None => Target::open(path, sources, contents, copy.dry_run)?,
             };
             let accept = listen(&request.key, &options, request.link.port, line, Purpose::Send)?;
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?

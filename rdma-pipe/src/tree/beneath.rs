@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -27,6 +28,20 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Directory { fd })
+    }
+
+    /// Opens an empty directory that has no path. It stands for a directory that a dry run would create.
+    ///
+    /// # Errors
+    ///
+    /// The folder of temporary files does not exist, or cannot be written.
+    pub fn without_path() -> Result<Directory, Errno> {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let path = std::env::temp_dir().join(format!(".rdcp-{}-{time}", std::process::id()));
+        rustix::fs::mkdir(&path, Mode::RWXU)?;
+        let directory = Self::open(&path);
+        rustix::fs::rmdir(&path)?;
+        directory
     }
 
     /// Opens a directory below this one, without following links out of it.

@@ -52,7 +52,7 @@ fn attacked_with(
         });
         let mut only = Some(listener.accept(b"key", None).unwrap().0);
         let accept = || only.take().ok_or_else(|| Error::new(Kind::Broken, "the receiver accepts only one connection"));
-        let target = Target::open(target, 1, false).unwrap();
+        let target = Target::open(target, 1, false, false).unwrap();
         receive(accept, &target, expected, copy, &options, &Progress::default())
     })
 }
@@ -369,7 +369,7 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     let mut reply = || serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
     let Reply::Listening { port, .. } = reply() else { panic!("the server does not listen") };
     meanwhile();
-    let target = Target::open(&place.path("stolen"), 1, true).unwrap();
+    let target = Target::open(&place.path("stolen"), 1, true, false).unwrap();
     let address = [format!("127.0.0.1:{port}")];
     let accept = || connect(&address, b"key", Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
     // The server may reject the connection.
