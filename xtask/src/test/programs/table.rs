@@ -1,4 +1,4 @@
-//! What a row says: a program, its options and how its processes start.
+//! The form of a row: a program, its options and how its processes start.
 //!
 //! In a command, `{port}` is a free TCP port, `{build}` the folder of our own programs, and `{stride}` stride-perf.
 
