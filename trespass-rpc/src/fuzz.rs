@@ -14,7 +14,7 @@ pub fn rpc_frames(input: &[u8]) {
         window: 500,
         attachment: 9,
         nonce: 0,
-        queue_pairs: (0, 0),
+        ends: (0, 0),
         methods: Vec::new(),
     };
     let limits = Limits { calls: 4, bytes: 4_000, body: 1_000, window: 500, ..Limits::default() };

@@ -1,5 +1,5 @@
 //! The programs on trespass, on a device of the system: `rdsend`, `rdrecv` and `rdcp` of rdma-pipe, and the example
-//! `kv` of trespass-rpc. The programs' own tests run on softrnic's device.
+//! `kv` of trespass-rpc; and the tests of TLS of trespass-rpc. The programs' own tests run on softrnic's device.
 
 use std::env;
 use std::fs;
@@ -116,4 +116,17 @@ fn calls_carry_attachments() {
     let output = succeeds(Some(child::run(place.command("examples/kv", &[&format!("{}:7175", address())]), LIMIT)));
     assert!(output.contains(&format!("connected over {}", device::name())), "{output}");
     assert!(output.contains("fruit/orchard has 10485760 bytes"), "{output}");
+}
+
+#[test]
+#[ignore = "needs a device of the system: cargo xtask softroce"]
+fn peers_with_tls_call_each_other_and_refuse_relays() {
+    let Some(tests) = env::var_os("SIDEWAY_RPC_TESTS") else {
+        return may_not_run("SIDEWAY_RPC_TESTS does not name the test program of trespass-rpc");
+    };
+    let mut command = Command::new(tests);
+    command.args(["tls::", "--skip", "on_iwarp", "--test-threads=1"]).env(softrnic::DEVICES_VARIABLE, "0");
+    command.env("TRESPASS_RPC_TEST_DEVICE", format!("{}={}", device::name(), address()));
+    let output = succeeds(Some(child::run(command, LIMIT)));
+    assert!(output.contains("ok. 4 passed"), "{output}");
 }

@@ -21,16 +21,18 @@ pub enum Violation {
     /// The body is longer than this side accepts.
     #[error("the peer sent a body of {0} bytes; {1} are allowed")]
     Body(usize, usize),
-    /// The hello names other queue pairs than those of this connection, so another peer may have relayed it.
-    #[error("the connection may be relayed: the hello names queue pairs {0:?} instead of {1:?}")]
-    QueuePairs((u32, u32), (u32, u32)),
+    /// The hello contains other numbers than those of this connection's sides, so another peer may have relayed it.
+    #[error(
+        "the connection may be relayed, or its addresses translated: the hello is for the sides {0:?} instead of {1:?}"
+    )]
+    Ends((u32, u32), (u32, u32)),
 }
 
 impl Violation {
     /// The status with which the connection ends.
     pub fn status(&self) -> Status {
         match self {
-            Self::Wire(WireError::Tls) | Self::QueuePairs(..) => Status::UNAUTHENTICATED,
+            Self::Wire(WireError::Tls) | Self::Ends(..) => Status::UNAUTHENTICATED,
             _ => Status::PROTOCOL,
         }
     }

@@ -96,8 +96,8 @@ pub struct Connection<C> {
     side: Side,
     limits: Limits,
     peer: Option<Hello>,
-    /// The numbers of this side's queue pair and the peer's, which the peer's hello must have; 0 if not to be compared.
-    queue_pairs: (u32, u32),
+    /// The numbers of this side and of its peer, which the peer's hello must have; 0 if not to be compared.
+    ends: (u32, u32),
     /// Encoded frames that have not been sent completely.
     out: Vec<u8>,
     /// The number of bytes at the start of `out` that were sent.
@@ -134,7 +134,7 @@ impl<C> Connection<C> {
             side,
             limits,
             peer: None,
-            queue_pairs: hello.queue_pairs,
+            ends: hello.ends,
             out: Vec::new(),
             sent: 0,
             left: 0,

@@ -34,9 +34,9 @@ impl<C> Connection<C> {
                 return Err(Violation::Versions(oldest, newest));
             }
             // Not every device reports the number of the peer's queue pair.
-            let ((own, other), (peer, here)) = (self.queue_pairs, hello.queue_pairs);
+            let ((own, other), (peer, here)) = (self.ends, hello.ends);
             if own != 0 && (here != 0 && here != own || other != 0 && other != peer) {
-                return Err(Violation::QueuePairs((here, peer), (own, other)));
+                return Err(Violation::Ends((here, peer), (own, other)));
             }
             self.calls.grant(hello.calls, hello.bytes);
             self.peer = Some(hello);

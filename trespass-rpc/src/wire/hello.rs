@@ -48,16 +48,17 @@ pub struct Hello {
     pub attachment: u64,
     /// A random number, which is different for each connection.
     pub nonce: u64,
-    /// The numbers of this side's queue pair and of the peer's queue pair. A number is 0 if it is unknown, or over TCP.
-    pub queue_pairs: (u32, u32),
+    /// The numbers of this side and of its peer: those of their queue pairs, or over iWARP the CRC32C of their addresses.
+    /// A number is 0 if it is unknown, or over TCP.
+    pub ends: (u32, u32),
     /// The methods that this side serves.
     pub methods: Vec<PeerMethod>,
 }
 
 impl Hello {
     /// Encodes the body. Its first fields are two versions of 2 bytes each, then calls, bytes, body and window of 4
-    /// bytes each, then attachment and nonce of 8 bytes each, then the numbers of both queue pairs and the number of
-    /// methods of 4 bytes each. The fields of each method follow: its hash and its shape of 8 bytes each, the length of
+    /// bytes each, then attachment and nonce of 8 bytes each, then the numbers of both sides and the number of methods
+    /// of 4 bytes each. The fields of each method follow: its hash and its shape of 8 bytes each, the length of
     /// its name in one byte, and its name.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.methods.len() * 48);
@@ -68,8 +69,8 @@ impl Hello {
         }
         bytes.extend_from_slice(&self.attachment.to_le_bytes());
         bytes.extend_from_slice(&self.nonce.to_le_bytes());
-        bytes.extend_from_slice(&self.queue_pairs.0.to_le_bytes());
-        bytes.extend_from_slice(&self.queue_pairs.1.to_le_bytes());
+        bytes.extend_from_slice(&self.ends.0.to_le_bytes());
+        bytes.extend_from_slice(&self.ends.1.to_le_bytes());
         let count = self.methods.len().min(METHODS);
         bytes.extend_from_slice(&(count as u32).to_le_bytes());
         for method in &self.methods[..count] {
@@ -103,7 +104,7 @@ impl Hello {
             window: number(take(4)?) as u32,
             attachment: number(take(8)?),
             nonce: number(take(8)?),
-            queue_pairs: (number(take(4)?) as u32, number(take(4)?) as u32),
+            ends: (number(take(4)?) as u32, number(take(4)?) as u32),
             methods: Vec::new(),
         };
         let count = number(take(4)?) as usize;
@@ -138,7 +139,7 @@ mod tests {
             window: 1 << 16,
             attachment: 1 << 30,
             nonce: 42,
-            queue_pairs: (17, 18),
+            ends: (17, 18),
             methods,
         };
         let bytes = hello.to_bytes();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::common::{on_both, options};
+use crate::common::{ADDRESS, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{
     Attachment, CallOptions, Certainty, Channel, Context, Endpoint, Memory, Options, Server, Serving, Status, Target,
@@ -74,7 +74,7 @@ impl Store for Kept {
 
 async fn pair(options: &Options) -> (Serving, StoreClient) {
     let server = Server::new(StoreServer::new(Kept::default()));
-    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap();
+    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap();
     let endpoint = Endpoint::spawn(options).unwrap();
     let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
     (serving, StoreClient::over(channel).unwrap())

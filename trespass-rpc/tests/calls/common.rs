@@ -1,6 +1,7 @@
 //! The service of the tests, and pairs of server and client.
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use trespass_rpc::Stream;
 use trespass_rpc::{CallOptions, Channel, Context, Endpoint, Items, Options, Server, Serving};
 
 /// A time limit that only a hung operation reaches.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
@@ -150,9 +151,24 @@ impl<I: Iterator + Unpin> Stream for Listed<I> {
     }
 }
 
+/// The variable with the name and the address of the RDMA device to test on, such as `rxe_0=10.71.0.1`. If it is not set,
+/// the tests use softrnic's device.
+const DEVICE: &str = "TRESPASS_RPC_TEST_DEVICE";
+
+/// The address of the device to test on.
+pub(crate) static HOST: LazyLock<String> = LazyLock::new(|| {
+    std::env::var(DEVICE).map_or("127.0.0.1".to_owned(), |device| device.split_once('=').unwrap().1.to_owned())
+});
+
+/// The address of the device to test on, with port 0.
+pub(crate) static ADDRESS: LazyLock<String> = LazyLock::new(|| format!("{}:0", *HOST));
+
 pub(crate) fn options(transport: Transport) -> Options {
-    softrnic::register().unwrap();
     let mut options = Options::default();
+    match std::env::var(DEVICE) {
+        Ok(device) => options.worker.device = Some(device.split_once('=').unwrap().0.to_owned()),
+        Err(_) => softrnic::register().unwrap(),
+    }
     options.worker.transport = transport;
     options.worker.memory = 64 << 20;
     options
@@ -172,7 +188,7 @@ pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
 pub(crate) async fn pair(options: &Options) -> (Serving, SumsClient, std::sync::Arc<Service>) {
     let service = std::sync::Arc::new(Service::default());
     let server = Server::new(SumsServer::shared(std::sync::Arc::clone(&service)));
-    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap();
+    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap();
     let endpoint = Endpoint::spawn(options).unwrap();
     let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
     (serving, SumsClient::over(channel).unwrap(), service)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
+use crate::common::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 use tokio::sync::{Semaphore, mpsc};
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Handler, Items, MethodInfo, Options, Postcard, Request, Response,
@@ -70,7 +70,7 @@ async fn by_hand(options: &Options, server: Endpoint) -> Setting {
     let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let methods = SumsServer::new(Service::default());
     let handler = ByHand { methods, begun: Arc::clone(&begun), gate: Arc::clone(&gate), read: sender };
-    let serving = Server::new(handler).bind_on(&server, "127.0.0.1:0").await.unwrap();
+    let serving = Server::new(handler).bind_on(&server, &ADDRESS).await.unwrap();
     let endpoint = Endpoint::spawn(options).unwrap();
     let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
     Setting { serving, client: SumsClient::over(channel).unwrap(), begun, gate, read }
@@ -189,7 +189,7 @@ fn connections_of_dropped_futures_end_with_their_driver() {
     on_both(|options| async move {
         let (server, driver) = Endpoint::new(&options).unwrap();
         let server_ends = tokio::spawn(driver.run());
-        let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0").await.unwrap();
+        let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, &ADDRESS).await.unwrap();
         let address = bound.local_addr().to_string();
         let (endpoint, driver) = Endpoint::new(&options).unwrap();
         let client_ends = tokio::spawn(driver.run());
@@ -205,7 +205,7 @@ fn connections_of_dropped_futures_end_with_their_driver() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
-        let mut listening = Box::pin(Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0"));
+        let mut listening = Box::pin(Server::new(SumsServer::new(Service::default())).bind_on(&server, &ADDRESS));
         let first = std::future::poll_fn(|task| Poll::Ready(listening.as_mut().poll(task))).await;
         assert!(first.is_pending());
         drop(listening);
@@ -240,7 +240,7 @@ fn drain_leaves_no_call_in_doubt() {
         let server = Endpoint::thread(&options).unwrap();
         let endpoint = Endpoint::spawn(&options).unwrap();
         for _ in 0..20 {
-            let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0");
+            let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, &ADDRESS);
             let serving = bound.await.unwrap();
             let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
             let client = SumsClient::over(channel).unwrap();

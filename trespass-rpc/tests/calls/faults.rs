@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
+use crate::common::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Server, Status};
 
 #[test]
@@ -183,7 +183,7 @@ fn connecting_to_a_closed_port_is_an_error() {
     on_both(|options| async move {
         let endpoint = Endpoint::spawn(&options).unwrap();
         let begun = Instant::now();
-        let error = Channel::connect_on(&endpoint, "127.0.0.1:1").await.unwrap_err();
+        let error = Channel::connect_on(&endpoint, &format!("{}:1", *HOST)).await.unwrap_err();
         assert!(begun.elapsed() < LONG, "{error}");
         assert!(Channel::connect_on(&endpoint, "no port").await.is_err());
     });
@@ -197,7 +197,7 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
         let mut below = trespass::Options::default();
         below.transport = options.worker.transport;
         let handle = trespass::Handle::new(&below).unwrap();
-        let acceptor = trespass::Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
+        let acceptor = trespass::Acceptor::bind_on(&handle, ADDRESS.as_str()).unwrap();
         let address = acceptor.local_addr().to_string();
         let peer = std::thread::spawn(move || {
             let connection = acceptor.accept().unwrap();
@@ -217,7 +217,7 @@ fn dropped_runtime_fails_calls_instead_of_hanging() {
     let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = serving.block_on(async {
         let server = Server::new(SumsServer::new(Service::default()));
-        server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap()
+        server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap()
     });
     let calling = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     calling.block_on(async {

@@ -8,7 +8,7 @@ use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, M
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 
-use crate::common::{Service, SumsClient, SumsServer, on_both, options};
+use crate::common::{ADDRESS, Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{Channel, CodecError, Decode, Encode, Endpoint, Observed, Protobuf, Rkyv, Server, Status};
 
@@ -105,7 +105,7 @@ fn calls_and_requests_have_spans_and_numbers() {
         runtime.block_on(async {
             let options = options(Transport::Tcp);
             let server = Server::new(Observed::new(SumsServer::new(Service::default())));
-            let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+            let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap();
             let endpoint = Endpoint::spawn(&options).unwrap();
             let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
             let client = SumsClient::new(Observed::new(channel));
@@ -164,7 +164,7 @@ impl Upper for Plain {
 fn messages_of_protocol_buffers_survive_the_round_trip() {
     on_both(|options| async move {
         let server = Server::new(UpperServer::new(Plain));
-        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap();
         let endpoint = Endpoint::spawn(&options).unwrap();
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = UpperClient::over(channel).unwrap();
@@ -200,7 +200,7 @@ impl Shelves for Library {
 fn archives_of_rkyv_survive_the_round_trip() {
     on_both(|options| async move {
         let server = Server::new(ShelvesServer::new(Library));
-        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap();
         let endpoint = Endpoint::spawn(&options).unwrap();
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = ShelvesClient::over(channel).unwrap();

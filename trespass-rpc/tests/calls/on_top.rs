@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
+use crate::common::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
@@ -29,7 +29,7 @@ async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serv
 /// not include connecting.
 #[tokio::test]
 async fn pool_continues_connecting_when_a_call_is_cancelled() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = tokio::net::TcpListener::bind(ADDRESS.as_str()).await.unwrap();
     let endpoint = Endpoint::spawn(&options(Transport::Tcp)).unwrap();
     let hurried = CallOptions::default().timeout(Duration::from_millis(30));
     let client = SumsClient::new(Pool::new(&endpoint, silent.local_addr().unwrap().to_string())).with(hurried);
@@ -49,7 +49,7 @@ async fn pool_continues_connecting_when_a_call_is_cancelled() {
 fn pool_connects_with_the_first_call_and_again_after_the_server_was_away() {
     on_both(|options| async move {
         let service = Arc::new(Service::default());
-        let serving = serve(&options, &service, "127.0.0.1:0").await;
+        let serving = serve(&options, &service, &ADDRESS).await;
         let address = serving.local_addr().to_string();
         for connections in [1, 3] {
             let pool = Pool::new(&Endpoint::spawn(&options).unwrap(), address.as_str()).connections(connections);
@@ -80,7 +80,7 @@ fn pool_connects_with_the_first_call_and_again_after_the_server_was_away() {
         let error = client.ping().await.unwrap_err();
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::UNAVAILABLE, Certainty::NotSent));
-        assert!(error.detail.starts_with("cannot connect to 127.0.0.1:"), "{error}");
+        assert!(error.detail.starts_with(&format!("cannot connect to {}:", *HOST)), "{error}");
         let _serving = serve(&options, &service, &address).await;
         while let Err(error) = client.ping().await {
             assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent, "{error:?}");
@@ -94,7 +94,7 @@ fn health_service_reports_the_status_that_the_server_has_set() {
     on_both(|options| async move {
         let health = HealthReporter::default();
         let server = Server::new(SumsServer::new(Service::default())).and(health.service());
-        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap();
         let endpoint = Endpoint::spawn(&options).unwrap();
         let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
         let client = HealthsClient::over(channel.clone()).unwrap();
@@ -110,7 +110,7 @@ fn health_service_reports_the_status_that_the_server_has_set() {
 fn blocking_calls_need_no_runtime() {
     for transport in [Transport::Rdma, Transport::Tcp] {
         let server = Endpoint::thread(&options(transport)).unwrap();
-        let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, "127.0.0.1:0");
+        let bound = Server::new(SumsServer::new(Service::default())).bind_on(&server, &ADDRESS);
         let serving = blocking::wait(bound).unwrap();
         let client = SumsClient::over(blocking::connect(&serving.local_addr().to_string()).unwrap()).unwrap();
         std::thread::scope(|scope| {

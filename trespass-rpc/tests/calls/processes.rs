@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
-use crate::common::{LONG, Listed, Service, SumsClient, SumsServer, options};
+use crate::common::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
 
@@ -47,7 +47,7 @@ fn ready(text: &str) {
 
 async fn serve(endpoint: &Endpoint) -> Serving {
     let server = Server::new(SumsServer::new(Service::default())).and(StoreServer::new(Kept::default()));
-    server.bind_on(endpoint, "127.0.0.1:0").await.unwrap()
+    server.bind_on(endpoint, &ADDRESS).await.unwrap()
 }
 
 /// Returns the address of the other process.

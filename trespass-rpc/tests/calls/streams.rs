@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
 
-use crate::common::{Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
+use crate::common::{ADDRESS, Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::generated::{set_items, streaming};
 use trespass_rpc::{Answers, Call, Channel, Endpoint, Error, Postcard, Server, Status, Stream};
 
@@ -85,7 +85,7 @@ fn sender_waits_for_a_receiver_that_takes_nothing() {
 fn server_calls_its_caller() {
     on_both(|options| async move {
         let server = Server::new(SumsServer::new(Service::default()));
-        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), "127.0.0.1:0").await.unwrap();
+        let serving = server.bind_on(&Endpoint::spawn(&options).unwrap(), &ADDRESS).await.unwrap();
         let endpoint = Endpoint::spawn(&options).unwrap();
         let own = SumsServer::new(Service::default());
         let channel = Channel::connect_serving(&endpoint, &serving.local_addr().to_string(), own).await.unwrap();

@@ -1,6 +1,7 @@
 //! Tests TLS: which peers are accepted and refused, a relay between two peers, and a replay.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +17,7 @@ use trespass_rpc::{
     Target, Tls,
 };
 
-use crate::common::{LONG, on_both};
+use crate::common::{ADDRESS, HOST, LONG, on_both};
 
 /// A service that returns the certificates of its callers.
 #[trespass_rpc::service(name = "test.Callers")]
@@ -92,7 +93,7 @@ fn with(options: &Options, tls: Tls) -> Options {
 /// Returns the options of a server and of a client that trust each other, and the client's certificate.
 fn good(options: &Options) -> (Options, Options, Vec<u8>) {
     let authority = Authority::new("ours");
-    let server = Tls { server: authority.server(authority.issue("127.0.0.1", 2100)), client: None };
+    let server = Tls { server: authority.server(authority.issue(&HOST, 2100)), client: None };
     let identity = authority.issue("client", 2100);
     let certificate = identity.0.to_vec();
     let client = Tls { client: authority.client(Some(identity)), server: None };
@@ -102,7 +103,7 @@ fn good(options: &Options) -> (Options, Options, Vec<u8>) {
 async fn serve(options: &Options) -> (Serving, Arc<Counted>) {
     let counted = Arc::new(Counted::default());
     let server = Server::new(CallersServer::shared(Arc::clone(&counted)));
-    (server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap(), counted)
+    (server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap(), counted)
 }
 
 async fn connect(options: &Options, address: &str) -> std::io::Result<Channel> {
@@ -166,7 +167,7 @@ fn peers_without_the_right_certificate_are_refused_with_the_reason() {
         let (ours, other) = (Authority::new("ours"), Authority::new("another"));
         let server = |identity| with(&options, Tls { server: ours.server(identity), client: None });
         let client = |config| with(&options, Tls { client: config, server: None });
-        let (valid, own) = (ours.issue("127.0.0.1", 2100), ours.issue("client", 2100));
+        let (valid, own) = (ours.issue(&HOST, 2100), ours.issue("client", 2100));
         let own = || Some((own.0.clone(), own.1.clone_key()));
         let valid = || (valid.0.clone(), valid.1.clone_key());
         let cases = [
@@ -174,7 +175,7 @@ fn peers_without_the_right_certificate_are_refused_with_the_reason() {
             (server(valid()), client(ours.client(Some(other.issue("client", 2100)))), "UnknownCA"),
             (server(valid()), client(ours.client(Some(ours.issue("client", 2001)))), "CertificateExpired"),
             (server(valid()), client(other.client(own())), "UnknownIssuer"),
-            (server(ours.issue("127.0.0.1", 2001)), client(ours.client(own())), "expired"),
+            (server(ours.issue(&HOST, 2001)), client(ours.client(own())), "expired"),
             (server(ours.issue("another.name", 2100)), client(ours.client(own())), "not valid for name"),
             (server(valid()), options.clone(), "only one side uses TLS"),
             (options.clone(), client(ours.client(own())), "only one side uses TLS"),
@@ -197,7 +198,7 @@ struct Relay {
 
 fn relay(options: &Options, server: SocketAddr) -> Relay {
     let handle = Handle::new(&options.worker).unwrap();
-    let acceptor = Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
+    let acceptor = Acceptor::bind_on(&handle, ADDRESS.as_str()).unwrap();
     let address = acceptor.local_addr().to_string();
     let captured = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&captured);
@@ -278,4 +279,15 @@ fn replayed_connection_is_refused() {
         assert!(reason.contains("TLS handshake failed"), "{reason}");
         assert_eq!(counted.0.load(Ordering::SeqCst), before);
     });
+}
+
+/// Runs the tests of this module and of attachments again, on softrnic's iWARP device.
+#[test]
+fn peers_on_iwarp_call_each_other_and_refuse_relays() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["tls::", "bulk::", "--skip", "on_iwarp"]).env("SOFTRNIC_DEVICES", "softiw0");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(output.status.success() && passed >= 10, "{passed} passed\n{text}");
 }

@@ -11,7 +11,7 @@ use tower::retry::{Policy, Retry};
 use tower::timeout::Timeout;
 use tower::{ServiceBuilder, ServiceExt};
 
-use crate::common::{Service, SumsClient, SumsServer, on_both, pair};
+use crate::common::{ADDRESS, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::{
     BoxError, Call, Certainty, Channel, Endpoint, Handler, Layered, Options, Reply, RpcError, Server, Serving, Status,
 };
@@ -87,7 +87,7 @@ async fn shedding(options: &Options) -> (Serving, Channel, Arc<Service>) {
         .layer_fn(|server| ConcurrencyLimit::new(server, 1))
         .service(server);
     let server = Server::new(Layered::new(methods, layered));
-    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), "127.0.0.1:0").await.unwrap();
+    let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap();
     let endpoint = Endpoint::spawn(options).unwrap();
     let channel = Channel::connect_on(&endpoint, &serving.local_addr().to_string()).await.unwrap();
     (serving, channel, service)

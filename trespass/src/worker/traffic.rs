@@ -202,7 +202,8 @@ impl Worker {
     }
 
     /// Returns the numbers of a connection's two queue pairs: first that of this side, then that of the peer, which is
-    /// 0 if the device does not report it. Returns `None` over TCP.
+    /// 0 if the device does not report it. Returns `None` over TCP and over iWARP, whose packets do not contain these
+    /// numbers.
     pub fn queue_pairs(&mut self, id: ConnectionId) -> Option<(u32, u32)> {
         let verbs = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)?;
         verbs.backend.queue_pairs(id.link)

@@ -131,12 +131,21 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     let mut cargo = repo::cargo(root);
     cargo.args(["build", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
     repo::build(cargo)?;
-    Ok(vec![
+    let calls = Target {
+        package: "trespass-rpc".to_owned(),
+        folder: root.join("trespass-rpc"),
+        kind: "test".to_owned(),
+        name: "calls".to_owned(),
+    };
+    let calls = build(repo::cargo(root), &[], &[calls])?.into_iter().map(|built| built.file);
+    let mut variables = vec![
         ("SIDEWAY_TRESPASS_PROGRAMS".into(), target.join("debug").into()),
         ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),
         ("SIDEWAY_STRIDE_PERF".into(), folder.join("stride-perf").into()),
         ("SIDEWAY_CAPI_EXAMPLES".into(), library.examples().into()),
-    ])
+    ];
+    variables.extend(calls.map(|calls| ("SIDEWAY_RPC_TESTS".into(), calls.into())));
+    Ok(variables)
 }
 
 /// Arguments of every optimised build, so that all share the libraries.

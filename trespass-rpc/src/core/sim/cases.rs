@@ -12,7 +12,7 @@ fn side(side: Side, limits: Limits) -> Connection<u32> {
         window: 0,
         attachment: 0,
         nonce: 0,
-        queue_pairs: (0, 0),
+        ends: (0, 0),
         methods: Vec::new(),
     };
     Connection::new(side, limits, &hello, 0)
@@ -203,7 +203,7 @@ fn peer_without_a_common_version_is_refused() {
             window: 1,
             attachment: 1,
             nonce: 0,
-            queue_pairs: (0, 0),
+            ends: (0, 0),
             methods: Vec::new(),
         };
         let mut frames = Vec::new();
@@ -230,7 +230,7 @@ fn hello_with_other_queue_pair_numbers_is_refused() {
         ((0, 0), (6, 7), true),
     ];
     for (ours, theirs, is_well) in cases {
-        let of = |queue_pairs| Hello {
+        let of = |ends| Hello {
             versions: (1, 1),
             calls: 1,
             bytes: 1,
@@ -238,7 +238,7 @@ fn hello_with_other_queue_pair_numbers_is_refused() {
             window: 1,
             attachment: 1,
             nonce: 0,
-            queue_pairs,
+            ends,
             methods: Vec::new(),
         };
         let mut client = Connection::<()>::new(Side::Client, LIMITS, &of(ours), 0);

@@ -82,7 +82,7 @@ fn node(side: Side) -> Node {
         window: 0,
         attachment: 0,
         nonce: 0,
-        queue_pairs: (0, 0),
+        ends: (0, 0),
         methods: Vec::new(),
     };
     Node {

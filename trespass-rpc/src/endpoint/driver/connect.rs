@@ -154,14 +154,15 @@ impl Driver {
             let is_rdma = stats.transport == Kind::Rdma;
             let tls = Session::new(self.shared.options(), side, host, is_rdma);
             let tls = tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            let queue_pairs = tls.as_ref().and_then(|_| self.worker.queue_pairs(id)).unwrap_or_default();
-            if is_rdma && tls.is_some() && queue_pairs.0 == 0 {
-                let text = "TLS needs the number of the queue pair, which the device does not report; use TCP";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-            }
-            Ok((stats, self.worker.addresses(id)?, tls, queue_pairs))
+            let addresses = self.worker.addresses(id)?;
+            let ends = match self.worker.queue_pairs(id) {
+                _ if tls.is_none() || !is_rdma => (0, 0),
+                Some(numbers) => numbers,
+                None => (hash(addresses.0), hash(addresses.1)),
+            };
+            Ok((stats, addresses, tls, ends))
         });
-        let (stats, addresses, tls, queue_pairs) = match facts {
+        let (stats, addresses, tls, ends) = match facts {
             Ok(facts) => facts,
             Err(error) => {
                 self.worker.close(id, 0, "");
@@ -195,7 +196,7 @@ impl Driver {
             nonce: nonce(),
             // The numbers are compared only if the connection uses TLS. Without TLS, a relay could change them in the
             // hello.
-            queue_pairs,
+            ends,
             methods,
         };
         let now = self.shared.now();
@@ -226,6 +227,11 @@ impl Connecting {
     fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
+}
+
+/// Returns the number of one side of an iWARP connection: the CRC32C of its address and port.
+fn hash(address: SocketAddr) -> u32 {
+    crc32c::crc32c(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string().as_bytes())
 }
 
 /// Returns a random number. A peer cannot derive it from another one, because the standard library chooses its hash

@@ -2,9 +2,9 @@
 //!
 //! The first messages are the TLS handshake; then each side sends its hello. Over TCP, all later frames are encrypted
 //! too. Over RDMA, each side ends TLS after its hello (`close_notify`), and its later messages are frames. Each hello
-//! contains the numbers of both queue pairs. If a peer relays the handshake of another connection, its queue pairs
-//! usually have other numbers, so this side detects the relay. An attacker on the network path can choose the numbers
-//! and remain undetected.
+//! contains the numbers of both queue pairs; over iWARP, it contains hashes of both addresses instead. If a peer relays
+//! the handshake of another connection, its queue pairs usually have other numbers, so this side detects the relay. An
+//! attacker on the network path can choose the numbers and remain undetected.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;

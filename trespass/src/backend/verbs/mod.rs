@@ -55,7 +55,7 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
 };
-use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
@@ -193,8 +193,11 @@ impl Verbs {
     }
 
     /// Returns the numbers of a link's two queue pairs: first that of this side, then that of the peer, which is 0 if
-    /// the device does not report it.
+    /// the device does not report it. Returns `None` over iWARP.
     pub(crate) fn queue_pairs(&mut self, id: LinkId) -> Option<(u32, u32)> {
+        if self.device.context.transport_type() == TransportType::IWarp {
+            return None;
+        }
         let link = self.links.get(id)?;
         let queried = link.queue_pair.as_ref()?.query(QueuePairAttributeMask::DestinationQueuePairNumber);
         Some((link.qp_number, queried.map_or(0, |(attribute, _)| attribute.dest_qp_num())))
