@@ -127,6 +127,6 @@ fn peers_with_tls_call_each_other_and_refuse_relays() {
     let mut command = Command::new(tests);
     command.args(["tls::", "--skip", "on_iwarp", "--test-threads=1"]).env(softrnic::DEVICES_VARIABLE, "0");
     command.env("TRESPASS_RPC_TEST_DEVICE", format!("{}={}", device::name(), address()));
-    let output = succeeds(Some(child::run(command, LIMIT)));
+    let output = succeeds(Some(child::run(command, 3 * LIMIT)));
     assert!(output.contains("ok. 4 passed"), "{output}");
 }

@@ -157,7 +157,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
     let mut out = io::stdout();
     let transport = clients[0].transport().path.clone();
     if !arguments.json {
-        writeln!(out, "{transport}; {} B, {} connections", arguments.size, clients.len())?;
+        writeln!(out, "{transport}; {} B, connections: {}", arguments.size, clients.len())?;
         writeln!(out, "callers      calls/s    Gb/s   p50 us   p90 us   p99 us  cpu us/call  allocs/call")?;
     }
     let memory = clients[0].channel().alloc(arguments.size.max(1))?;
@@ -192,7 +192,7 @@ async fn measure(arguments: &Arguments, options: &Options, address: &str) -> Res
         }
     }
     if let Some(file) = &arguments.plot {
-        let title = format!("{transport}; {} B, {} connections", arguments.size, clients.len());
+        let title = format!("{transport}; {} B, connections: {}", arguments.size, clients.len());
         std::fs::write(file, plot::svg(&title, &points))
             .map_err(|error| format!("cannot write {}: {error}; name a file that can be created", file.display()))?;
     }
