@@ -111,6 +111,11 @@ impl<K> StreamSource<K> {
         offset
     }
 
+    /// Whether the sink has answered on this connection and has all blocks.
+    pub fn is_acknowledged(&self) -> bool {
+        !self.is_resuming && self.kept.is_empty()
+    }
+
     /// Records that the input has ended.
     pub fn end(&mut self) {
         self.has_ended = true;

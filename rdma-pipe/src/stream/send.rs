@@ -19,8 +19,8 @@ use crate::proto::{Frame, Kept, Step, StreamSource, Totals};
 
 /// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
-/// The stream fails after this many consecutive connections over which no data arrives.
-const IDLE: u32 = 5;
+/// The stream fails after this many consecutive connections over which no data arrives, although there is some to send.
+const STUCK: u32 = 5;
 /// Maximum number of unused buffers that are kept.
 const SPARE: usize = 32;
 
@@ -40,16 +40,19 @@ pub fn send(
     _ = rustix::pipe::fcntl_setpipe_size(input, PIPE);
     let started = Instant::now();
     let sending = Sending::new(input.as_fd(), name)?;
-    let (mut idle, mut acknowledged) = (0, 0);
+    let (mut stuck, mut acknowledged) = (0, 0);
     loop {
         let broken = match sending.run(link) {
             Ok(totals) => return Ok(Summary { bytes: totals.bytes, time: started.elapsed() }),
             Err(error) => error,
         };
-        let now = sending.lock().source.acknowledged();
-        idle = if now > acknowledged { 0 } else { idle + 1 };
+        let (now, is_idle) = {
+            let source = &sending.lock().source;
+            (source.acknowledged(), source.is_acknowledged())
+        };
+        stuck = if now > acknowledged || is_idle { 0 } else { stuck + 1 };
         acknowledged = now;
-        if !broken.is_disconnect() || idle == IDLE {
+        if !broken.is_disconnect() || stuck == STUCK {
             return Err(broken);
         }
         log::info!("{broken}; connecting again");

@@ -1,8 +1,10 @@
 //! Tests `rdsend` and `rdrecv`.
 
+use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::common::{Place, Ran, bytes, port, proxy};
+use crate::common::{Place, Ran, break_connections, bytes, port, proxy};
 
 /// Runs both sides of a stream.
 fn transfer(place: &Place, input: &[u8], more: &[&str]) -> (Ran, Ran) {
@@ -45,7 +47,7 @@ fn sender_may_start_before_the_receiver() {
     let port = port().to_string();
     let mut sender = place.command("rdsend", ["127.0.0.1", &port, "key"]).stdin(Stdio::piped()).spawn().unwrap();
     let sent = std::thread::spawn(move || Ran::from(&mut sender, b"early"));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(place.run("rdrecv", [&port, "key"]).expect(0).out, "early");
     sent.join().unwrap().expect(0);
 }
@@ -161,4 +163,31 @@ fn stream_continues_over_another_connection() {
         assert!(cut.load(std::sync::atomic::Ordering::SeqCst) >= 4, "{}", sent.err);
         assert!(sent.err.contains("connecting again"), "{}", sent.err);
     }
+}
+
+/// Breaks the connection repeatedly while there is nothing to send.
+#[test]
+fn idle_stream_continues_after_any_number_of_breaks() {
+    let place = Place::with_tcp();
+    let port = port().to_string();
+    let mut receiver = place.command("rdrecv", [port.as_str(), "key", "out"]).spawn().unwrap();
+    let (input, mut writer) = std::io::pipe().unwrap();
+    let sender = place.command("rdsend", ["-vv", "127.0.0.1", &port, "key"]).stdin(input).spawn().unwrap();
+    writer.write_all(b"first ").unwrap();
+    let pid = rustix::process::Pid::from_raw(receiver.id() as i32).unwrap();
+    for _ in 0..10 {
+        // A connection that breaks before the receiver has answered counts, so the test lets it answer.
+        std::thread::sleep(Duration::from_millis(200));
+        while break_connections(pid) == 0 {
+            assert!(receiver.try_wait().unwrap().is_none(), "the receiver ended");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    writer.write_all(b"last").unwrap();
+    drop(writer);
+    let ended = sender.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && receiver.wait().unwrap().success(), "{said}");
+    assert_eq!(place.read("out"), b"first last");
+    assert!(said.matches("connecting again").count() >= 6, "{said}");
 }
