@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_event_type};
 
@@ -19,9 +17,7 @@ use crate::cq::CompletionEvents;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
-
-/// Maximum number of times that a call serves the sockets before it waits, or returns without an event.
-const MAX_ROUNDS: u32 = 16;
+use crate::wire::transport::Sockets;
 
 /// A completion event, with the address of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +35,6 @@ pub(crate) struct CompletionChannel {
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
     is_iwarp: bool,
-    /// Whether the descriptor is also readable while the sockets of the transport are readable.
-    has_sockets: AtomicBool,
 }
 
 // SAFETY: a `CompletionChannel` starts with an `ibv_comp_channel`.
@@ -76,78 +70,64 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
     let owner = unsafe { Context::of(context) };
     // SAFETY: as above.
     let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
-    let events = EventFdQueue::new().and_then(|mut events| {
-        if is_iwarp {
-            events.extend()?;
-        }
-        Ok(Arc::new(events))
-    });
-    let events = match events {
-        Ok(events) => events,
+    let events = match EventFdQueue::new() {
+        Ok(events) => Arc::new(events),
         Err(errno) => return failure::null(errno),
     };
     let c = ibv_comp_channel { context, fd: events.as_raw_fd(), refcnt: 0 };
     let (usage, uses) = (Usage::default(), vec![owner.usage.begin()]);
-    CompletionChannel { c, events, usage, uses, is_iwarp, has_sockets: AtomicBool::new(false) }.into_c()
+    CompletionChannel { c, events, usage, uses, is_iwarp }.into_c()
 }
 
 impl CompletionChannel {
-    /// Returns the number that identifies the channel in a call of [`Sockets::claim`].
-    fn number(&self) -> usize {
-        ptr::from_ref(&self.c).addr()
-    }
-
     fn take(&self) -> Result<*mut ibv_cq, Errno> {
-        let is_nonblocking = self.events.is_nonblocking()?;
+        if let Some(queue) = self.try_take() {
+            return Ok(queue);
+        }
+        if self.events.is_nonblocking()? {
+            return Err(Errno::AGAIN);
+        }
         let sockets = QpRegistry::of_process().sockets().filter(|_| self.is_iwarp);
-        let claimed = sockets.and_then(|sockets| Some((sockets, sockets.claim(self.number())?)));
-        let mut rounds = 0;
+        let attending = sockets.and_then(Attending::begin);
         loop {
-            let taken = self.events.try_take(|Completed(queue)| {
-                // SAFETY: the queue exists: its destruction first removes its events, for which it needs the lock held
-                // here, and then waits until each counted event is acknowledged.
-                unsafe { Queue::of(queue) }.count_event();
-                queue
-            });
-            if let Some((sockets, _)) = claimed
-                && taken.is_none()
-                && rounds < MAX_ROUNDS
-                && sockets.serve()
-            {
-                rounds += 1;
-                continue;
-            }
-            if let Some(queue) = taken {
-                if let Some((sockets, _)) = claimed {
-                    sockets.attend(false);
-                }
+            if let Some(queue) = self.try_take() {
                 return Ok(queue);
             }
-            if let Some((sockets, descriptor)) = claimed {
-                self.show(descriptor, is_nonblocking);
-                sockets.attend(true);
-            }
-            if is_nonblocking {
-                return Err(Errno::AGAIN);
-            }
+            let descriptor = match &attending {
+                Some(Attending { sockets, .. }) if sockets.serve() => continue,
+                Some(Attending { descriptor, .. }) => Some(*descriptor),
+                None => None,
+            };
             // Another thread may take the event, so the loop checks again.
-            self.events.wait(claimed.map(|(_, descriptor)| descriptor))?;
-            rounds = 0;
+            self.events.wait(descriptor)?;
         }
     }
 
-    /// Makes the program's descriptor readable also while the sockets are readable, if `has_sockets` is set. It is set
-    /// only if the descriptor is in nonblocking mode. In blocking mode, a program that found the descriptor readable
-    /// without a completion event would block in `ibv_get_cq_event`.
-    fn show(&self, sockets: BorrowedFd<'_>, has_sockets: bool) {
-        if self.has_sockets.swap(has_sockets, Ordering::Relaxed) == has_sockets {
-            return;
-        }
-        if !has_sockets {
-            self.events.part(sockets);
-        } else if let Err(errno) = self.events.join(sockets) {
-            log::debug!("completion events need a switch of threads: epoll failed: {errno:?}");
-        }
+    fn try_take(&self) -> Option<*mut ibv_cq> {
+        self.events.try_take(|Completed(queue)| {
+            // SAFETY: the queue exists: its destruction first removes its events, for which it needs the lock held
+            // here, and then waits until each counted event is acknowledged.
+            unsafe { Queue::of(queue) }.count_event();
+            queue
+        })
+    }
+}
+
+/// A thread that serves the sockets of the transport while it waits for an event. This ends with the drop.
+struct Attending {
+    sockets: &'static dyn Sockets,
+    descriptor: BorrowedFd<'static>,
+}
+
+impl Attending {
+    fn begin(sockets: &'static dyn Sockets) -> Option<Self> {
+        sockets.attend().map(|descriptor| Self { sockets, descriptor })
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.sockets.leave();
     }
 }
 
@@ -156,10 +136,6 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     // SAFETY: required by the C API: the channel is alive.
     if unsafe { CompletionChannel::of(channel) }.usage.is_used() {
         return failure::code(Errno::BUSY);
-    }
-    if let Some(sockets) = QpRegistry::of_process().sockets() {
-        // SAFETY: required by the C API: the channel is alive.
-        sockets.release(unsafe { CompletionChannel::of(channel) }.number());
     }
     // SAFETY: required by the C API: the channel is no longer used.
     drop(unsafe { CompletionChannel::from_c(channel) });
@@ -190,4 +166,28 @@ pub(crate) unsafe extern "C" fn get_cq_event(
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: required by the C API: the queue is alive. The queue's destruction waits for these acknowledgements.
     unsafe { Queue::acknowledgements(cq).add(nevents) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::verbs::context::{close_device, open_device};
+
+    /// The descriptor was once an epoll that also contained the sockets of the iWARP device. A program that it woke
+    /// found no event, and libfabric then failed.
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn descriptor_is_readable_only_for_events() {
+        let device = Device::new("softiw0", 1);
+        // SAFETY: the device outlives the context, and the context the channel. Each object is destroyed once.
+        unsafe {
+            let context = open_device(device.as_c());
+            let channel = create_comp_channel(context);
+            let descriptor = fs::read_link(format!("/proc/self/fd/{}", (*channel).fd)).expect("an open descriptor");
+            assert_eq!(descriptor.to_string_lossy(), "anon_inode:[eventfd]");
+            assert_eq!((destroy_comp_channel(channel), close_device(context)), (0, 0));
+        }
+    }
 }

@@ -22,8 +22,6 @@ use crate::sys::{signals, unpoisoned};
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
-    /// The descriptor that the program uses, if it is readable in more cases than `descriptor`.
-    joint: Option<OwnedFd>,
     watch: Option<Watch<T>>,
 }
 
@@ -32,6 +30,8 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// The changes of the host's addresses that also raise an event.
 #[derive(Debug)]
 struct Watch<T> {
+    /// The descriptor that the program uses. It is readable while there is an event or a change.
+    both: OwnedFd,
     changes: Changes,
     /// The addresses that were last reported to the program.
     reported: Mutex<Vec<Address>>,
@@ -53,7 +53,7 @@ impl<T> EventFdQueue<T> {
         }
         // SAFETY: the descriptor is new, and only this function owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, joint: None, watch: None })
+        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
 
     /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports these changes.
@@ -64,35 +64,14 @@ impl<T> EventFdQueue<T> {
     pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
         let mut event_fd_queue = Self::new()?;
         if let Some(changes) = Changes::new() {
-            event_fd_queue.extend()?;
-            event_fd_queue.join(changes.as_fd())?;
-            event_fd_queue.watch = Some(Watch { changes, reported: Mutex::new(addresses::all()), event });
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?;
+            for descriptor in [event_fd_queue.descriptor.as_fd(), changes.as_fd()] {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(&both, descriptor, data, epoll::EventFlags::IN).map_err(errno)?;
+            }
+            event_fd_queue.watch = Some(Watch { both, changes, reported: Mutex::new(addresses::all()), event });
         }
         Ok(event_fd_queue)
-    }
-
-    /// Opens another descriptor for the program, to which [`join`](Self::join) can add other descriptors.
-    ///
-    /// # Errors
-    ///
-    /// As for [`new`](Self::new).
-    pub(crate) fn extend(&mut self) -> Result<(), Errno> {
-        self.joint = Some(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?);
-        self.join(self.descriptor.as_fd())
-    }
-
-    /// Makes the program's descriptor readable also while `other` is readable. This ends when `other` is closed or
-    /// passed to [`part`](Self::part).
-    pub(crate) fn join(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
-        let Some(joint) = &self.joint else { return Ok(()) };
-        epoll::add(joint, other, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(errno)
-    }
-
-    /// Undoes [`join`](Self::join).
-    pub(crate) fn part(&self, other: BorrowedFd<'_>) {
-        if let Some(joint) = &self.joint {
-            let _ = epoll::delete(joint, other);
-        }
     }
 
     /// Returns the descriptor that the program uses.
@@ -101,7 +80,7 @@ impl<T> EventFdQueue<T> {
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.joint.as_ref().unwrap_or(&self.descriptor).as_fd()
+        self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
     }
 
     /// Adds an event to the queue. This function never blocks.

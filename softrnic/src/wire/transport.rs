@@ -63,22 +63,19 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     fn settle(&self);
 }
 
-/// The sockets of a transport. The threads that wait for events of one completion channel may serve them.
+/// The sockets of a transport. A thread that waits for a completion event may serve them.
 pub(crate) trait Sockets {
-    /// Makes the threads that wait for events of this channel serve the sockets. Returns a descriptor that is readable
-    /// while the sockets must be served. Returns `None` if another channel already serves them, or if there are no
-    /// sockets yet.
-    fn claim(&self, channel: usize) -> Option<BorrowedFd<'_>>;
+    /// Makes the calling thread serve the sockets, instead of the thread of the transport, until it calls
+    /// [`leave`](Self::leave). Returns a descriptor that is readable while the sockets must be served. Returns `None` if
+    /// another thread already serves them, or if there are no sockets yet.
+    fn attend(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Ends the effect of [`claim`](Self::claim).
-    fn release(&self, channel: usize);
-
-    /// Delivers the packets that have arrived on the sockets, and returns whether there were any. This function does
-    /// not wait for locks.
+    /// Delivers the packets that have arrived on the sockets, and returns whether there were any. If another thread
+    /// serves a socket, waits for that thread.
     fn serve(&self) -> bool;
 
-    /// Notifies the transport that a thread begins to wait for the sockets (`waits` is set) or has ended its wait.
-    fn attend(&self, waits: bool);
+    /// Ends the effect of [`attend`](Self::attend).
+    fn leave(&self);
 }
 
 /// Sends packets to one other process.

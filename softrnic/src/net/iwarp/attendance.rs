@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -30,15 +30,13 @@ pub(super) struct Attendance {
     /// Whether a program attends to the sockets. This flag changes only under the lock `change`.
     is_attended: AtomicBool,
     change: Mutex<()>,
-    /// Whether the program waits for events instead of polling.
+    /// Whether a thread serves the sockets while it waits for an event.
     is_waiting: AtomicBool,
     /// Whether a program has attended to the sockets since the last check of the thread.
     has_attended: AtomicBool,
     /// Whether the thread makes its checks every millisecond.
     is_checked: AtomicBool,
     polls: AtomicU32,
-    /// The completion channel whose waiting threads attend to the sockets, or zero.
-    channel: AtomicUsize,
 }
 
 impl Attendance {
@@ -50,7 +48,6 @@ impl Attendance {
             has_attended: AtomicBool::new(false),
             is_checked: AtomicBool::new(false),
             polls: AtomicU32::new(0),
-            channel: AtomicUsize::new(0),
         }
     }
 
@@ -85,7 +82,6 @@ impl Attendance {
     fn end(&self, reactor: &Reactor) {
         if self.is_attended.load(Ordering::SeqCst) {
             let _change = unpoisoned(self.change.lock());
-            self.is_waiting.store(false, Ordering::Relaxed);
             if self.is_attended.swap(false, Ordering::SeqCst) {
                 reactor.set_watching(true);
             }
@@ -128,9 +124,6 @@ impl Engine {
             Some(only) => only.serve(false),
             None => self.serve_ready(reactor, false),
         };
-        if has_found && attendance.is_waiting.load(Ordering::Relaxed) {
-            attendance.end(reactor);
-        }
         let empty = if has_found { 0 } else { EMPTY.get() + 1 };
         EMPTY.set(empty % YIELD_AFTER);
         if empty == YIELD_AFTER {
@@ -141,28 +134,22 @@ impl Engine {
 }
 
 impl Sockets for Engine {
-    fn claim(&self, channel: usize) -> Option<BorrowedFd<'_>> {
+    fn attend(&self) -> Option<BorrowedFd<'_>> {
         let reactor = self.reactor.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?;
-        let owner = &self.attendance.channel;
-        let claimed = owner.compare_exchange(0, channel, Ordering::Relaxed, Ordering::Relaxed);
-        (claimed.is_ok() || claimed == Err(channel)).then(|| reactor.sockets.as_fd())
-    }
-
-    fn release(&self, channel: usize) {
-        let _ = self.attendance.channel.compare_exchange(channel, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if self.attendance.is_waiting.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        self.attendance.begin(reactor);
+        Some(reactor.sockets.as_fd())
     }
 
     fn serve(&self) -> bool {
-        self.reactor.get().is_some_and(|reactor| self.serve_ready(reactor, false))
+        self.reactor.get().is_some_and(|reactor| self.serve_ready(reactor, true))
     }
 
-    fn attend(&self, waits: bool) {
+    fn leave(&self) {
         let Some(reactor) = self.reactor.get() else { return };
-        if waits {
-            self.attendance.is_waiting.store(true, Ordering::Relaxed);
-            self.attendance.begin(reactor);
-        } else {
-            self.attendance.end(reactor);
-        }
+        self.attendance.is_waiting.store(false, Ordering::SeqCst);
+        self.attendance.end(reactor);
     }
 }

@@ -341,11 +341,11 @@ fn connection_notified_repeatedly_is_listed_once() {
 fn program_that_waits_serves_the_sockets() {
     let (engine, log) = engine();
     engine.start_by(|_| Ok(())).unwrap();
-    assert!(engine.claim(1).is_none(), "there is no connection");
+    assert!(engine.attend().is_none(), "there is no connection");
     let (connection, mut peer) = pair(engine, None);
     engine.begin(&connection).unwrap();
-    let sockets = engine.claim(1).unwrap();
-    assert!(engine.claim(1).is_some() && engine.claim(2).is_none());
+    let sockets = engine.attend().unwrap();
+    assert!(engine.attend().is_none(), "one thread serves the sockets");
     let is_readable = |descriptor| {
         let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
         rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
@@ -356,7 +356,6 @@ fn program_that_waits_serves_the_sockets() {
         reactor.wait(Some(Duration::ZERO));
         engine.attendance.check(reactor);
     };
-    engine.attend(true);
     check();
     peer.write_all(&send(1, b"one")).unwrap();
     wait("the message", || is_readable(sockets));
@@ -368,8 +367,8 @@ fn program_that_waits_serves_the_sockets() {
     wait("the message", || is_readable(sockets));
     check();
     assert!(is_readable(reactor.all.as_fd()), "the thread takes over");
-    engine.release(1);
-    assert!(engine.claim(2).is_some());
+    engine.leave();
+    assert!(engine.attend().is_some());
 }
 
 #[test]
