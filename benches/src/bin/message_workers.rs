@@ -62,35 +62,35 @@ fn run(arguments: &Arguments) -> Result<()> {
         None => {}
     }
     let mut out = io::stdout();
-    let (server, bare_server) = (Server::start("trespass", arguments.workers)?, Server::start("rdma_cm", 1)?);
-    let mut client = Client { workers: workers(arguments.workers)? };
+    let (mut single, bare_server) = (Pair::start(1)?, Server::start("rdma_cm", 1)?);
     let mut bare = Bare::new()?;
     let (mut messages, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..arguments.rounds {
         let begun = Instant::now();
-        let connections = client.connect(&server.addresses, CONNECTS)?;
+        let connections = single.connect(CONNECTS)?;
         messages.push(begun.elapsed().as_nanos() as f64 / 1e3 / CONNECTS as f64);
-        client.close(connections)?;
+        single.client.close(connections)?;
         let begun = Instant::now();
         let connections: Vec<_> =
             (0..CONNECTS).map(|_| bare.connect(bare_server.addresses[0])).collect::<Result<_>>()?;
         plain.push(begun.elapsed().as_nanos() as f64 / 1e3 / CONNECTS as f64);
         drop(connections);
     }
-    writeln!(out, "connect: trespass {:.1} us, bare rdma_cm {:.1} us", middle(messages), middle(plain))?;
+    let ratios = messages.iter().zip(&plain).map(|(messages, plain)| messages / plain).collect();
+    let (ratio, messages, plain) = (middle(ratios), middle(messages), middle(plain));
+    writeln!(out, "connect: trespass {messages:.1} us, bare rdma_cm {plain:.1} us, ratio {ratio:.2}")?;
     drop(bare_server);
-    let mut one = client.connect(&server.addresses, 1)?;
-    let echoes: Vec<_> = (0..arguments.rounds).map(|_| client.echo(&mut one, DEPTH)).collect::<Result<_>>()?;
+    let mut one = single.connect(1)?;
+    let echoes: Vec<_> = (0..arguments.rounds).map(|_| single.client.echo(&mut one, DEPTH)).collect::<Result<_>>()?;
     writeln!(out, "64 B echo, {DEPTH} in flight: {:.3} M/s", middle(echoes))?;
-    let mut active = client.connect(&server.addresses, ACTIVE)?;
-    let mut rates =
-        || (0..arguments.rounds).map(|_| client.echo(&mut active, ACTIVE_DEPTH)).collect::<Result<Vec<_>>>();
-    let alone = middle(rates()?);
-    let before = server.resident()?;
+    drop(single);
+    let (mut alone, mut among) = (Pair::start(arguments.workers)?, Pair::start(arguments.workers)?);
+    let (mut of_alone, mut of_among) = (alone.connect(ACTIVE)?, among.connect(ACTIVE)?);
+    let before = among.server.resident()?;
     let begun = Instant::now();
-    let idle = client.connect(&server.addresses, arguments.idle)?;
+    let idle = among.connect(arguments.idle)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let bytes = server.resident()?.saturating_sub(before) as f64;
+    let bytes = among.server.resident()?.saturating_sub(before) as f64;
     writeln!(
         out,
         "{} idle connections in {seconds:.1} s: {:.1} MiB resident at the server, {:.1} KiB each",
@@ -98,11 +98,35 @@ fn run(arguments: &Arguments) -> Result<()> {
         bytes / f64::from(1 << 20),
         bytes / idle.len() as f64 / 1024.0
     )?;
-    let mut rates =
-        || (0..arguments.rounds).map(|_| client.echo(&mut active, ACTIVE_DEPTH)).collect::<Result<Vec<_>>>();
-    let among = middle(rates()?);
-    writeln!(out, "64 B echoes of {ACTIVE} connections: {alone:.3} M/s alone, {among:.3} M/s among the idle ones")?;
+    // The two rates of a round are measured one after the other, so other work affects both.
+    let mut rates = Vec::new();
+    for _ in 0..arguments.rounds {
+        let alone = alone.client.echo(&mut of_alone, ACTIVE_DEPTH)?;
+        rates.push([alone, among.client.echo(&mut of_among, ACTIVE_DEPTH)?]);
+    }
+    let [alone, among] = [0, 1].map(|index| middle(rates.iter().map(|rates| rates[index]).collect()));
+    let ratio = middle(rates.iter().map(|[alone, among]| among / alone).collect());
+    writeln!(
+        out,
+        "64 B echoes of {ACTIVE} connections: {alone:.3} M/s alone, {among:.3} M/s among the idle ones, ratio {ratio:.2}"
+    )?;
     Ok(())
+}
+
+/// A server, and the client that connects to it.
+struct Pair {
+    server: Server,
+    client: Client,
+}
+
+impl Pair {
+    fn start(count: usize) -> Result<Pair> {
+        Ok(Pair { server: Server::start("trespass", count)?, client: Client { workers: workers(count)? } })
+    }
+
+    fn connect(&mut self, count: usize) -> Result<Vec<Flow>> {
+        self.client.connect(&self.server.addresses, count)
+    }
 }
 
 /// A connection of the client, and its messages in flight.

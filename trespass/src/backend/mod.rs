@@ -76,8 +76,6 @@ pub(crate) struct Abilities {
     /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`]. Without
     /// reads there is no rendezvous.
     pub(crate) reads: u16,
-    /// Whether `Request::Probe` probes the peer's NIC. If not, the transport has its own keepalive.
-    pub(crate) probe: bool,
 }
 
 /// The bytes of a region that a peer may access.

@@ -1,8 +1,8 @@
 //! A table of objects that are identified by numbers of 24 bits.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,14 +14,14 @@ use crate::wire::packet::MULTICAST_NUMBER;
 /// datagrams.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
-    entries: RwLock<BTreeMap<u32, T>>,
+    entries: RwLock<HashMap<u32, T, BuildHasherDefault<Spread>>>,
     /// The number that was assigned last, or zero if none was assigned.
     last: AtomicU32,
 }
 
 impl<T> Numbered<T> {
     pub(super) const fn new() -> Self {
-        Self { entries: RwLock::new(BTreeMap::new()), last: AtomicU32::new(0) }
+        Self { entries: RwLock::new(HashMap::with_hasher(BuildHasherDefault::new())), last: AtomicU32::new(0) }
     }
 
     /// Returns the next free number after the last one, so a number is reused only after all others. The first number
@@ -74,6 +74,26 @@ impl<T> Numbered<T> {
     }
 }
 
+/// Hashes a number by multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte) ^ self.0 as u32));
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +120,7 @@ mod tests {
             numbered.enter(number, ());
         }
         assert_eq!(numbered.number(3), Err(Errno::NO_MEMORY));
-        let (&number, ()) = numbered.entries.read().unwrap().first_key_value().unwrap();
+        let (&number, ()) = numbered.entries.read().unwrap().iter().next().unwrap();
         assert_eq!(numbered.find(number, |()| Some(number)), Some(number));
         numbered.leave(number);
         assert_eq!(numbered.find(number, |()| Some(number)), None);

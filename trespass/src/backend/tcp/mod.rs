@@ -216,7 +216,7 @@ impl Tcp {
 
 impl Backend for Tcp {
     fn abilities(&self) -> Abilities {
-        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: READS, probe: false }
+        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: READS }
     }
 
     fn pool(&self) -> &Pool {

@@ -214,12 +214,7 @@ impl Verbs {
 
 impl Backend for Verbs {
     fn abilities(&self) -> Abilities {
-        Abilities {
-            segment: self.segment,
-            receives: self.device.receives,
-            reads: u16::from(self.device.reads),
-            probe: true,
-        }
+        Abilities { segment: self.segment, receives: self.device.receives, reads: u16::from(self.device.reads) }
     }
 
     fn pool(&self) -> &Pool {

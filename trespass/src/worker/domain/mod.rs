@@ -227,7 +227,10 @@ impl<B: Backend> Domain<B> {
         for (index, slot) in table.slots.iter_mut().enumerate() {
             if let State::Open(connection) = &mut slot.state {
                 connection.tick(now, &mut table.stock);
-                slot.mark(index as u32, &mut table.dirty);
+                // Most connections are idle, so processing all of them would take most of the time of this loop.
+                if !slot.waiters.is_empty() || connection.needs_turn(&table.stock) {
+                    slot.mark(index as u32, &mut table.dirty);
+                }
             }
         }
         table.stock.trim();
