@@ -1,4 +1,5 @@
-//! Counts the instructions, allocations and system calls of trespass for a small message, on softrnic in one process.
+//! Counts the instructions, allocations and system calls of trespass for a small message, on softrnic in one process. A loop
+//! with sideway alone shows how many of the instructions are not those of trespass.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -9,6 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+use sideway::ibverbs::queue_pair::{
+    Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendQueue, WorkRequestFlags,
+};
+use sideway_tests::{device, loopback};
 use sideway_zero_cost::allocations;
 use trespass::{ConnectionId, Kind, Options, Transport, Worker};
 
@@ -43,6 +51,8 @@ enum Task {
     Long,
     /// A turn without work
     Idle,
+    /// The SEND of one message and its receive, with sideway alone
+    Sideway,
 }
 
 impl Task {
@@ -59,6 +69,7 @@ impl Task {
             Self::Batch => 610.0,
             Self::Long => 6200.0,
             Self::Idle => 105.0,
+            Self::Sideway => 150.0,
         }
     }
 }
@@ -78,6 +89,12 @@ fn main() -> ExitCode {
 /// Runs one loop, or measures all; `false` if a limit is exceeded.
 fn carry_out(arguments: &Arguments) -> Result<bool> {
     if let (Some(task), Some(rounds)) = (arguments.task, arguments.rounds) {
+        if task == Task::Sideway {
+            let mut ends = BareEnds::new()?;
+            ends.run(300)?;
+            allocations::none_in(|| ends.run(rounds))?;
+            return Ok(true);
+        }
         let mut ends = Ends::new()?;
         // The first rounds allocate memory.
         ends.run(task, 300)?;
@@ -204,6 +221,127 @@ impl Ends {
             }
         }
     }
+}
+
+/// Two connected queue pairs, whose SENDs have the same length and options as those of `Task::Read`.
+struct BareEnds([BareEnd; 2]);
+
+struct BareEnd {
+    qp: GenericQueuePair,
+    cq: GenericCompletionQueue,
+    memory: OwnedMemoryRegion,
+    sends: u64,
+    /// Receives that have completed and were not posted again.
+    received: usize,
+}
+
+/// A frame of trespass: a header of 16 bytes, and the message.
+const FRAME: [u8; 16 + 64] = [7; 80];
+const SEGMENT: u32 = 4096;
+const RECEIVES: usize = 32;
+/// Number of receives that are posted in one list, as in trespass.
+const REFILL: usize = 8;
+/// Every `SIGNAL_EVERY`-th SEND is signaled, as in trespass.
+const SIGNAL_EVERY: u64 = 16;
+
+impl BareEnds {
+    fn new() -> Result<BareEnds> {
+        let context = device::open();
+        let pd = context.alloc_pd()?;
+        let end = || -> Result<BareEnd> {
+            let cq = context.create_cq_builder().setup_cqe(256).build_generic()?;
+            let mut builder = pd.create_qp_builder();
+            builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_inline_data(96);
+            let qp = builder.setup_max_send_wr(64).setup_max_recv_wr(RECEIVES as u32).build_generic()?;
+            let memory = pd.reg_owned_mr(SEGMENT as usize, AccessFlags::LocalWrite)?;
+            Ok(BareEnd { qp, cq, memory, sends: 0, received: RECEIVES })
+        };
+        let mut ends = [end()?, end()?];
+        for (here, there) in [(0, 1), (1, 0)] {
+            let peer = ends[there].qp.qp_number();
+            let qp = &ends[here].qp;
+            let attributes =
+                [loopback::init(), loopback::ready_to_receive(&context, peer, 0), loopback::ready_to_send(0, 7)];
+            attributes.iter().try_for_each(|attributes| qp.modify(attributes))?;
+            ends[here].refill()?;
+        }
+        Ok(BareEnds(ends))
+    }
+
+    #[inline(never)]
+    fn run(&mut self, rounds: u64) -> Result<()> {
+        for _ in 0..rounds {
+            for from in [0, 1] {
+                self.0[from].send()?;
+                let to = 1 - from;
+                self.0[from].poll()?;
+                while self.0[to].poll()? == 0 {}
+                if self.0[to].received >= REFILL {
+                    self.0[to].refill()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BareEnd {
+    fn send(&mut self) -> Result<()> {
+        self.sends += 1;
+        let is_signaled = self.sends.is_multiple_of(SIGNAL_EVERY);
+        let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
+        match self.qp.queues().0 {
+            GenericSendQueue::Basic(queue) => send_frame(queue, self.sends, flags),
+            GenericSendQueue::Extended(queue) => send_frame(queue, self.sends, flags),
+        }
+    }
+
+    /// Returns the number of messages that have arrived.
+    fn poll(&mut self) -> Result<usize> {
+        let mut count = 0;
+        let mut take = |wr_id: u64, status| {
+            ensure!(status == WorkCompletionStatus::Success, "{status}");
+            count += usize::from(wr_id == 0);
+            Ok(())
+        };
+        match &mut self.cq {
+            GenericCompletionQueue::Basic(cq) => {
+                if let Ok(mut poller) = cq.start_poll() {
+                    while let Some(wc) = poller.next()? {
+                        take(wc.wr_id(), wc.status())?;
+                    }
+                }
+            }
+            GenericCompletionQueue::Extended(cq) => {
+                if let Ok(mut poller) = cq.start_poll() {
+                    while let Some(wc) = poller.next()? {
+                        take(wc.wr_id(), wc.status())?;
+                    }
+                }
+            }
+        }
+        self.received += count;
+        Ok(count)
+    }
+
+    /// Posts the completed receives again. All of them share one segment, whose content is not read.
+    fn refill(&mut self) -> Result<()> {
+        let mut guard = self.qp.start_post_recv();
+        for _ in 0..self.received {
+            // SAFETY: the memory is registered until the queue pair is dropped, which is before the memory, and no
+            // reference to its bytes exists.
+            unsafe { guard.construct_wr(0).setup_sge(self.memory.lkey(), self.memory.addr(), SEGMENT) };
+        }
+        self.received = 0;
+        Ok(guard.post()?)
+    }
+}
+
+#[inline]
+fn send_frame<Q: SendQueue<Service = Connected>>(queue: &mut Q, number: u64, flags: WorkRequestFlags) -> Result<()> {
+    let mut guard = queue.start_post_send();
+    guard.construct_wr(number, flags).setup_send().setup_inline_data(&FRAME);
+    Ok(guard.post()?)
 }
 
 /// Counts of a run.
