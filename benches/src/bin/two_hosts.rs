@@ -1,6 +1,7 @@
-//! Compares softrnic's iWARP device with plain TCP, between two network namespaces and within this host.
+//! Compares softrnic's iWARP device with plain TCP, between two network namespaces and within this host, or with the
+//! kernel's iWARP, `siw`, between two namespaces.
 //!
-//! Each round runs every row once, TCP before `softiw0`, so that other work of the machine affects both. The output is
+//! Each round runs every row once, `softiw0` last, so that other work of the machine affects both. The output is
 //! the median of the rounds. The measured programs are `iperf3`, and `stride-perf` and `cmtime` of this build.
 
 use std::env;
@@ -27,6 +28,9 @@ struct Arguments {
     /// Links between the hosts: the MTU of a veth pair, or `lo` for this host
     #[arg(short, long, value_name = "LINKS", value_delimiter = ',', default_value = "1500,9000,lo")]
     links: Vec<String>,
+    /// Compare with the kernel's siw instead of TCP
+    #[arg(long)]
+    siw: bool,
     /// Only the rows whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -82,6 +86,9 @@ const ROWS: [Row; 11] = [
     ("1,000 connections, ms", Way::Connect, Way::Cmtime("connect"), 1.5),
 ];
 
+/// The aims for a comparison with siw, by the end of the row's name; other rows have none.
+const SIW_AIMS: [(&str, f64); 2] = [("Gb/s", 2.0), ("us", 1.0)];
+
 const CONNECTIONS: usize = 1000;
 const ROUND_TRIPS: u32 = 10_000;
 /// The time limit of a program.
@@ -98,29 +105,37 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &Arguments, link: &str) -> Result<()> {
-    let place = Place::new(link)?;
+    let place = Place::new(link, arguments.siw)?;
     let rows: Vec<&Row> = ROWS.iter().filter(|row| row.0.contains(&arguments.only)).collect();
     let mut figures = vec![[const { Vec::new() }; 2]; rows.len()];
     for _ in 0..arguments.rounds {
         for ((name, tcp, softiw, _), figures) in rows.iter().zip(&mut figures) {
-            for (way, figures) in [tcp, softiw].into_iter().zip(figures) {
-                let figure = place.run(*way, arguments.seconds);
+            let ways = if arguments.siw { [(softiw, true), (softiw, false)] } else { [(tcp, false), (softiw, false)] };
+            for ((way, is_siw), figures) in ways.into_iter().zip(figures) {
+                let figure = place.run(*way, arguments.seconds, is_siw);
                 figures.push(figure.with_context(|| format!("{link}: {name}: {way:?} failed"))?);
             }
         }
     }
     let mut out = io::stdout();
-    writeln!(out, "| {link} | TCP | softiw0 | ratio | aim |\n|---|---:|---:|---:|---|")?;
-    for ((name, _, _, aim), [tcp, softiw]) in rows.into_iter().zip(figures) {
-        let (tcp, softiw) = (middle(tcp), middle(softiw));
-        let ratio = softiw / tcp;
+    let other = if arguments.siw { "siw" } else { "TCP" };
+    writeln!(out, "| {link} | {other} | softiw0 | ratio | aim |\n|---|---:|---:|---:|---|")?;
+    for ((name, _, _, aim), [other, softiw]) in rows.into_iter().zip(figures) {
+        let (other, softiw) = (middle(other), middle(softiw));
+        let ratio = softiw / other;
         let verdict = |is_met| if is_met { "met" } else { "missed" };
+        let siw_aim = SIW_AIMS.iter().find(|(unit, _)| name.ends_with(unit));
         let verdict = match *aim {
+            _ if arguments.siw => match siw_aim {
+                Some(("us", aim)) => format!("≤ {aim}, {}", verdict(ratio <= *aim)),
+                Some((_, aim)) => format!("≥ {aim}, {}", verdict(ratio >= *aim)),
+                None => String::new(),
+            },
             aim if aim.is_nan() => format!("≥ 1 M/s, {}", verdict(softiw >= 1.0)),
             aim if aim < 1.0 => format!("≥ {aim}, {}", verdict(ratio >= aim)),
             aim => format!("≤ {aim}, {}", verdict(ratio <= aim)),
         };
-        writeln!(out, "| {name} | {tcp:.2} | {softiw:.2} | {ratio:.2} | {verdict} |")?;
+        writeln!(out, "| {name} | {other:.2} | {softiw:.2} | {ratio:.2} | {verdict} |")?;
     }
     Ok(writeln!(out)?)
 }
@@ -132,15 +147,21 @@ struct Place {
 }
 
 impl Place {
-    fn new(link: &str) -> Result<Self> {
+    fn new(link: &str, has_siw: bool) -> Result<Self> {
         let programs = env::current_exe()?.parent().context("this program has no folder")?.to_owned();
         if link == "lo" {
+            ensure!(!has_siw, "siw needs a network interface: pass an MTU to --links");
             return Ok(Self { hosts: None, programs });
         }
         let hosts = Hosts::new().context("cannot create network namespaces: not permitted; run this as root")?;
         for host in [0, 1] {
             let status = hosts.command(host, "ip").args(["link", "set", "v0", "mtu", link]).status()?;
             ensure!(status.success(), "cannot set the MTU {link}");
+            if has_siw {
+                let words = format!("link add siw_{host} type siw netdev v0");
+                let status = hosts.command(host, "rdma").args(words.split(' ')).status()?;
+                ensure!(status.success(), "cannot create siw_{host}: load the module siw");
+            }
         }
         Ok(Self { hosts: Some(hosts), programs })
     }
@@ -149,23 +170,27 @@ impl Place {
         if self.hosts.is_some() { Hosts::ADDRESSES[1] } else { "127.0.0.1" }
     }
 
-    fn command(&self, host: usize, program: impl AsRef<Path>, words: &str) -> Command {
+    fn command(&self, host: usize, program: impl AsRef<Path>, words: &str, is_siw: bool) -> Command {
         let program = program.as_ref();
         let mut command = match &self.hosts {
             Some(hosts) => hosts.command(host, program),
             None => Command::new(program),
         };
-        command.env("SOFTRNIC_DEVICES", "softiw0").args(words.split_whitespace());
+        let (library, devices) = if is_siw { ("system", "0") } else { ("softrnic", "softiw0") };
+        command.envs([("RDMA_MUMMY_RDMACM", library), ("SOFTRNIC_DEVICES", devices)]).args(words.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }
 
     /// Runs a server and its client; returns the client's output.
-    fn pair(&self, program: &Path, port: u16, server: &str, client: &str) -> Result<String> {
-        let mut server = Server(self.command(1, program, server).stdout(Stdio::null()).spawn()?);
+    fn pair(&self, program: &Path, port: u16, [server, client]: [&str; 2], is_siw: bool) -> Result<String> {
+        let mut server = Server(self.command(1, program, server, is_siw).stdout(Stdio::null()).spawn()?);
         server.await_listener(port)?;
-        let output =
-            self.command(0, "timeout", &LIMIT.as_secs().to_string()).arg(program).args(client.split(' ')).output();
+        let output = self
+            .command(0, "timeout", &LIMIT.as_secs().to_string(), is_siw)
+            .arg(program)
+            .args(client.split(' '))
+            .output();
         let output = output?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "{} {client}: {}\n{text}", program.display(), output.status);
@@ -173,13 +198,13 @@ impl Place {
         Ok(text)
     }
 
-    fn run(&self, way: Way, seconds: u32) -> Result<f64> {
+    fn run(&self, way: Way, seconds: u32, is_siw: bool) -> Result<f64> {
         let host = self.server();
         match way {
             Way::Iperf(words) => {
                 let amount = if words.contains("-n") { String::new() } else { format!("-t {seconds}") };
                 let client = format!("-c {host} -f k -i 0 {words} {amount}");
-                let text = self.pair(Path::new("iperf3"), 5201, "-s -1", client.trim())?;
+                let text = self.pair(Path::new("iperf3"), 5201, ["-s -1", client.trim()], false)?;
                 let line = text.lines().find(|line| line.ends_with("receiver")).context("no result of iperf3")?;
                 let words: Vec<&str> = line.split_whitespace().collect();
                 let at = words.iter().position(|word| *word == "Kbits/sec").context("no rate of iperf3")?;
@@ -190,7 +215,8 @@ impl Place {
             Way::Stride(words, column, factor) => {
                 let amount = if words.contains("-n") { String::new() } else { format!(" -D {seconds}") };
                 let client = format!("{words} -R{amount} --csv /dev/stdout {host}");
-                let text = self.pair(&self.programs.join("stride-perf"), 18_515, "server --one-off", &client)?;
+                let text =
+                    self.pair(&self.programs.join("stride-perf"), 18_515, ["server --one-off", &client], is_siw)?;
                 let mut lines = text.lines().skip_while(|line| !line.starts_with("size_bytes,"));
                 let (names, values) = (lines.next().context("no result")?, lines.next().context("no result")?);
                 let at = names.split(',').position(|name| name == column).context("no such column")?;
@@ -199,20 +225,30 @@ impl Place {
             Way::Echo | Way::Connect => {
                 let what = if matches!(way, Way::Echo) { "echo" } else { "connect" };
                 let (server, client) = (format!("--peer {what}@"), format!("--peer {what}@{host}"));
-                Ok(self.pair(&env::current_exe()?, PORT, &server, &client)?.trim().parse()?)
+                Ok(self.pair(&env::current_exe()?, PORT, [&server, &client], false)?.trim().parse()?)
             }
             Way::Cmtime(step) => {
                 let client = format!("-s {host} -c {CONNECTIONS}");
                 let server = format!("-c {CONNECTIONS}");
-                let text = self.pair(&self.programs.join("examples/cmtime"), 7471, &server, &client)?;
+                let text = self.pair(&self.programs.join("examples/cmtime"), 7471, [&server, &client], is_siw)?;
                 let row = text.lines().find_map(|line| line.strip_prefix(step)?.split_once(':'));
                 Ok(row.context("no such step")?.1.split_whitespace().next().context("no time")?.parse()?)
             }
             Way::Processors(way) => {
                 let before = processors()?;
-                self.run(*way, seconds)?;
+                self.run(*way, seconds, is_siw)?;
                 Ok(processors()? - before)
             }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for host in [0, 1] {
+            // Only a comparison with siw has these devices.
+            let words = format!("link delete siw_{host}");
+            let _ = Command::new("rdma").args(words.split(' ')).stderr(Stdio::null()).status();
         }
     }
 }

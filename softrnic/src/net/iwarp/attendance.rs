@@ -1,27 +1,61 @@
 //! Programs that serve the sockets themselves. This saves a switch to the engine's thread and back.
 //!
 //! A program attends to the sockets while it polls empty completion queues or waits for completion events. During this
-//! time, the thread does not wait for the sockets. It only checks every millisecond whether the program still attends
-//! to them, and serves the sockets if it does not.
+//! time, the thread does not wait for the sockets. It only checks whether the program has attended to them since the
+//! last check. If not, the program may have stopped, or other work may have its processor. So the thread serves the
+//! sockets at this check. It waits for them again only after several such checks. If it did so at once, each short pause
+//! of the program would cost several switches between the two.
+//!
+//! A check interrupts the program if all processors are in use. So the interval grows with the time for which the
+//! program attends.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::engine::{Engine, Reactor};
+use super::engine::{Engine, Reactor, TICK};
 use crate::sys::unpoisoned;
 use crate::wire::transport::Sockets;
 
 /// A program counts as polling after this number of empty polls between two events.
 const POLLING_AFTER: u32 = 16;
+/// The maximum interval of the thread's checks.
+const MAX_INTERVAL: Duration = Duration::from_millis(8);
+/// After this number of checks without an attending program, less those with one, the thread waits for the sockets.
+const MAX_MISSED: u32 = 8;
 /// A thread yields after this number of consecutive empty polls.
 const YIELD_AFTER: u32 = 64;
 
 thread_local! {
     /// The number of consecutive empty polls of this thread.
     static EMPTY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The times of the thread's checks.
+#[derive(Debug)]
+pub(super) struct Checks {
+    pub(super) next: Instant,
+    interval: Duration,
+    /// The number of checks without an attending program, less the number of checks with one.
+    missed: u32,
+}
+
+impl Checks {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { next: now, interval: TICK, missed: 0 }
+    }
+
+    /// Records a check. The next interval is about an eighth of the time for which the program has attended.
+    fn count(&mut self, has_attended: bool, now: Instant) {
+        (self.interval, self.missed) = match has_attended {
+            true => ((self.interval * 9 / 8).min(MAX_INTERVAL), self.missed.saturating_sub(1)),
+            false => (TICK, self.missed + 1),
+        };
+        self.next = now + self.interval;
+    }
 }
 
 /// The state that determines whether a program or the thread waits for the sockets.
@@ -34,7 +68,7 @@ pub(super) struct Attendance {
     is_waiting: AtomicBool,
     /// Whether a program has attended to the sockets since the last check of the thread.
     has_attended: AtomicBool,
-    /// Whether the thread makes its checks every millisecond.
+    /// Whether the thread makes its checks.
     is_checked: AtomicBool,
     polls: AtomicU32,
 }
@@ -55,20 +89,31 @@ impl Attendance {
         self.is_checked.load(Ordering::SeqCst)
     }
 
-    /// Makes the thread wait for the sockets again, unless a program has attended to them since the last check.
-    pub(super) fn check(&self, reactor: &Reactor) {
+    pub(super) fn is_attended(&self) -> bool {
+        self.is_attended.load(Ordering::SeqCst)
+    }
+
+    /// Makes a check if one is due. Returns whether the thread must serve the sockets now.
+    pub(super) fn check(&self, reactor: &Reactor, checks: &mut Checks, now: Instant) -> bool {
         self.polls.store(0, Ordering::Relaxed);
-        if self.is_checked() && !self.has_attended.swap(false, Ordering::SeqCst) {
+        if !self.is_checked() || now < checks.next {
+            return !self.is_attended();
+        }
+        let has_attended = self.has_attended.swap(false, Ordering::SeqCst);
+        checks.count(has_attended, now);
+        if checks.missed >= MAX_MISSED || !has_attended && !self.is_attended() {
+            checks.missed = 0;
             self.is_checked.store(false, Ordering::SeqCst);
             self.end(reactor);
         }
+        !has_attended || !self.is_attended()
     }
 
-    fn begin(&self, reactor: &Reactor) {
+    pub(super) fn begin(&self, reactor: &Reactor) {
         if !self.has_attended.load(Ordering::Relaxed) {
             self.has_attended.store(true, Ordering::SeqCst);
         }
-        if !self.is_attended.load(Ordering::SeqCst) {
+        if !self.is_attended() {
             let _change = unpoisoned(self.change.lock());
             if !self.is_attended.swap(true, Ordering::SeqCst) {
                 reactor.set_watching(false);
@@ -80,7 +125,7 @@ impl Attendance {
     }
 
     fn end(&self, reactor: &Reactor) {
-        if self.is_attended.load(Ordering::SeqCst) {
+        if self.is_attended() {
             let _change = unpoisoned(self.change.lock());
             if self.is_attended.swap(false, Ordering::SeqCst) {
                 reactor.set_watching(true);

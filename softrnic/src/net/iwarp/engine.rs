@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
-use super::attendance::Attendance;
+use super::attendance::{Attendance, Checks};
 use super::connect::Agreed;
 use super::connection::Connection;
 use super::fpdu::max_segment;
@@ -27,8 +27,8 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Deliver;
 
-/// The interval of the checks that the thread makes while a program attends to the sockets.
-const TICK: Duration = Duration::from_millis(1);
+/// The minimum interval of the checks that the thread makes while a program attends to the sockets.
+pub(super) const TICK: Duration = Duration::from_millis(1);
 /// The interval at which connections are checked that are ending and that the peer does not close.
 const ENDING_TICK: Duration = Duration::from_secs(1);
 /// A connection is lost if the peer is unreachable or acknowledges no data for this time.
@@ -231,24 +231,29 @@ impl Engine {
     }
 
     fn run(&self, reactor: &Reactor) {
-        let mut next_sweep = Instant::now();
+        let mut now = Instant::now();
+        let (mut next_sweep, mut checks) = (now, Checks::new(now));
         loop {
-            let is_short = self.attendance.is_checked() || self.waiting.load(Ordering::Relaxed) > 0;
-            let timeout = match (is_short, self.ending.load(Ordering::Relaxed)) {
-                (true, _) => Some(TICK),
-                (false, 1..) => Some(ENDING_TICK),
-                (false, 0) => None,
+            let timeout = match (self.waiting.load(Ordering::Relaxed), self.ending.load(Ordering::Relaxed)) {
+                (1.., _) => Some(TICK),
+                _ if self.attendance.is_checked() => Some(checks.next.saturating_duration_since(now)),
+                (0, 1..) => Some(ENDING_TICK),
+                (0, 0) => None,
             };
             reactor.wait(timeout);
-            self.serve_ready(reactor, true);
+            now = Instant::now();
+            // A program that attends to the only connection does not serve the sockets that are being connected.
+            if self.attendance.check(reactor, &mut checks, now) || !unpoisoned(self.connecting.lock()).is_empty() {
+                // If this thread waited for the lock of a connection that the program serves, both would switch.
+                self.serve_ready(reactor, !self.attendance.is_attended());
+            }
             self.serve_notified();
-            self.attendance.check(reactor);
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 let waiting = self.all().into_iter().filter(|connection| connection.is_waiting());
                 waiting.for_each(|connection| _ = connection.serve(true));
             }
-            if self.ending.load(Ordering::Relaxed) > 0 && Instant::now() >= next_sweep {
-                next_sweep = Instant::now() + ENDING_TICK;
+            if self.ending.load(Ordering::Relaxed) > 0 && now >= next_sweep {
+                next_sweep = now + ENDING_TICK;
                 self.all().iter().for_each(|connection| _ = connection.serve(true));
             }
         }

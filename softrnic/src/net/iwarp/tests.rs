@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::attendance::Checks;
 use super::connect::Agreed;
 use super::connection::{Connection, has_ended};
 use super::ddp::{Header, Placement};
@@ -352,23 +353,57 @@ fn program_that_waits_serves_the_sockets() {
     };
     let reactor = engine.reactor.get().unwrap();
     // This takes the wake-up.
-    let check = || {
+    let mut now = Instant::now();
+    let mut checks = Checks::new(now);
+    let mut check = || {
         reactor.wait(Some(Duration::ZERO));
-        engine.attendance.check(reactor);
+        now += Duration::from_secs(1);
+        engine.attendance.check(reactor, &mut checks, now)
     };
-    check();
+    assert!(!check(), "the thread leaves the sockets to the program");
     peer.write_all(&send(1, b"one")).unwrap();
     wait("the message", || is_readable(sockets));
     assert!(!is_readable(reactor.all.as_fd()), "the thread is not woken");
     assert!(engine.serve());
     assert_eq!(log.seen(), [Seen::Part(3)]);
+    // The program is often late, but does not stop.
+    for _ in 0..20 {
+        assert!(check(), "the thread serves the sockets once");
+        assert!(!is_readable(reactor.all.as_fd()), "the thread does not wait for them");
+        engine.attendance.begin(reactor);
+        assert!(!check());
+    }
     // The program no longer polls.
     peer.write_all(&send(2, b"four")).unwrap();
     wait("the message", || is_readable(sockets));
-    check();
+    assert!((0..20).all(|_| check()));
     assert!(is_readable(reactor.all.as_fd()), "the thread takes over");
     engine.leave();
     assert!(engine.attend().is_some());
+}
+
+/// At a fixed interval of 1 ms, the checks delayed most messages in an emulated guest.
+#[test]
+fn thread_checks_a_steady_program_rarely() {
+    let (engine, _) = engine();
+    engine.start_by(|_| Ok(())).unwrap();
+    let reactor = engine.reactor.get().unwrap();
+    let begun = Instant::now();
+    let mut checks = Checks::new(begun);
+    let mut intervals = Vec::new();
+    while checks.next < begun + Duration::from_secs(1) {
+        let now = checks.next;
+        engine.attendance.begin(reactor);
+        assert!(!engine.attendance.check(reactor, &mut checks, now));
+        intervals.push((now - begun, checks.next - now));
+    }
+    assert!(intervals.len() < 200, "{} checks", intervals.len());
+    for (attended, interval) in intervals {
+        assert!(interval <= attended / 8 + Duration::from_millis(2), "{interval:?} after {attended:?}");
+    }
+    let now = checks.next;
+    assert!(engine.attendance.check(reactor, &mut checks, now));
+    assert_eq!(checks.next - now, Duration::from_millis(1), "a late program is checked often");
 }
 
 #[test]

@@ -102,10 +102,18 @@ impl Connection {
             let carrier: Arc<dyn Carrier> = this;
             has_found = self.receive(&mut incoming, &carrier);
             self.is_receiving.store(false, Ordering::SeqCst);
-            // This writes even if TCP accepted no bytes before, because it may have space now.
-            self.write(&mut self.out());
-            self.complete();
-            self.check_end(&carrier);
+            let (has_completed, is_ending) = {
+                let mut out = self.out();
+                // This writes even if TCP accepted no bytes before, because it may have space now.
+                self.write(&mut out);
+                (out.has_completed(), out.end.is_ending)
+            };
+            if has_completed {
+                self.complete();
+            }
+            if is_ending {
+                self.check_end(&carrier);
+            }
         }
         let waiter = {
             let mut out = self.out();
