@@ -126,7 +126,7 @@ impl Attachment {
     /// Reads all bytes into memory from the connection's pool.
     ///
     /// The handlers of one connection together read at most 4 MiB at a time, or one attachment that is longer. Other
-    /// reads wait.
+    /// reads wait, at most for 200 ms.
     ///
     /// # Errors
     ///

@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
@@ -38,6 +41,8 @@ pub(crate) struct Link {
     state: Mutex<State>,
 }
 
+/// How long a read waits for other reads.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Maximum number of bytes of attachments that handlers read at the same time. A larger number would not make the reads
 /// faster, but would fill memory and caches.
 const READS: usize = 4 << 20;
@@ -298,10 +303,17 @@ impl Link {
         }
     }
 
-    /// Waits until a handler may read an attachment of this length.
+    /// Waits until a handler may read an attachment of this length. Returns `None` if the wait has taken too long: other
+    /// handlers may hold their turns without polling them.
     pub(crate) async fn turn_to_read(&self, length: usize) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed, so this cannot fail.
-        self.reads.acquire_many(length.min(READS) as u32).await.ok()
+        let length = length.min(READS) as u32;
+        match self.reads.try_acquire_many(length) {
+            Ok(turn) => Some(turn),
+            // A handler that another executor polls has no timer.
+            Err(_) if Handle::try_current().is_err() => None,
+            // The semaphore is never closed, so only the time-out fails.
+            Err(_) => timeout(PATIENCE, self.reads.acquire_many(length)).await.ok()?.ok(),
+        }
     }
 
     #[cfg(feature = "tls")]

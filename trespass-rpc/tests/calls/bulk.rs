@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::{ADDRESS, on_both, options};
@@ -22,6 +23,8 @@ pub(crate) trait Store {
     async fn mark(&self, into: Target, at: u64, bytes: Vec<u8>) -> Result<(), String>;
     /// Writes beyond the target.
     async fn beyond(&self, into: Target) -> Result<(), String>;
+    /// Begins to read the attachment. Then keeps the future without polling it (0), drops it (1) or leaks it (2).
+    async fn stall(&self, value: Attachment, then: u8) -> Result<(), String>;
     /// Waits, then writes.
     async fn late(&self, into: Target, millis: u64) -> Result<(), String>;
 }
@@ -64,6 +67,21 @@ impl Store for Kept {
 
     async fn beyond(&self, into: Target) -> Result<(), String> {
         into.write(into.len() - 1, b"xx").await.map_err(|error| error.to_string())
+    }
+
+    async fn stall(&self, value: Attachment, then: u8) -> Result<(), String> {
+        let mut reading = Box::pin(value.read());
+        std::future::poll_fn(|task| {
+            assert!(reading.as_mut().poll(task).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        match then {
+            0 => std::future::pending().await,
+            1 => drop(reading),
+            _ => std::mem::forget(reading),
+        }
+        Ok(())
     }
 
     async fn late(&self, into: Target, millis: u64) -> Result<(), String> {
@@ -141,6 +159,28 @@ fn cancelled_reads_let_waiting_reads_continue() {
             done += usize::from(at % 3 != 0);
         }
         assert_eq!(done, 26);
+    });
+}
+
+#[test]
+fn unpolled_reads_do_not_block_other_reads() {
+    on_both(|options| async move {
+        for then in [0, 1, 2] {
+            let (_serving, client) = pair(&options).await;
+            let memory = client.channel().alloc(4 << 20).unwrap();
+            memory.write_at(0, &vec![0; 4 << 20]).unwrap();
+            let value = || Attachment::of(&memory, 0..4 << 20).unwrap();
+            // The first read takes the whole budget, and the second one waits for it.
+            for _ in 0..2 {
+                let (caller, value) = (client.clone(), value());
+                let stalled = tokio::spawn(async move { caller.stall(value, then).await });
+                tokio::task::yield_now().await;
+                // The handler of this call starts after that of the stalled call.
+                client.mark(Target::of(&memory, 0..1).unwrap(), 0, vec![0]).await.unwrap();
+                assert!(then != 0 || !stalled.is_finished());
+            }
+            assert_eq!(client.slice(value(), 1, 100_000).await, Ok(vec![0; 100_000]));
+        }
     });
 }
 
