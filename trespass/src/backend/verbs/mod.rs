@@ -327,10 +327,8 @@ impl Backend for Verbs {
     }
 
     fn arm(&mut self) -> io::Result<bool> {
-        // A request for a notification causes at most one event. On softiw0, a call that finds no event lets this thread
-        // serve the sockets while it sleeps.
-        let is_iwarp = self.device.context.transport_type() == TransportType::IWarp;
-        while (self.is_armed || is_iwarp) && self.channel.try_get_cq_event().map_err(device::verb)?.is_some() {
+        // A request for a notification causes at most one event.
+        if self.is_armed && self.channel.try_get_cq_event().map_err(device::verb)?.is_some() {
             self.is_armed = false;
         }
         if !self.is_armed {
