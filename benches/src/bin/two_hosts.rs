@@ -144,6 +144,8 @@ fn measure(arguments: &Arguments, link: &str) -> Result<()> {
 struct Place {
     hosts: Option<Hosts>,
     programs: PathBuf,
+    /// Whether [`Place::new`] has created devices of siw, which remain after the namespaces are gone.
+    has_siw: bool,
 }
 
 impl Place {
@@ -151,7 +153,7 @@ impl Place {
         let programs = env::current_exe()?.parent().context("this program has no folder")?.to_owned();
         if link == "lo" {
             ensure!(!has_siw, "siw needs a network interface: pass an MTU to --links");
-            return Ok(Self { hosts: None, programs });
+            return Ok(Self { hosts: None, programs, has_siw });
         }
         let hosts = Hosts::new().context("cannot create network namespaces: not permitted; run this as root")?;
         for host in [0, 1] {
@@ -163,7 +165,7 @@ impl Place {
                 ensure!(status.success(), "cannot create siw_{host}: load the module siw");
             }
         }
-        Ok(Self { hosts: Some(hosts), programs })
+        Ok(Self { hosts: Some(hosts), programs, has_siw })
     }
 
     fn server(&self) -> &str {
@@ -245,8 +247,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for host in [0, 1] {
-            // Only a comparison with siw has these devices.
+        for host in if self.has_siw { 0..2 } else { 0..0 } {
             let words = format!("link delete siw_{host}");
             let _ = Command::new("rdma").args(words.split(' ')).stderr(Stdio::null()).status();
         }
