@@ -14,7 +14,7 @@ use crate::core::{BulkFrame, BulkOperation, Violation};
 use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind};
 
-use super::link::State;
+use super::state::State;
 use super::{Command, Link};
 
 /// For each attachment and target: the memory for which a key is requested, and whether the peer may write to it.

@@ -8,6 +8,7 @@ mod bulk;
 mod driver;
 mod link;
 mod run;
+mod state;
 mod tasks;
 
 use std::io;

@@ -12,7 +12,7 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Flags, Frame, Kind};
 
 use super::super::Linked;
-use super::super::link::Serving;
+use super::super::state::Serving;
 use super::super::tasks::Arrived;
 #[cfg(feature = "tls")]
 use super::tls::Session;

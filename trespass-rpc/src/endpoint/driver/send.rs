@@ -11,7 +11,7 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{HEADER, header_bytes};
 
 use super::super::Shared;
-use super::super::link::{Call, State};
+use super::super::state::{Call, State};
 use super::tls::Session;
 use super::{Driver, Entry};
 
