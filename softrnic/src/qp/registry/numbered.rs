@@ -1,10 +1,11 @@
 //! A table of objects that are identified by numbers of 24 bits.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::BuildHasher;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
@@ -14,14 +15,14 @@ use crate::wire::packet::MULTICAST_NUMBER;
 /// datagrams.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
-    entries: RwLock<HashMap<u32, T, BuildHasherDefault<Spread>>>,
+    entries: RwLock<FxHashMap<u32, T>>,
     /// The number that was assigned last, or zero if none was assigned.
     last: AtomicU32,
 }
 
 impl<T> Numbered<T> {
     pub(super) const fn new() -> Self {
-        Self { entries: RwLock::new(HashMap::with_hasher(BuildHasherDefault::new())), last: AtomicU32::new(0) }
+        Self { entries: RwLock::new(FxHashMap::with_hasher(FxBuildHasher)), last: AtomicU32::new(0) }
     }
 
     /// Returns the next free number after the last one, so a number is reused only after all others. The first number
@@ -71,26 +72,6 @@ impl<T> Numbered<T> {
 
     pub(super) fn find<U>(&self, number: u32, get: impl FnOnce(&T) -> Option<U>) -> Option<U> {
         unpoisoned(self.entries.read()).get(&number).and_then(get)
-    }
-}
-
-/// Hashes a number by multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
-#[derive(Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte) ^ self.0 as u32));
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -1,7 +1,6 @@
 //! The map from queue pair numbers to links.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use rustc_hash::FxHashMap;
 
 use crate::backend::LinkId;
 
@@ -11,7 +10,7 @@ use crate::backend::LinkId;
 pub(super) struct NumberMap {
     /// A cache with one established link for each value of the number's lowest bits.
     recent: [(u32, LinkId); PLACES],
-    all: HashMap<u32, LinkId, BuildHasherDefault<Spread>>,
+    all: FxHashMap<u32, LinkId>,
 }
 
 const PLACES: usize = 256;
@@ -20,7 +19,7 @@ const NONE: (u32, LinkId) = (u32::MAX, LinkId { index: 0, generation: 0 });
 
 impl Default for NumberMap {
     fn default() -> Self {
-        Self { recent: [NONE; PLACES], all: HashMap::default() }
+        Self { recent: [NONE; PLACES], all: FxHashMap::default() }
     }
 }
 
@@ -52,28 +51,6 @@ impl NumberMap {
     pub(super) fn recent(&self, number: u32) -> Option<LinkId> {
         let (recent, link) = self.recent[number as usize % PLACES];
         (recent == number).then_some(link)
-    }
-}
-
-/// Hashes a number by multiplication. Peers do not choose the numbers, so the hash need not resist attacks.
-#[derive(Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 
