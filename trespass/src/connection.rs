@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -164,6 +164,35 @@ impl Connection {
             }
         }
         Err(last)
+    }
+
+    /// Creates a connection within this process and returns both ends, as `UnixStream::pair` does. Both belong to the
+    /// default worker.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection::pair_on`].
+    pub fn pair() -> io::Result<(Connection, Connection)> {
+        Connection::pair_on(&Handle::global()?)
+    }
+
+    /// Creates a connection of a worker with itself, through 127.0.0.1, and returns both ends. It uses RDMA if the
+    /// worker's transport permits RDMA and 127.0.0.1 leads to a device such as softrnic's `soft0`; otherwise it uses TCP.
+    ///
+    /// # Errors
+    ///
+    /// See [`Acceptor::bind_on`] and [`Connection::connect_on`].
+    pub fn pair_on(handle: &Handle) -> io::Result<(Connection, Connection)> {
+        let acceptor = Acceptor::bind_on(handle, (Ipv4Addr::LOCALHOST, 0))?;
+        let first = Connection::connect_on(handle, acceptor.local_addr(), None)?;
+        let (local, peer) = first.addresses()?;
+        loop {
+            // Other programs of this host can connect too.
+            let second = acceptor.accept()?;
+            if second.addresses().is_ok_and(|ends| ends == (peer, local)) {
+                return Ok((first, second));
+            }
+        }
     }
 
     fn connect_to(handle: &Handle, address: SocketAddr, deadline: Option<Instant>) -> io::Result<Connection> {

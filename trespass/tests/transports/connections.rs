@@ -289,6 +289,23 @@ fn threads_share_a_worker() {
 }
 
 #[test]
+fn a_pair_connects_a_worker_with_itself() {
+    device();
+    for transport in [Transport::Any, Transport::Tcp] {
+        let (first, second) = Connection::pair_on(&worker(transport)).unwrap();
+        assert_eq!(first.stats().unwrap().transport, second.stats().unwrap().transport);
+        for (from, to) in [(&first, &second), (&second, &first)] {
+            let sent = bytes(100_000, 1);
+            from.send(&sent).unwrap();
+            assert_eq!(to.recv().unwrap().unwrap()[..], sent);
+        }
+        first.close(7, "done").unwrap();
+        assert!(second.recv().unwrap().is_none());
+        assert_eq!(second.peer_close(), Some((7, "done".to_owned())));
+    }
+}
+
+#[test]
 fn acceptor_gives_up_at_its_deadline() {
     let acceptor = Acceptor::bind_on(&worker(Transport::Tcp), device()).unwrap();
     let result = acceptor.accept_until(Some(Instant::now() + Duration::from_millis(5))).map(drop);
