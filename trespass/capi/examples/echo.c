@@ -1,4 +1,7 @@
-/* Echoes messages: `echo` listens at port 7175, `echo HOST` sends a line and prints the answer. `--soft` first: without a NIC. */
+/*
+ * Echoes messages. `echo` listens on port 7175; `echo HOST` sends a message and prints the reply. With `--soft` as the
+ * first argument, both use softrnic and need no NIC.
+ */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// One thread waits for several connections with tr_poll: both ends are in this process, over softrnic.
+// One thread waits for messages of several connections with tr_poll. Both ends are in this process and use softrnic.
 
 #include <cstdio>
 #include <cstring>

@@ -5,25 +5,34 @@
 #include <stdint.h>
 
 /*
- * Sockets and messages over RDMA, or over TCP without an RDMA device. Link with -ltrespass.
+ * Sockets and messages over RDMA, or over TCP if a host has no RDMA device. Link with -ltrespass.
  *
- * Each function that returns int returns 0 or more if it succeeded, else -errno. A time of -1 ms is without limit.
- * Handles may be used by several threads at once, but a closed or freed handle by none.
+ * Functions that return int return 0 or a positive number if they succeed, and -errno if they fail. Times are in
+ * milliseconds; -1 means no limit. Ports are in the byte order of the host. Several threads may use a handle at the
+ * same time, until one of them closes or frees it. Functions that close or free a handle accept a null pointer.
  *
- * tr_use_softrnic    Adds a NIC in software, by which processes of one host meet. Before the first connection.
- * tr_listen          Listens at a host's name or address, for RDMA and TCP. Port 0 is any port.
- * tr_listener_port   The port of a listener.
- * tr_accept          Waits for a connection. -ETIMEDOUT: there was none.
- * tr_connect         Connects: by RDMA if both sides have it, else by TCP.
- * tr_send            Sends a message, by copying it; waits if too much waits already, or with TR_DONTWAIT returns -EAGAIN.
- * tr_recv            Waits for the next message; the caller frees it. 0 with a null message: the peer sends no more.
- *                    With a time of 0 ms it returns -EAGAIN if there is none.
- * tr_message_data    The bytes of a message, aligned to 16.
- * tr_flush           Waits until the peer's NIC has everything that was sent.
- * tr_shutdown        Ends this side's messages; receiving goes on.
- * tr_transport       What a connection runs on, in words: "RDMA: mlx5_0 port 1 ...", "TCP: ... (no RDMA: reason)".
- * tr_close           Closes after the peer has everything, or 10 s, and frees the handle in any case. The peer can read the code.
- * tr_poll            Waits until an item has what its events ask for; returns how many have, 0 after the time.
+ * tr_use_softrnic    Adds the devices of softrnic, which connect processes of one host without a NIC. Call it before
+ *                    the first tr_listen or tr_connect.
+ * tr_listen          Listens on a host name or address, for RDMA and TCP. Port 0 selects a free port.
+ * tr_listener_port   Returns the port of a listener.
+ * tr_listener_close  Closes and frees a listener.
+ * tr_accept          Waits for a connection. Returns -ETIMEDOUT if none arrives in time.
+ * tr_connect         Connects over RDMA if both sides have a device, otherwise over TCP.
+ * tr_send            Sends a copy of a message. Blocks while too many bytes wait to be sent; with TR_DONTWAIT, returns
+ *                    -EAGAIN instead.
+ * tr_recv            Waits for the next message; free it with tr_message_free. If the peer sends no more messages,
+ *                    returns 0 and a null message. If the time is 0 and no message has arrived, returns -EAGAIN.
+ * tr_message_data    Returns the bytes of a message, aligned to 16 bytes. They are valid until the message is freed.
+ * tr_message_length  Returns the number of bytes of a message.
+ * tr_message_free    Frees a message.
+ * tr_flush           Waits until the peer's NIC has received all messages.
+ * tr_shutdown        Ends sending. The connection can still receive.
+ * tr_transport       Describes the transport: "RDMA: mlx5_0 port 1 ...", or "TCP: ... (no RDMA: reason)". The string is
+ *                    valid until the connection is closed.
+ * tr_close           Waits until the peer has received all messages, but for at most 10 s, then closes and frees the
+ *                    connection, also if it returns an error. The peer receives the code.
+ * tr_poll            Waits until an item has one of its events. Returns the number of items that have events, or 0
+ *                    after the time.
  */
 
 #define TR_DONTWAIT 1
