@@ -73,6 +73,9 @@ impl Transport for Both {
 
     #[inline]
     fn armed(&self) {
+        if let Some(processes) = self.0 {
+            processes.armed();
+        }
         if HAS_STREAMS.load(Ordering::Relaxed) {
             STREAMS.get().armed();
         }

@@ -97,6 +97,10 @@ impl Transport for Processes {
         self.0.get().progress()
     }
 
+    fn armed(&self) {
+        self.0.get().armed();
+    }
+
     fn settle(&self) {
         self.0.get().serve_all();
     }

@@ -318,6 +318,20 @@ impl Peers {
         has_found
     }
 
+    /// Requests wake-ups of the thread, because a program will wait for an event instead of polling. Without this, the
+    /// thread would receive packets only at its next check.
+    pub(super) fn armed(&self) {
+        if self.has_sessions.load(Ordering::Relaxed) {
+            self.polled.store(false, Ordering::Relaxed);
+            if self.sleeper.is_parked() {
+                self.polls.store(0, Ordering::Relaxed);
+            } else {
+                // If a session is ready, the program finds its packets, because it polls once more before it waits.
+                self.park(Sleep::UntilPolled);
+            }
+        }
+    }
+
     /// Returns whether a program has polled since the last call, and clears the flag. The thread calls this function.
     pub(super) fn take_polled(&self) -> bool {
         self.polled.swap(false, Ordering::Relaxed)
@@ -348,5 +362,29 @@ impl Peers {
 
     pub(super) fn unpark(&self) {
         self.sleeper.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::end;
+    use super::*;
+
+    #[test]
+    fn requested_event_parks_the_thread_until_the_program_polls_again() {
+        let end = end();
+        let peers = end.host.0.get();
+        peers.has_sessions.store(true, Ordering::Relaxed);
+        peers.progress();
+        assert!(peers.has_polled() && !peers.sleeper.is_parked());
+        for _ in 0..3 {
+            peers.armed();
+            assert!(!peers.has_polled() && peers.sleeper.sleeps(Sleep::UntilPolled));
+            // A program that waits for events polls a few times before and after each wait.
+            (0..POLLING_AFTER).for_each(|_| _ = peers.progress());
+            assert!(!peers.has_polled());
+        }
+        peers.progress();
+        assert!(peers.has_polled());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! While the program polls, the thread only checks the sessions every millisecond, and other processes send no
 //! wake-ups. If the program has not polled since the last check, the thread requests wake-ups from all other processes,
-//! checks once more, and sleeps. It is then parked.
+//! checks once more, and sleeps. It is then parked. A program that requests a completion event parks the thread at once.
 //!
 //! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its memory.
 //! This program would then receive packets only at the next check. If a check finds packets that no poll has received,
@@ -30,6 +30,9 @@ const TICK: Duration = Duration::from_millis(1);
 const SPIN_TIME: Duration = Duration::from_micros(20);
 /// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
+/// A program that polls receives a packet within this time even if it also does other work, such as the calls of an RPC
+/// server.
+const LONG_WAIT: Duration = Duration::from_micros(300);
 /// The shortest and the longest period for which wake-ups are forced after a check has found packets that no poll has
 /// received. The period doubles with each such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
@@ -115,9 +118,13 @@ impl Thread {
                 last = self.spin_start();
                 self.sleep(Some(Duration::ZERO));
             } else if !is_forced && self.peers.take_polled() {
+                self.peers.unpark();
                 self.peers.each(|session| session.unpark());
                 self.sleep(Some(TICK));
-                self.check_unserved();
+                // If the program now waits for an event, this thread must serve the sessions.
+                if !self.peers.sleeper.is_parked() {
+                    self.check_unserved();
+                }
             } else if last.is_some_and(|last| last.elapsed() < self.spin_time) && !self.peers.has_polled() {
                 std::hint::spin_loop();
             } else {
@@ -140,7 +147,7 @@ impl Thread {
         let mut is_unserved = self.peers.is_ready();
         if is_unserved {
             let polled = self.peers.take_polled();
-            self.sleep(Some(SHORT_WAIT));
+            self.sleep(Some(LONG_WAIT));
             is_unserved = self.peers.is_ready() && !self.peers.has_polled();
             if polled && !is_unserved {
                 self.peers.set_polled();
