@@ -6,6 +6,8 @@
 //! let channel = Endpoint::from_static("http://host:50051").connect_with_connector(trespass_rpc::tonic::connector()).await?;
 //! Server::builder().add_service(service).serve_with_incoming(trespass_rpc::tonic::incoming("0.0.0.0:50051")?).await?;
 //! ```
+//!
+//! A task of the runtime drives the streams, so the runtime must have I/O enabled.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 use tower_service::Service;
-use trespass::net;
+use trespass::{Handle, net};
 
 /// A stream of bytes that transports HTTP/2.
 #[derive(Debug)]
@@ -58,7 +60,9 @@ impl Service<Uri> for Connector {
             let port = uri.port_u16().unwrap_or(80);
             // Resolving and connecting block, so they run on a thread for blocking calls.
             let connecting = tokio::task::spawn_blocking(move || net::Stream::connect((host.as_str(), port)));
-            Ok(TokioIo::new(Io(connecting.await.map_err(io::Error::other)??)))
+            let stream = connecting.await.map_err(io::Error::other)??;
+            Handle::global()?.drive_in_tokio()?;
+            Ok(TokioIo::new(Io(stream)))
         })
     }
 }
@@ -91,7 +95,9 @@ impl Stream for Incoming {
     type Item = io::Result<Io>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_accept(context).map(|stream| Some(stream.map(Io)))
+        let accepted = self.0.poll_accept(context);
+        Handle::global()?.drive_in_tokio()?;
+        accepted.map(|stream| Some(stream.map(Io)))
     }
 }
 

@@ -28,4 +28,4 @@ pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
 pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, Ticket, Transferring};
-pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Stats, Transport, Wait, Worker};
+pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Spin, Stats, Transport, Wait, Worker};

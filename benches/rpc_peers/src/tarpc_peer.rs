@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_serde::formats::Bincode;
 use tokio_util::codec::LengthDelimitedCodec;
-use trespass::net;
+use trespass::{Handle, net};
 
 use crate::measure::{Job, Row, closed_loop};
 
@@ -49,6 +49,7 @@ pub async fn serve(is_rdma: bool) -> Result<()> {
     if is_rdma {
         softrnic::register()?;
         let listener = net::Listener::bind("127.0.0.1:0")?;
+        Handle::global()?.drive_in_tokio()?;
         println!("{}", listener.local_addr()?);
         loop {
             let stream = std::future::poll_fn(|task| listener.poll_accept(task)).await?;
@@ -70,7 +71,9 @@ pub async fn call(address: &str, is_rdma: bool, job: &Job) -> Result<Row> {
         softrnic::register()?;
         let address = address.to_owned();
         let connecting = tokio::task::spawn_blocking(move || net::Stream::connect(address));
-        EchoClient::new(config, transport(connecting.await.map_err(io::Error::other)??)).spawn()
+        let stream = connecting.await.map_err(io::Error::other)??;
+        Handle::global()?.drive_in_tokio()?;
+        EchoClient::new(config, transport(stream)).spawn()
     } else {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

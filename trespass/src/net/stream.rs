@@ -219,7 +219,7 @@ impl Stream {
     ) -> io::Result<T> {
         self.inner.is_polled.store(true, Ordering::Relaxed);
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
-        handle.try_now(|worker| {
+        handle.try_or_wake(|worker| {
             let result = attempt(worker);
             if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 worker.register(id, what, waker);

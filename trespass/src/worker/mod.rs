@@ -21,6 +21,7 @@ macro_rules! on {
 mod domain;
 mod options;
 mod shared;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -48,6 +49,7 @@ use waiters::Woken;
 pub use options::{Options, Transport};
 pub(crate) use shared::this_thread;
 pub use shared::{Handle, Wait};
+pub use spin::Spin;
 pub(crate) use waiters::Awaited;
 
 /// Maximum number of events that a turn takes from a backend.
@@ -254,12 +256,16 @@ impl Worker {
     fn prepare(&mut self) -> io::Result<Duration> {
         (self.quiet, self.tcp_silence) = (1, 0);
         self.pass_time();
-        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
-        let deadline = self.tcp.deadline().min(verbs);
         // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
         // the caller must not sleep: the next turn polls it.
         let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
-        Ok(if idle { Duration::from_millis(deadline.saturating_sub(now())) } else { Duration::ZERO })
+        Ok(if idle { self.time_left() } else { Duration::ZERO })
+    }
+
+    /// Returns how long the worker needs no turn if no event arrives.
+    fn time_left(&self) -> Duration {
+        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
+        Duration::from_millis(self.tcp.deadline().min(verbs).saturating_sub(now()))
     }
 
     #[inline]
@@ -283,6 +289,12 @@ impl Worker {
             idle &= verbs.backend.arm()?;
         }
         Ok(idle)
+    }
+
+    /// Whether the worker polls a device. Each poll of TCP is a system call.
+    #[cfg(feature = "tokio")]
+    fn has_device(&self) -> bool {
+        self.verbs.as_ref().is_some_and(|verbs| verbs.connections() != 0)
     }
 
     /// Returns the number of connections, including those that are closing.

@@ -1,13 +1,151 @@
 //! Tests streams in tokio, on its single-threaded runtime.
 
-use crate::common::{bytes, on_both, pair};
+use std::time::Duration;
+
+use crate::common::{bytes, device, on_both, pair, worker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use trespass::net::Stream;
+use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
+use tokio::time::timeout;
+use trespass::net::{Listener, Stream};
+use trespass::{Handle, Transport};
+
+/// A time limit that only a hung operation reaches.
+const LONG: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Two workers, and the two ends of a connection between them.
+struct Ends {
+    handles: [Handle; 2],
+    near: Stream,
+    far: Stream,
+}
+
+impl Ends {
+    fn new(transport: Transport) -> Self {
+        let handles = [(); 2].map(|()| worker(transport));
+        let listener = Listener::bind_on(&handles[0], device()).unwrap();
+        let near = Stream::connect_on(&handles[1], listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        Self { handles, near, far }
+    }
+
+    fn drive(&self) {
+        self.handles.iter().for_each(|handle| handle.drive_in_tokio().unwrap());
+    }
+
+    /// Exchanges short messages, with a pause before some of them, so that both sides also sleep.
+    async fn exchange(&self) {
+        let (mut near, mut far) = (self.near.clone(), self.far.clone());
+        let echo = async {
+            for _ in 0..200 {
+                let byte = far.read_u8().await.unwrap();
+                far.write_u8(byte).await.unwrap();
+            }
+        };
+        let calls = async {
+            for round in 0..200 {
+                if round % 50 == 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                near.write_u8(round).await.unwrap();
+                assert_eq!(near.read_u8().await.unwrap(), round);
+            }
+        };
+        timeout(LONG, async { tokio::join!(echo, calls) }).await.unwrap();
+    }
+}
+
+#[test]
+fn worker_driven_by_a_task_serves_streams() {
+    on_both(|transport| {
+        let ends = Ends::new(transport);
+        runtime().block_on(async {
+            ends.drive();
+            ends.exchange().await;
+        });
+        let threads = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        threads.block_on(async {
+            ends.drive();
+            ends.exchange().await;
+        });
+    });
+}
+
+#[test]
+fn worker_serves_threads_after_its_runtime_was_dropped() {
+    on_both(|transport| {
+        let ends = Ends::new(transport);
+        runtime().block_on(async {
+            ends.drive();
+            ends.exchange().await;
+        });
+        let (mut near, mut far) = (ends.near, ends.far);
+        near.set_read_timeout(Some(LONG)).unwrap();
+        far.set_read_timeout(Some(LONG)).unwrap();
+        let mut byte = [0];
+        std::io::Write::write_all(&mut near, &[7]).unwrap();
+        std::io::Read::read_exact(&mut far, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+    });
+}
+
+/// The task that drives the worker belongs to a runtime that makes no progress.
+#[test]
+fn worker_serves_streams_while_its_runtime_is_blocked() {
+    on_both(|transport| {
+        let ends = Ends::new(transport);
+        let blocked = runtime();
+        blocked.block_on(async {
+            ends.drive();
+            ends.exchange().await;
+        });
+        runtime().block_on(ends.exchange());
+        drop(blocked);
+        let idle = runtime();
+        let entered = idle.enter();
+        ends.drive();
+        drop(entered);
+        runtime().block_on(ends.exchange());
+    });
+}
+
+#[test]
+fn runtime_without_io_leaves_the_worker_to_its_thread() {
+    let ends = Ends::new(Transport::Tcp);
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        ends.drive();
+        ends.exchange().await;
+    });
+    assert!(ends.handles[0].drive_in_tokio().is_err());
+}
+
+#[test]
+fn task_ends_with_the_last_user_of_its_worker() {
+    let ends = Ends::new(Transport::Tcp);
+    let runtime = runtime();
+    runtime.block_on(async {
+        ends.drive();
+        ends.exchange().await;
+        drop(ends);
+        let metrics = RuntimeHandle::current().metrics();
+        timeout(LONG, async {
+            while metrics.num_alive_tasks() != 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await
+        .unwrap();
+    });
+}
 
 #[test]
 fn tasks_read_and_write_at_once() {
     on_both(|transport| {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (left, right) = pair(transport);
             let (mut left, mut right) = (Stream::from(left), Stream::from(right));

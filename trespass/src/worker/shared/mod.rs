@@ -3,15 +3,21 @@
 //! A blocking call locks the worker and tries its operation. If the operation would block, the call first polls for
 //! some time, and then sleeps on the worker's descriptor. If several threads wait, one of them sleeps on the
 //! descriptor, and wakes the others when their connections have events. If no thread waits, the worker's own thread
-//! sleeps on the descriptor, so that peers receive answers and wakers are called.
+//! sleeps on the descriptor, so that peers receive answers and wakers are called. If tasks of tokio use the worker, a
+//! task drives it, so that an event wakes only the thread that needs it; the worker's own thread takes over if the
+//! task makes no turns.
 
+#[cfg(feature = "tokio")]
+mod task;
 #[cfg(test)]
 mod tests;
 mod wake;
 
 use std::io;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread::{self, Thread};
@@ -30,6 +36,8 @@ const AWAY: Duration = Duration::from_millis(2);
 /// After this number of consecutive checks that find waiting calls but no new one, the worker's own thread sleeps until
 /// no call waits.
 const PATIENCE: u32 = 50;
+/// How long a task may leave an event unprocessed before the worker's own thread processes it.
+const LATE: Duration = Duration::from_millis(10);
 /// If a sleep was shorter than this, later calls spin longer before they sleep.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -55,6 +63,8 @@ struct Shared {
     /// The worker's descriptor, for sleeping without its lock.
     fd: OwnedFd,
     spin: Duration,
+    /// Whether a task of tokio drives the worker.
+    has_task: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -72,6 +82,9 @@ struct Core {
     own_sleeps: bool,
     /// Whether the worker's own thread is parked until no call waits.
     own_is_away: bool,
+    /// The number of turns that tasks have made, and the waker of the task while it sleeps on the descriptor.
+    task_turns: u64,
+    sleeping_task: Option<Waker>,
     /// The threads of the calls that wait while another call sleeps.
     parked: Vec<Thread>,
     is_over: bool,
@@ -83,7 +96,13 @@ struct Alive(Arc<Shared>);
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.lock().is_over = true;
+        let mut core = self.0.lock();
+        core.is_over = true;
+        let task = core.sleeping_task.take();
+        drop(core);
+        if let Some(task) = task {
+            task.wake();
+        }
         self.0.unpark_own();
         self.0.kick.set();
     }
@@ -115,6 +134,8 @@ impl Handle {
             call_sleeps: false,
             own_sleeps: false,
             own_is_away: false,
+            task_turns: 0,
+            sleeping_task: None,
             parked: Vec::new(),
             is_over: false,
         };
@@ -122,7 +143,8 @@ impl Handle {
         let (kick, nudge) = (Event::new()?, Arc::new(Event::new()?));
         let nudge_waker = Waker::from(Arc::clone(&nudge));
         let (core, own) = (Mutex::new(core), OnceLock::new());
-        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin: options.spin });
+        let (spin, has_task) = (options.spin, AtomicBool::new(false));
+        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin, has_task });
         let driven = Arc::clone(&shared);
         let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
         shared.own.get_or_init(|| own.thread().clone());
@@ -163,6 +185,14 @@ impl Handle {
         }
         core.worker.flush();
         result
+    }
+
+    /// Tries an operation of a task that will be woken. If a task drives the worker, this makes no turn.
+    pub(crate) fn try_or_wake<T>(&self, attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
+        if !self.shared.has_task.load(Ordering::Relaxed) {
+            return self.try_now(attempt);
+        }
+        self.with(attempt)
     }
 
     /// Whether both handles refer to the same worker.
@@ -253,7 +283,7 @@ impl Core {
 
     /// Requests a wake-up again if a thread sleeps, because a poll may have consumed the event that would wake it.
     fn rearm(&mut self) -> io::Result<()> {
-        while (self.call_sleeps || self.own_sleeps) && !self.worker.arm_backends()? {
+        while (self.call_sleeps || self.own_sleeps || self.sleeping_task.is_some()) && !self.worker.arm_backends()? {
             self.worker.turn();
         }
         Ok(())
@@ -414,7 +444,7 @@ impl Shared {
     /// The loop of the worker's own thread.
     fn drive(&self) {
         let mut core = self.lock();
-        let (mut seen, mut patience) = (0, 0);
+        let (mut seen, mut patience, mut turns) = (0, 0, 0);
         while !core.is_over || core.worker.connections() != 0 {
             if core.waiting != 0 || core.begun != seen && core.aside == 0 {
                 patience = if core.begun == seen { patience + 1 } else { 0 };
@@ -433,6 +463,15 @@ impl Shared {
                 continue;
             }
             patience = 0;
+            if core.task_turns != mem::replace(&mut turns, core.task_turns) && self.has_task.load(Ordering::Relaxed) {
+                // A task drives the worker. This thread only makes the turns that are due without events.
+                let time = core.worker.time_left();
+                drop(core);
+                self.sleep_until(&self.kick, time);
+                thread::park_timeout(LATE);
+                core = self.lock();
+                continue;
+            }
             if core.worker.turn() != 0 {
                 if core.worker.has_woken() {
                     core = self.relock(core);

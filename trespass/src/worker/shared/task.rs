@@ -1,0 +1,130 @@
+//! A task of tokio that drives a worker.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime;
+
+use super::super::spin::Spin;
+use super::{Handle, Shared};
+
+/// Number of turns before the task yields to other tasks of the thread.
+const TURNS: usize = 32;
+/// How many times as long as a call the task polls before it sleeps. While the task polls, other tasks of the thread run.
+/// The time covers the pause in which the peer processes the requests of some tasks at once.
+const LONGER: u32 = 25;
+/// If the worker needs a turn within this time, its own thread makes it.
+const SOON: Duration = Duration::from_millis(5);
+
+impl Handle {
+    /// Starts a task of the current tokio runtime that drives the worker, unless such a task exists. An event then wakes
+    /// only the runtime, and not the worker's own thread first. The task polls RDMA for 25 times [`Options::spin`]
+    /// before it sleeps, if its waits are short.
+    ///
+    /// The runtime must have I/O enabled. If the task ends, for example because the runtime is dropped, the worker's own
+    /// thread drives the worker again.
+    ///
+    /// [`Options::spin`]: crate::Options::spin
+    ///
+    /// # Errors
+    ///
+    /// The caller does not run in tokio.
+    pub fn drive_in_tokio(&self) -> io::Result<()> {
+        let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
+        if !self.shared.has_task.swap(true, Ordering::Relaxed) {
+            let task = Task { shared: Arc::clone(&self.shared), spin: Spin::default() };
+            drop(runtime.spawn(task.run()));
+        }
+        Ok(())
+    }
+}
+
+struct Task {
+    shared: Arc<Shared>,
+    spin: Spin,
+}
+
+impl Task {
+    async fn run(mut self) {
+        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
+        let fd = self.shared.fd.try_clone().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
+        let fd = match fd {
+            Ok(fd) => fd,
+            Err(error) => return log::warn!("no task drives the worker: {error}"),
+        };
+        poll_fn(|context| self.poll(context, &fd)).await;
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> Poll<()> {
+        for _ in 0..TURNS {
+            let mut core = self.shared.lock();
+            if core.is_over {
+                return Poll::Ready(());
+            }
+            // The runtime has another reference to this task, so this does not drop the task.
+            core.sleeping_task = None;
+            core.task_turns += 1;
+            let limit = if core.worker.has_device() { self.shared.spin * LONGER } else { Duration::ZERO };
+            if core.worker.turn() != 0 || core.worker.has_woken() {
+                self.spin.found(limit, Instant::now);
+                // The tasks that this has woken run before the next turn.
+                break;
+            }
+            if self.spin.goes_on(limit, Instant::now) {
+                drop(core);
+                std::hint::spin_loop();
+                continue;
+            }
+            is_readable(fd, context);
+            let time = match core.worker.prepare() {
+                Ok(Duration::ZERO) => continue,
+                Ok(time) => time,
+                Err(error) => {
+                    log::error!("cannot request a wake-up of the worker: {error}");
+                    Duration::ZERO
+                }
+            };
+            core.sleeping_task = Some(context.waker().clone());
+            drop(core);
+            if time < SOON {
+                self.shared.kick.set();
+            }
+            if !is_readable(fd, context) {
+                return Poll::Pending;
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.shared.lock().sleeping_task = None;
+        self.shared.has_task.store(false, Ordering::Relaxed);
+        self.shared.unpark_own();
+        self.shared.kick.set();
+    }
+}
+
+/// Whether an event has made the worker's descriptor readable since the last check.
+fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
+    match fd.poll_read_ready(context) {
+        Poll::Ready(Ok(mut ready)) => {
+            ready.clear_ready();
+            true
+        }
+        Poll::Ready(Err(error)) => {
+            log::error!("cannot wait for the worker's descriptor: {error}");
+            true
+        }
+        Poll::Pending => false,
+    }
+}
