@@ -92,6 +92,7 @@
 //! | hns, extended | adds the lengths of inline data in 32 bits; reads the first entry of an atomic's list even if the list is empty | for all drivers but mlx5: inline data and lists are checked against the queue pair's limits, and an empty list gets a readable address |
 //! | ionic, extended | truncates the lengths of inline data to 32 bits | as for hns |
 //! | siw, basic | looks up the opcode of an atomic write beyond the end of a table | a basic queue pair accepts atomic writes only if the device reports [`AtomicWrite`](crate::ibverbs::device_context::DeviceCapabilityFlags::AtomicWrite) |
+//! | siw, basic | reads the key of a send with invalidate from the field for the keys of writes | the request contains the key in both fields |
 //! | soft-RoCE, mlx4, irdma, ionic | `ibv_bind_mw` dereferences the region even if it is null | [`unbind`](crate::ibverbs::memory_window::BindInformation::unbind) returns `EOPNOTSUPP` unless the driver is mlx5 or in this process: drop the window |
 //! | irdma | a bind request writes the key into the window when it is posted | the batch borrows the window with `&mut` |
 //! | libibverbs | `ibv_fork_init` changes state that registrations in other threads read, without a lock | [`fork_init`](crate::ibverbs::fork::fork_init) fails once a device was opened |

@@ -320,7 +320,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
         let errno = match checked {
             Ok(_) => continue,
             Err(Fault::Key | Fault::Bounds) => Errno(libc::ENOENT),
-            Err(Fault::Domain | Fault::Rights) => Errno(libc::EPERM),
+            Err(Fault::Domain | Fault::Rights | Fault::Invalidation) => Errno(libc::EPERM),
             Err(Fault::Alignment | Fault::Unmapped) => Errno::FAULT,
         };
         return failure::code(errno);

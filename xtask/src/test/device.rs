@@ -20,8 +20,13 @@ const PACKAGE: &str = "sideway-tests";
 /// The names of the module's tests follow.
 const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 /// Parts of the names of tests that take minutes in the guest. Only the full run runs these tests there.
-const SLOW: [&str; 4] =
-    ["_under_valgrind", "a_mebibyte_a_thousand_times", "large_stream_arrives_whole", "threads_share_a_worker"];
+const SLOW: [&str; 5] = [
+    "_under_valgrind",
+    "a_mebibyte_a_thousand_times",
+    "hundred_thousand_messages",
+    "large_stream_arrives_whole",
+    "threads_share_a_worker",
+];
 /// Parts of the names of modules that run our own programs, or hundreds of rounds. The ring embedded runs these on
 /// softrnic, except in a quick run. In the guest, the gate runs only those that need the kernel's device or rdma-core's
 /// programs.

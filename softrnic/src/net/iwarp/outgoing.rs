@@ -288,6 +288,7 @@ impl Outgoing {
 /// Returns the code that reports a refusal to the peer.
 fn code_of(refusal: Refusal, is_read: bool) -> Code {
     match (refusal, is_read) {
+        (Refusal::AccessError(Fault::Invalidation), _) => Code::INVALIDATION,
         (Refusal::AccessError(fault), true) => match fault {
             Fault::Bounds => Code::READ_BOUNDS,
             Fault::Domain => Code::READ_DOMAIN,
@@ -310,9 +311,9 @@ fn code_of(refusal: Refusal, is_read: bool) -> Code {
 /// Converts the peer's code to the status of the oldest request.
 pub(super) fn refusal_of(code: Code) -> Refusal {
     match code.0 >> 8 {
-        // These are protection errors. The kernel's siw reports them with the code 0x1000.
+        // The kernel's siw sends the layer and the type in the opposite order on most processors.
         0x01 | 0x10 | 0x11 => Refusal::AccessError(Fault::Key),
-        0x12 => Refusal::InvalidRequest,
+        0x12 | 0x21 => Refusal::InvalidRequest,
         _ => Refusal::OperationError,
     }
 }
@@ -344,6 +345,7 @@ mod tests {
             (Fault::Bounds, 0x0101, 0x1101),
             (Fault::Rights, 0x0102, 0x0102),
             (Fault::Domain, 0x0103, 0x1102),
+            (Fault::Invalidation, 0x0109, 0x0109),
         ] {
             for (is_read, expected) in [(true, read), (false, write)] {
                 let code = code_of(Refusal::AccessError(fault), is_read);
@@ -351,5 +353,6 @@ mod tests {
                 assert!(matches!(refusal_of(code), Refusal::AccessError(_)), "{fault:?}");
             }
         }
+        assert_eq!([Code(0x1205), Code(0x2102)].map(refusal_of), [Refusal::InvalidRequest; 2]);
     }
 }

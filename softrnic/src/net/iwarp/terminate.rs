@@ -33,6 +33,7 @@ codes! {
     READ_BOUNDS = 0x0101, "RDMAP: base or bounds";
     ACCESS = 0x0102, "RDMAP: access rights";
     READ_DOMAIN = 0x0103, "RDMAP: STag of another stream";
+    INVALIDATION = 0x0109, "RDMAP: STag cannot be invalidated";
     RDMAP_VERSION = 0x0205, "RDMAP: invalid version";
     OPCODE = 0x0206, "RDMAP: unexpected opcode";
     UNSPECIFIED = 0x02ff, "RDMAP: unspecified error";

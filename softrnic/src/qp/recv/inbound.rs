@@ -229,7 +229,7 @@ impl Responder {
     /// checked again.
     fn allow_write(&self, target: &Target<'_>, address: u64, rkey: u32, length: u64) -> Result<(), Stop> {
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-        self.allow(access)?;
+        self.allow(target, access)?;
         target.remote(rkey, address, length, access).map(drop)
     }
 

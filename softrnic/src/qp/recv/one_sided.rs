@@ -5,10 +5,11 @@ use std::slice;
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE, ibv_access_flags};
 
 use crate::mem::Access;
+use crate::qp::Service;
 use crate::qp::exchange::Exchange;
 use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::recv::target::{Target, refusal};
-use crate::wire::bytes::{self, Atomic};
+use crate::wire::bytes::{self, Atomic, Fault};
 use crate::wire::message::{Refusal, Request};
 
 impl Responder {
@@ -20,7 +21,7 @@ impl Responder {
         address: u64,
         rkey: u32,
     ) -> Result<(), Stop> {
-        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
+        self.allow(target, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
         // A message without data accesses no memory.
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -39,7 +40,7 @@ impl Responder {
         rkey: u32,
     ) -> Result<(), Stop> {
         self.allow_outstanding(target)?;
-        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_READ.0)?;
+        self.allow(target, ibv_access_flags::IBV_ACCESS_REMOTE_READ.0)?;
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
             let segment = target.remote(rkey, address, request.length, access)?;
@@ -56,7 +57,7 @@ impl Responder {
         operation: Atomic,
     ) -> Result<u64, Stop> {
         self.allow_outstanding(target)?;
-        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
+        self.allow(target, ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
         let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
         bytes::atomic(&segment, operation).map_err(refusal)
     }
@@ -69,7 +70,7 @@ impl Responder {
         rkey: u32,
     ) -> Result<(), Stop> {
         reliable(target)?;
-        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
+        self.allow(target, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
         let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
         let value = exchange.take_eight()?;
         bytes::atomic(&segment, Atomic::Store(u64::from_ne_bytes(value))).map_err(refusal)?;
@@ -99,7 +100,7 @@ impl Responder {
         if access == 0 || placement & !(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) != 0 {
             return Err(Stop::Refused(Refusal::InvalidRequest));
         }
-        self.allow(access)?;
+        self.allow(target, access)?;
         match level {
             IBV_FLUSH_RANGE if length == 0 => {}
             IBV_FLUSH_RANGE => drop(target.remote(rkey, address, length, access)?),
@@ -112,9 +113,14 @@ impl Responder {
     }
 
     /// Checks that the QP's access flags allow an operation. If they do not, the request is invalid, because the
-    /// receive queue does not support the operation (InfiniBand specification, volume 1, section 9.7.4.1.5).
-    pub(in crate::qp) fn allow(&self, access: Access) -> Result<(), Stop> {
-        if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
+    /// receive queue does not support the operation (InfiniBand specification, volume 1, section 9.7.4.1.5). iWARP
+    /// reports missing access rights (RFC 5040, section 8.1).
+    pub(in crate::qp) fn allow(&self, target: &Target<'_>, access: Access) -> Result<(), Stop> {
+        if self.attributes.access & access == access {
+            return Ok(());
+        }
+        let is_stream = target.service == Service::Iwarp;
+        Err(Stop::Refused(if is_stream { Refusal::AccessError(Fault::Rights) } else { Refusal::InvalidRequest }))
     }
 
     /// Checks that the responder has resources for another read or atomic.

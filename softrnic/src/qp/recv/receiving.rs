@@ -190,7 +190,7 @@ impl ReceiveError {
             Self::TooLong => (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::TooLong),
             Self::Memory => (ibv_wc_status::IBV_WC_LOC_PROT_ERR, Stop::Broken(Refusal::OperationError)),
             Self::Invalidation => {
-                (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Stop::Broken(Refusal::AccessError(Fault::Key)))
+                (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Stop::Broken(Refusal::AccessError(Fault::Invalidation)))
             }
             Self::Other(stop) => (ibv_wc_status::IBV_WC_GENERAL_ERR, stop),
         }

@@ -72,6 +72,6 @@ pub(in crate::qp) fn refusal(fault: Fault) -> Stop {
     Stop::Refused(match fault {
         Fault::Alignment => Refusal::InvalidRequest,
         Fault::Unmapped => Refusal::OperationError,
-        Fault::Key | Fault::Domain | Fault::Bounds | Fault::Rights => Refusal::AccessError(fault),
+        Fault::Key | Fault::Domain | Fault::Bounds | Fault::Rights | Fault::Invalidation => Refusal::AccessError(fault),
     })
 }

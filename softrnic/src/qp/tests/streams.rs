@@ -3,6 +3,8 @@
 use super::wire::Wire;
 use super::*;
 use crate::qp::registry::ToQueuePairs;
+use crate::wire::bytes::Fault;
+use crate::wire::message::Refusal;
 use crate::wire::packet::{ResponseKind, STREAM_PEER};
 use crate::wire::transport::Deliver;
 
@@ -119,4 +121,23 @@ fn closed_pair_ends_its_stream_before_messages_miss_it() {
     ToQueuePairs.ended(end.pair.number(), &back, None);
     assert_eq!((end.received_statuses(), end.log.events()), (vec![], vec![]), "nothing completes after the close");
     assert!(carrier.replies.lock().unwrap().is_empty());
+}
+
+#[test]
+fn missing_right_and_failed_invalidation_have_faults_of_their_own() {
+    for (access, is_invalidation, expected) in [(0, false, Fault::Rights), (ALL, true, Fault::Invalidation)] {
+        let wire = Wire::new();
+        let end = connected_by(wire.clone());
+        let attributes = Attributes { access, ..end.pair.attributes() };
+        end.pair.change(State::ReadyToSend, State::ReadyToSend, attributes).unwrap();
+        end.receive_bytes(1, 0, 8);
+        let back: Arc<dyn Carrier> = wire.clone();
+        let (address, rkey) = end.at(0);
+        // The key of a region cannot be invalidated.
+        let operation =
+            if is_invalidation { Operation::SendInvalidate { rkey } } else { Operation::Write { address, rkey } };
+        end.pair.part_arrived(&part(&end, 0, operation, 0), &[], &back);
+        let Some((Packet::Response(response), _)) = wire.pop() else { panic!("no response") };
+        assert_eq!(response.kind, ResponseKind::Reply(Reply::Refused(Refusal::AccessError(expected))));
+    }
 }

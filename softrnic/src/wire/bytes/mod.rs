@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Bounds,
     /// The access rights of the region or window do not allow the access.
     Rights,
+    /// A peer cannot invalidate the key.
+    Invalidation,
     /// The address of an atomic is not a multiple of eight.
     Alignment,
     /// The memory is registered but can no longer be copied.

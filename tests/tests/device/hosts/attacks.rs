@@ -155,7 +155,7 @@ fn malicious_messages_end_the_connection_with_the_code_of_the_rfc() {
         ("send with an offset ahead", frame(&untagged(SEND, (0, 1, 4), true, b"data")), Some(0x1204)),
         ("unknown queue", frame(&untagged(SEND, (7, 1, 0), true, b"data")), Some(0x1201)),
         ("unknown opcode", frame(&untagged(15, (0, 1, 0), true, b"data")), Some(0x0206)),
-        ("invalidation of a foreign key", frame(&untagged(SEND_INVALIDATE, (0, 1, 0), true, &[7; 16])), Some(0x1100)),
+        ("invalidation of a foreign key", frame(&untagged(SEND_INVALIDATE, (0, 1, 0), true, &[7; 16])), Some(0x0109)),
         (
             "write inside of a send",
             [frame(&untagged(SEND, (0, 1, 0), false, &[7; 8])), frame(&tagged(WRITE, key, 0, b"data"))].concat(),

@@ -76,6 +76,8 @@ unsafe impl SendOperation for SendInv {
     unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
         wr.opcode = raw::IBV_WR_SEND_WITH_INV;
         wr.__bindgen_anon_1.invalidate_rkey = self.invalidate_rkey.raw();
+        // The siw driver reads the key here.
+        wr.wr.rdma.rkey = self.invalidate_rkey.raw();
         Ok(())
     }
 }

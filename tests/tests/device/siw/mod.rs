@@ -1,5 +1,9 @@
 //! softrnic's iWARP device and the kernel's siw as peers, in two network namespaces: one has siw, the other only TCP.
 
+mod errors;
+mod messages;
+mod peer;
+
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,158 @@
+//! The two programs of a test with siw: each is a copy of this test program on the device of one host.
+#![expect(clippy::print_stdout, reason = "the test that started the program reads its output")]
+
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionRecord, PollCompletions};
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair};
+use sideway::rdmacm::communication_manager::Identifier;
+use sideway::rdmacm::{ConnectionParameter, Connector, Listener};
+use sideway_tests::child::{self, Ended};
+use sideway_tests::connections::LONG;
+use sideway_tests::device;
+use sideway_tests::hosts::Hosts;
+use sideway_tests::loopback::{Give, Memory, Range};
+use sideway_tests::programs::port;
+
+use super::{LIMIT, Peer, Peers, errors, messages};
+
+/// The variable that passes the role, the part and the address of the listener to a program.
+const ROLE: &str = "SIDEWAY_TEST_ROLE";
+/// The capacity of each queue.
+pub(super) const DEPTH: u32 = 128;
+
+/// Prints what softrnic logs.
+struct Stderr;
+
+impl log::Log for Stderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if record.target().starts_with("softrnic") {
+            println!("LOG {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// One end of a connection.
+pub(super) struct End {
+    pub(super) qp: BasicQueuePair,
+    pub(super) cq: BasicCompletionQueue,
+    pub(super) pd: Arc<ProtectionDomain>,
+    pub(super) context: Arc<DeviceContext>,
+    /// The completions that were polled and not returned.
+    found: Vec<CompletionRecord>,
+}
+
+impl End {
+    pub(super) fn of(id: &Arc<Identifier>) -> Self {
+        let context = id.get_device_context().expect("the identifier has a device");
+        let pd = context.alloc_pd().expect("a domain can be created");
+        let cq = context.create_cq_builder().setup_cqe(4 * DEPTH).build().expect("a queue can be created");
+        let mut builder = pd.create_qp_builder();
+        builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_send_wr(DEPTH).setup_max_recv_wr(DEPTH);
+        let qp = id.create_qp(&builder).expect("a queue pair can be created");
+        Self { qp, cq, pd, context, found: Vec::new() }
+    }
+
+    pub(super) fn receive(&mut self, number: u64, memory: &Memory, offset: usize, length: usize) {
+        let mut batch = self.qp.start_post_recv();
+        batch.construct_wr(number).give(Range::of(memory, offset, length));
+        batch.post().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Polls until `is_done` holds for a completion. Returns the completions up to this one. Later ones are kept for the
+    /// next call.
+    #[track_caller]
+    pub(super) fn completions_until(
+        &mut self,
+        mut is_done: impl FnMut(&CompletionRecord) -> bool,
+    ) -> Vec<CompletionRecord> {
+        let (until, mut checked) = (Instant::now() + LONG, 0);
+        loop {
+            if let Some(at) = self.found[checked..].iter().position(&mut is_done) {
+                return self.found.drain(..=checked + at).collect();
+            }
+            checked = self.found.len();
+            self.cq.poll_records(&mut self.found).unwrap_or_else(|error| panic!("{error}"));
+            if self.found.len() == checked {
+                assert!(Instant::now() < until, "after {:?}, nothing completes", self.found);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+pub(super) fn connector() -> Connector {
+    let mut connector = Connector::new();
+    connector.setup_timeout(LONG);
+    connector
+}
+
+/// The parameters of both ends.
+pub(super) fn parameters() -> ConnectionParameter {
+    let mut parameter = ConnectionParameter::default();
+    parameter.setup_initiator_depth(16).setup_responder_resources(16);
+    parameter
+}
+
+/// Plays the role that the environment names.
+#[test]
+#[ignore = "is started by other tests"]
+fn plays() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let is_soft = device::name().starts_with("soft");
+    let (this, other) = if is_soft { (Peer::Soft, Peer::Kernel) } else { (Peer::Kernel, Peer::Soft) };
+    static LOGGER: Stderr = Stderr;
+    let _ = log::set_logger(&LOGGER);
+    log::set_max_level(log::LevelFilter::Debug);
+    let words: Vec<&str> = role.split(' ').collect();
+    match words[..] {
+        ["listen", part, address] => {
+            let listener = Listener::bind(address).unwrap_or_else(|error| panic!("{error}"));
+            match part.parse() {
+                Ok(count) => messages::receive_all(&listener, count),
+                Err(_) => errors::suffer_all(&listener, this),
+            }
+        }
+        ["connect", part, address] => match part.parse() {
+            Ok(count) => messages::send_all(address, count),
+            Err(_) => errors::make_all(address, other),
+        },
+        _ => panic!("unknown role: {role}"),
+    }
+    println!("PLAYED");
+}
+
+impl Peers {
+    /// Runs a part. `connecting` connects to the other peer. Returns the output of the listening and of the connecting
+    /// program.
+    #[track_caller]
+    pub(super) fn perform(&self, connecting: Peer, part: &str, limit: Duration) -> [Ended; 2] {
+        let port = port();
+        let listening = if matches!(connecting, Peer::Soft) { Peer::Kernel } else { Peer::Soft };
+        let play = |peer, role: &str| -> Command {
+            let mut command = self.command(peer, env::current_exe().expect("this program has a path"));
+            command.args(["--exact", "siw::peer::plays", "--include-ignored", "--nocapture", "--test-threads=1"]);
+            if matches!(peer, Peer::Soft) {
+                command.env(device::TEST_DEVICE, "softiw0");
+            }
+            command.env(ROLE, format!("{role} {part} {}:{port}", Hosts::ADDRESSES[listening as usize]));
+            command
+        };
+        let ended = child::run_both(play(listening, "listen"), play(connecting, "connect"), port, limit.max(LIMIT));
+        let [listened, connected] = &ended;
+        let have_played = ended.iter().all(|one| one.status.success() && one.output.contains("PLAYED"));
+        assert!(have_played, "{connecting:?} connects\n{}\n{}", listened.output, connected.output);
+        ended
+    }
+}
