@@ -15,6 +15,7 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ impl Default for Options {
         Self {
             worker: trespass::Options::default(),
             limits: Limits::default(),
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(500),
             connect: Duration::from_secs(10),
             watermark: 64 << 20,
             #[cfg(feature = "tls")]
@@ -131,6 +132,8 @@ impl Drop for Alive {
 #[derive(Debug)]
 pub(crate) struct Shared {
     signal: Mutex<Signal>,
+    /// Whether work may be queued. An idle turn of the driver reads only this flag, without the lock.
+    has_signal: AtomicBool,
     options: Options,
     epoch: Instant,
 }
@@ -253,7 +256,8 @@ impl Endpoint {
     ///
     /// The system has no descriptors left.
     pub fn new(options: &Options) -> io::Result<(Self, Driver)> {
-        let shared = Arc::new(Shared { signal: Mutex::default(), options: options.clone(), epoch: Instant::now() });
+        let (signal, has_signal) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { signal, has_signal, options: options.clone(), epoch: Instant::now() });
         let driver = Driver::new(Arc::clone(&shared))?;
         Ok((Self { alive: Arc::new(Alive(Arc::clone(&shared))), shared }, driver))
     }
@@ -360,6 +364,7 @@ impl Shared {
     pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
         let mut signal = self.lock();
         leave(&mut signal);
+        self.has_signal.store(true, Ordering::Relaxed);
         let waker = signal.waker.take();
         drop(signal);
         if let Some(waker) = waker {
@@ -379,12 +384,24 @@ impl Shared {
 
     /// Moves the queued work into empty vectors.
     fn take(&self, signal: &mut Signal) {
+        // If work is queued after this check, the next turn finds the flag, or `set_waker` finds the work.
+        if !self.has_signal.load(Ordering::Relaxed) {
+            return;
+        }
         let mut shared = self.lock();
+        self.has_signal.store(false, Ordering::Relaxed);
         shared.waker = None;
         mem::swap(&mut shared.dirty, &mut signal.dirty);
         mem::swap(&mut shared.readable, &mut signal.readable);
         mem::swap(&mut shared.tasks, &mut signal.tasks);
         mem::swap(&mut shared.commands, &mut signal.commands);
+    }
+
+    /// Moves the links with frames to send into an empty vector.
+    fn take_dirty(&self, dirty: &mut Vec<u32>) {
+        if self.has_signal.load(Ordering::Relaxed) {
+            mem::swap(&mut self.lock().dirty, dirty);
+        }
     }
 
     /// Registers the driver's waker, which is called when work is queued. Returns false if work is queued already.
@@ -396,6 +413,8 @@ impl Shared {
             && shared.commands.is_empty();
         if is_empty {
             shared.waker = Some(waker.clone());
+            // The next turn then removes the waker.
+            self.has_signal.store(true, Ordering::Relaxed);
         }
         is_empty
     }

@@ -131,7 +131,7 @@ impl Task {
     fn poll(&mut self, context: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
         let mut was_busy = false;
         for _ in 0..TURNS {
-            if self.is_readable(context) {
+            if self.armed.is_some() && self.is_readable(context) {
                 self.armed = None;
             }
             // While the descriptor is armed, a turn only sends the frames of callers; it does not poll for events.
@@ -156,6 +156,8 @@ impl Task {
                 continue;
             }
             if self.armed.is_none() {
+                // Clears the events that earlier turns have processed.
+                self.is_readable(context);
                 let Some(time) = self.driver.armed() else { continue };
                 self.armed = Some(Instant::now() + time.min(LONG));
             }

@@ -173,7 +173,7 @@ impl Driver {
         for index in signal.dirty.drain(..) {
             self.transmit(index, now);
         }
-        mem::swap(&mut self.shared.lock().dirty, &mut signal.dirty);
+        self.shared.take_dirty(&mut signal.dirty);
         for index in signal.dirty.drain(..) {
             self.transmit(index, now);
         }
