@@ -7,7 +7,7 @@ use rdma_mummy_sys::load::{gate, provider};
 use thiserror::Error;
 
 use crate::sys::{fork, unpoisoned};
-use crate::verbs::{device, table};
+use crate::verbs::{completion_channel, device, table};
 use crate::{cm, wiring};
 
 /// Name of the environment variable that lists the devices to register. [`Builder::new`] describes its format.
@@ -75,7 +75,8 @@ impl Builder {
                 // SAFETY: each function of the table behaves as rdma-core documents it, and does not write `_ops` of
                 // the devices.
                 unsafe {
-                    provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table()))
+                    let provider = provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table());
+                    provider::register(provider.with_wait(completion_channel::wait))
                 }
                 .map_err(RegisterError::Provider)?;
                 wiring::connect();

@@ -134,6 +134,11 @@ impl Program {
         self.wait_until("listen", |_| is_listened_at_by_cm(port));
     }
 
+    /// The process ID.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The program's output so far.
     pub fn said(&self) -> String {
         fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()

@@ -6,14 +6,19 @@
 //! A provider cannot be unregistered: its devices, and all objects made from them, point to its functions without a
 //! reference count.
 
+use core::ffi::c_int;
 use std::fmt;
+use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use libc::{nfds_t, pollfd, timespec};
 
 use super::gate;
 use super::ibverbs::IbverbsTable;
 use super::rdmacm::RdmacmTable;
 use super::route::{Owner, Routed, stamp};
-use crate::bindings::verbs::{ibv_context, ibv_device};
+use crate::bindings::verbs::{ibv_comp_channel, ibv_context, ibv_device};
 
 /// The name of the system's libraries; no provider can use it.
 pub const SYSTEM: &str = "system";
@@ -25,12 +30,16 @@ pub struct Provider {
     ibverbs: IbverbsTable,
     rdmacm: Option<RdmacmTable>,
     below: Option<ProviderId>,
+    wait: Option<Wait>,
 }
+
+/// A function that [`wait`] calls for a channel of the provider.
+pub type Wait = unsafe fn(*mut ibv_comp_channel, &mut [pollfd], Option<Duration>) -> c_int;
 
 impl Provider {
     /// Creates a provider of devices. Functions missing in its table fail with `EOPNOTSUPP` on its objects.
     pub fn new(name: impl Into<String>, ibverbs: IbverbsTable) -> Self {
-        Provider { name: name.into(), ibverbs, rdmacm: None, below: None }
+        Provider { name: name.into(), ibverbs, rdmacm: None, below: None, wait: None }
     }
 
     /// Adds a connection manager for these devices.
@@ -40,11 +49,21 @@ impl Provider {
         self
     }
 
+    /// Adds a function that serves the device while a thread waits for completion events. The function behaves as
+    /// [`wait`] describes, and is called with the arguments of `wait`.
+    #[must_use]
+    pub fn with_wait(mut self, wait: Wait) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
     /// Replaces the provider `below`, whose functions the new provider calls, for example to log calls or to make them
-    /// fail. Later device lists, and the choice of a connection manager, use the new provider instead.
+    /// fail. Later device lists, and the choice of a connection manager, use the new provider instead. The new provider
+    /// inherits the function of [`with_wait`](Self::with_wait).
     #[must_use]
     pub fn in_front_of(mut self, below: ProviderId) -> Self {
         self.below = Some(below);
+        self.wait = self.wait.or(below.0.provider.wait);
         self
     }
 }
@@ -108,6 +127,39 @@ pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> 
     let end = all().last().map_or(&FIRST, |last| &last.next);
     let registered = end.get_or_init(|| Box::leak(Box::new(Registered { provider, next: OnceLock::new() })));
     Ok(ProviderId(registered))
+}
+
+/// Waits like `ppoll(2)` until one of the descriptors is ready, or for at most `most`. Returns what `ppoll` returns, with
+/// `errno` set if that is -1.
+///
+/// A thread that waits for completion events calls this function. The descriptors contain that of `channel`, or other
+/// descriptors that become readable with it, such as an epoll instance. A provider can do the work of the channel's
+/// device on this thread while it waits, so that no other thread must wake up for a completion. If the provider has no
+/// function for this purpose, or `channel` is null, this function only calls `ppoll`.
+///
+/// # Safety
+///
+/// `channel` is null or a live channel.
+pub unsafe fn wait(channel: *mut ibv_comp_channel, descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
+    // SAFETY: the caller upholds the contract.
+    match unsafe { channel.owner() } {
+        Owner::Provider(Registered { provider: Provider { wait: Some(wait), .. }, .. }) => {
+            // SAFETY: as above.
+            unsafe { wait(channel, descriptors, most) }
+        }
+        _ => poll(descriptors, most),
+    }
+}
+
+/// Calls `ppoll(2)`.
+pub fn poll(descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
+    let most = most.map(|most| timespec {
+        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let most = most.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the slice and the time are live during the call. A null signal mask leaves the mask unchanged.
+    unsafe { libc::ppoll(descriptors.as_mut_ptr(), descriptors.len() as nfds_t, most, ptr::null()) }
 }
 
 /// A registered provider.
@@ -182,7 +234,7 @@ impl ProviderId {
 
 impl PartialEq for ProviderId {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.0, other.0)
+        ptr::eq(self.0, other.0)
     }
 }
 

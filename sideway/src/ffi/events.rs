@@ -1,9 +1,11 @@
 //! Waiting for events on a non-blocking file descriptor.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use libc::c_int;
+use libc::{c_int, pollfd};
+use rdma_mummy_sys::ibv_comp_channel;
+use rdma_mummy_sys::load::provider;
 
 use super::{clear_errno, last_errno};
 use crate::error::{Errno, VerbError};
@@ -41,7 +43,7 @@ fn is_blocking(fd: RawFd) -> bool {
 /// only if an event is pending. The caller must ensure that no other thread takes events from the descriptor at the
 /// same time.
 pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -> c_int) -> Result<bool, VerbError> {
-    if is_blocking(fd) && poll(fd, 0)? == Readiness::NotYet {
+    if is_blocking(fd) && poll(fd)? == Readiness::NotYet {
         return Ok(false);
     }
     loop {
@@ -63,18 +65,23 @@ pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -
 /// Checks whether the descriptor can still deliver events. After device removal the kernel also returns `EAGAIN`, and
 /// only poll(2) reports the removal; without this check, callers would retry forever.
 pub(crate) fn check_alive(verb: &'static str, fd: RawFd) -> Result<(), VerbError> {
-    match poll(fd, 0)? {
+    match poll(fd)? {
         Readiness::Broken => Err(gone(verb, Errno::EIO)),
         Readiness::Readable | Readiness::NotYet => Ok(()),
     }
 }
 
 /// Waits until `take` returns a value. Calls `take` each time that `fd` becomes readable. There is no time limit if
-/// `timeout` is `None` or exceeds the clock's range.
-pub(crate) fn wait_for<T>(
+/// `timeout` is `None` or exceeds the clock's range. `channel` is the completion channel of the descriptor, or null; the
+/// wait may serve its device.
+///
+/// # Safety
+///
+/// The channel is live.
+pub(crate) unsafe fn wait_for<T>(
     verb: &'static str,
     what: &str,
-    fd: RawFd,
+    (channel, fd): (*mut ibv_comp_channel, RawFd),
     timeout: Option<Duration>,
     mut take: impl FnMut() -> Result<Option<T>, VerbError>,
 ) -> Result<T, VerbError> {
@@ -84,7 +91,10 @@ pub(crate) fn wait_for<T>(
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
-        if poll(fd, milliseconds_until(deadline))? == Readiness::Broken {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let mut poll = [pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: the caller upholds the contract.
+        if unsafe { poll_on(channel, &mut poll, left)? } && Readiness::of(&poll[0]) == Readiness::Broken {
             return Err(gone(verb, Errno::EIO));
         }
         // The clock is read before the attempt. The descriptor may stay readable while other threads take every event
@@ -99,6 +109,23 @@ pub(crate) fn wait_for<T>(
     }
 }
 
+/// Waits until at least one of the descriptors is readable, hung up or in error, or until the time has passed. Returns for
+/// each descriptor whether it is. A signal may end the wait early. `channel` is as for [`wait_for`].
+///
+/// # Safety
+///
+/// The channel is live.
+pub(crate) unsafe fn wait_readable<const N: usize>(
+    channel: *mut ibv_comp_channel,
+    descriptors: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> Result<[bool; N], VerbError> {
+    let mut polls = descriptors.map(|it| pollfd { fd: it.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    // SAFETY: the caller upholds the contract.
+    let is_any = unsafe { poll_on(channel, &mut polls, timeout)? };
+    Ok(polls.map(|poll| is_any && Readiness::of(&poll) != Readiness::NotYet))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readiness {
     Readable,
@@ -108,29 +135,46 @@ enum Readiness {
     Broken,
 }
 
-fn poll(fd: RawFd, milliseconds: c_int) -> Result<Readiness, VerbError> {
-    // Miri has no poll(2): the caller retries until the deadline.
-    if cfg!(miri) {
-        std::thread::yield_now();
-        return Ok(Readiness::Readable);
-    }
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the call receives one live pollfd.
-    match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-        0 => Ok(Readiness::NotYet),
-        -1 if last_errno().raw() == libc::EINTR => Ok(Readiness::NotYet),
-        -1 => Err(VerbError::new("poll", last_errno())),
-        _ if poll.revents & libc::POLLIN == 0 => Ok(Readiness::Broken),
-        _ => Ok(Readiness::Readable),
+impl Readiness {
+    fn of(poll: &pollfd) -> Self {
+        match poll.revents {
+            0 => Self::NotYet,
+            found if found & libc::POLLIN == 0 => Self::Broken,
+            _ => Self::Readable,
+        }
     }
 }
 
-/// Converts a deadline to poll(2)'s time-out; -1 is infinite.
-fn milliseconds_until(deadline: Option<Instant>) -> c_int {
-    let Some(deadline) = deadline else { return -1 };
-    let left = deadline.saturating_duration_since(Instant::now());
-    // The time is rounded up, so that the last wait does not become a busy loop of zero-length waits.
-    c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+/// Checks a descriptor without waiting.
+fn poll(fd: RawFd) -> Result<Readiness, VerbError> {
+    let mut poll = [pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: there is no channel.
+    unsafe { poll_on(std::ptr::null_mut(), &mut poll, Some(Duration::ZERO))? };
+    Ok(Readiness::of(&poll[0]))
+}
+
+/// Waits like ppoll(2). Returns whether a descriptor is ready. If not, the time-out expired or a signal arrived.
+///
+/// # Safety
+///
+/// The channel is null or live.
+unsafe fn poll_on(
+    channel: *mut ibv_comp_channel,
+    polls: &mut [pollfd],
+    timeout: Option<Duration>,
+) -> Result<bool, VerbError> {
+    // Miri has no poll(2): the caller retries until the deadline.
+    if cfg!(miri) {
+        std::thread::yield_now();
+        polls.iter_mut().for_each(|poll| poll.revents = libc::POLLIN);
+        return Ok(true);
+    }
+    // SAFETY: the caller upholds the contract.
+    match unsafe { provider::wait(channel, polls, timeout) } {
+        -1 if last_errno().raw() == libc::EINTR => Ok(false),
+        -1 => Err(VerbError::new("poll", last_errno())),
+        count => Ok(count != 0),
+    }
 }
 
 #[cold]
@@ -147,6 +191,16 @@ mod tests {
     use super::*;
 
     const LONG: Option<Duration> = Some(Duration::from_secs(20));
+    const SHORT: Option<Duration> = Some(Duration::from_millis(20));
+
+    fn wait<T>(
+        fd: RawFd,
+        timeout: Option<Duration>,
+        take: impl FnMut() -> Result<Option<T>, VerbError>,
+    ) -> Result<T, VerbError> {
+        // SAFETY: there is no channel.
+        unsafe { wait_for("read", "byte", (std::ptr::null_mut(), fd), timeout, take) }
+    }
 
     fn read_byte(fd: RawFd) -> impl FnMut() -> c_int {
         move || {
@@ -174,7 +228,7 @@ mod tests {
         // End of file: read(2) returns 0 and leaves errno unset.
         let error = take_event("read", fd, read_byte(fd)).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
-        let error = wait_for::<()>("read", "byte", fd, LONG, || Ok(None)).unwrap_err();
+        let error = wait::<()>(fd, LONG, || Ok(None)).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
     }
 
@@ -199,8 +253,7 @@ mod tests {
     fn always_readable_empty_descriptor_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(&[1]).unwrap();
-        let wait = Some(Duration::from_millis(20));
-        let error = wait_for::<()>("read", "byte", reader.as_raw_fd(), wait, || Ok(None)).unwrap_err();
+        let error = wait::<()>(reader.as_raw_fd(), SHORT, || Ok(None)).unwrap_err();
         assert_eq!(error.to_string(), "read: ETIMEDOUT (Connection timed out): no byte arrived in time");
     }
 
@@ -209,12 +262,11 @@ mod tests {
     fn blocking_descriptor_wait_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
-        let wait = Some(Duration::from_millis(20));
         let take = || Ok(take_event("read", fd, read_byte(fd))?.then_some(()));
-        let error = wait_for("read", "byte", fd, wait, take).unwrap_err();
+        let error = wait(fd, SHORT, take).unwrap_err();
         assert_eq!(error.errno().raw(), libc::ETIMEDOUT, "{error}");
         writer.write_all(&[1]).unwrap();
-        wait_for("read", "byte", fd, LONG, take).unwrap();
+        wait(fd, LONG, take).unwrap();
     }
 
     #[test]

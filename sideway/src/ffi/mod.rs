@@ -16,7 +16,7 @@ mod open_enum;
 mod registry;
 mod result;
 
-pub(crate) use events::{check_alive, set_nonblocking, take_event, wait_for};
+pub(crate) use events::{check_alive, set_nonblocking, take_event, wait_for, wait_readable};
 pub(crate) use handle::{Attachment, Handle};
 pub(crate) use open_enum::open_enum;
 pub(crate) use registry::{Found, Registry};

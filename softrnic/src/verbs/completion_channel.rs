@@ -1,9 +1,12 @@
 //! `struct ibv_comp_channel`.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use libc::pollfd;
+use rdma_mummy_sys::load::provider;
 use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_event_type};
 
 use super::async_event::Source;
@@ -11,8 +14,8 @@ use super::completion_queue::Queue;
 use super::context::Context;
 use super::device::Device;
 use super::event_fd_queue::EventFdQueue;
-use super::failure;
 use super::object::Object;
+use super::{failure, guard};
 use crate::cq::CompletionEvents;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
@@ -87,8 +90,7 @@ impl CompletionChannel {
         if self.events.is_nonblocking()? {
             return Err(Errno::AGAIN);
         }
-        let sockets = QpRegistry::of_process().sockets().filter(|_| self.is_iwarp);
-        let attending = sockets.and_then(Attending::begin);
+        let attending = self.attend();
         loop {
             if let Some(queue) = self.try_take() {
                 return Ok(queue);
@@ -101,6 +103,11 @@ impl CompletionChannel {
             // Another thread may take the event, so the loop checks again.
             self.events.wait(descriptor)?;
         }
+    }
+
+    /// Makes this thread serve the sockets, unless another thread does.
+    fn attend(&self) -> Option<Attending> {
+        QpRegistry::of_process().sockets().filter(|_| self.is_iwarp).and_then(Attending::begin)
     }
 
     fn try_take(&self) -> Option<*mut ibv_cq> {
@@ -122,6 +129,27 @@ struct Attending {
 impl Attending {
     fn begin(sockets: &'static dyn Sockets) -> Option<Self> {
         sockets.attend().map(|descriptor| Self { sockets, descriptor })
+    }
+
+    /// Waits like `ppoll(2)`, and serves the sockets during this time.
+    fn wait(&self, descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
+        let deadline = most.and_then(|most| Instant::now().checked_add(most));
+        let mut all = descriptors.to_vec();
+        all.push(pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let found = provider::poll(&mut all, left);
+            if found < 0 {
+                return found;
+            }
+            let found_here = found - c_int::from(all[descriptors.len()].revents != 0);
+            // The sockets may always be ready, and the wait must end even then.
+            if found_here != 0 || left == Some(Duration::ZERO) || found == 0 {
+                descriptors.copy_from_slice(&all[..descriptors.len()]);
+                return found_here;
+            }
+            self.sockets.serve();
+        }
     }
 }
 
@@ -162,6 +190,21 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     }
 }
 
+/// Serves the device while a thread waits for events of the channel, which may be in non-blocking mode (see
+/// [`provider::wait`]).
+pub(crate) unsafe fn wait(channel: *mut ibv_comp_channel, descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
+    // SAFETY: guaranteed by the caller: the channel is alive. A forked child accesses only its context.
+    let attending = match unsafe { most == Some(Duration::ZERO) || guard::is_inherited((*channel).context) } {
+        true => None,
+        // SAFETY: as above.
+        false => unsafe { CompletionChannel::of(channel) }.attend(),
+    };
+    match attending {
+        Some(attending) => attending.wait(descriptors, most),
+        None => provider::poll(descriptors, most),
+    }
+}
+
 /// `ibv_ack_cq_events(cq, nevents)`.
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: required by the C API: the queue is alive. The queue's destruction waits for these acknowledgements.
@@ -170,10 +213,84 @@ pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) 
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::{fs, thread};
 
     use super::*;
     use crate::verbs::context::{close_device, open_device};
+
+    /// Sockets that are ready until they have been served `last` times. Then the completion event arrives.
+    struct Fake {
+        sockets: EventFdQueue<()>,
+        channel: EventFdQueue<()>,
+        served: AtomicU32,
+        last: u32,
+        left: AtomicU32,
+    }
+
+    impl Fake {
+        fn new(last: u32) -> &'static Self {
+            let queue = || EventFdQueue::new().expect("a descriptor");
+            let fake =
+                Self { sockets: queue(), channel: queue(), served: AtomicU32::new(0), last, left: AtomicU32::new(0) };
+            if last > 0 {
+                fake.sockets.put(());
+            }
+            Box::leak(Box::new(fake))
+        }
+
+        /// Waits for the channel. Returns the result, and whether the channel is readable.
+        fn wait(&'static self, most: Option<Duration>) -> (c_int, bool) {
+            let mut polls = [pollfd { fd: self.channel.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+            let found = Attending::begin(self).expect("no other thread serves").wait(&mut polls, most);
+            assert_eq!(self.left.load(Ordering::Relaxed), 1, "the sockets are handed back");
+            (found, polls[0].revents == libc::POLLIN)
+        }
+    }
+
+    impl Sockets for Fake {
+        fn attend(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.sockets.as_fd())
+        }
+
+        fn serve(&self) -> bool {
+            if self.served.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
+                self.sockets.try_take(drop);
+                self.channel.put(());
+            }
+            true
+        }
+
+        fn leave(&self) {
+            self.left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn wait_serves_the_sockets_until_the_descriptor_is_readable() {
+        let fake = Fake::new(3);
+        assert_eq!(fake.wait(None), (1, true));
+        assert_eq!(fake.served.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn event_of_another_thread_ends_the_wait() {
+        let fake = Fake::new(0);
+        let putting = thread::spawn(|| fake.channel.put(()));
+        assert_eq!(fake.wait(None), (1, true));
+        assert_eq!(fake.served.load(Ordering::Relaxed), 0);
+        putting.join().expect("no panic");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn time_limit_ends_the_wait_although_the_sockets_are_ready() {
+        let limit = Some(Duration::from_millis(10));
+        assert_eq!(Fake::new(0).wait(limit), (0, false));
+        assert_eq!(Fake::new(u32::MAX).wait(limit), (0, false));
+    }
 
     /// The descriptor was once an epoll that also contained the sockets of the iWARP device. A program that it woke
     /// found no event, and libfabric then failed.

@@ -79,7 +79,7 @@ impl<T> EventFdQueue<T> {
         self.as_fd().as_raw_fd()
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
     }
 

@@ -1,14 +1,14 @@
 //! Ways to run a driver: a task of tokio, a thread that sleeps, a thread that polls.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Sleep, sleep_until};
@@ -59,10 +59,8 @@ impl Driver {
                 continue;
             }
             let time = time.min(self.deadline().saturating_duration_since(Instant::now())).min(LONG);
-            let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-            let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN), PollFd::new(&event.0, PollFlags::IN)];
             // A signal may end the sleep early; this is harmless.
-            _ = poll(&mut fds, Some(&time));
+            _ = self.worker.sleep(event.0.as_fd(), time);
             _ = rustix::io::read(&event.0, &mut [0; 8]);
         }
     }

@@ -36,11 +36,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Waker;
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::backend::tcp::Tcp;
-use crate::backend::verbs::Verbs;
+use crate::backend::verbs::{Sleeper, Verbs};
 use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 
 use domain::{Domain, Slot};
@@ -258,7 +258,7 @@ impl Worker {
         self.pass_time();
         // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
         // the caller must not sleep: the next turn polls it.
-        let idle = self.arm_backends()? && (self.verbs.is_none() || !is_readable(self.fd(), Duration::ZERO)?);
+        let idle = self.arm_backends()? && (self.verbs.is_none() || !self.is_readable()?);
         Ok(if idle { self.time_left() } else { Duration::ZERO })
     }
 
@@ -266,6 +266,10 @@ impl Worker {
     fn time_left(&self) -> Duration {
         let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
         Duration::from_millis(self.tcp.deadline().min(verbs).saturating_sub(now()))
+    }
+
+    fn is_readable(&self) -> io::Result<bool> {
+        Sleeper::default().sleep([self.fd()], Duration::ZERO).map(|[is_readable]| is_readable)
     }
 
     #[inline]
@@ -307,6 +311,24 @@ impl Worker {
         self.epoll.as_fd()
     }
 
+    /// Returns what a thread needs to sleep on the worker's descriptor.
+    fn sleeper(&self) -> Sleeper {
+        self.verbs.as_ref().map(|verbs| verbs.backend.sleeper()).unwrap_or_default()
+    }
+
+    /// Waits until [`Worker::fd`] or `other` is readable, but at most for the time `most`. Call [`Worker::arm`] first. A
+    /// signal can end the wait early.
+    ///
+    /// If the device is in software, this method can be faster than `poll(2)` on the two descriptors, because the thread
+    /// does the device's work while it waits.
+    ///
+    /// # Errors
+    ///
+    /// The system is out of memory.
+    pub fn sleep(&self, other: BorrowedFd<'_>, most: Duration) -> io::Result<()> {
+        self.sleeper().sleep([self.fd(), other], most).map(drop)
+    }
+
     /// Waits until there is work, but at most for the time `most`.
     ///
     /// # Errors
@@ -315,7 +337,7 @@ impl Worker {
     pub fn wait(&mut self, most: Duration) -> io::Result<()> {
         let time = self.arm()?.min(most);
         if !time.is_zero() {
-            is_readable(self.fd(), time)?;
+            self.sleeper().sleep([self.fd()], time)?;
         }
         self.pass_time();
         Ok(())
@@ -479,18 +501,6 @@ impl Worker {
                 Err(reason)
             }
         }
-    }
-}
-
-/// Waits until a descriptor is readable or the time has passed; returns whether it is readable.
-fn is_readable(fd: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
-    let time =
-        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-    let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-    match rustix::event::poll(&mut fds, Some(&time)) {
-        Ok(count) => Ok(count != 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -66,7 +67,9 @@ impl AsyncEventChannel {
     #[doc(alias = "ibv_get_async_event")]
     #[doc(alias = "ibv_ack_async_event")]
     pub fn get_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent, VerbError> {
-        wait_for(GET_EVENT, "asynchronous event", self.as_raw_fd(), timeout, || self.next_event())
+        let channel = (ptr::null_mut(), self.as_raw_fd());
+        // SAFETY: there is no completion channel.
+        unsafe { wait_for(GET_EVENT, "asynchronous event", channel, timeout, || self.next_event()) }
     }
 
     /// Returns the next event if one is pending.

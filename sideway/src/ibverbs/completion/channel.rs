@@ -11,7 +11,7 @@ use rdma_mummy_sys::ibv_comp_channel;
 use super::queue::EventTarget;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_alive, check_pointer, set_nonblocking, take_event, wait_for};
+use crate::ffi::{Handle, check_alive, check_pointer, set_nonblocking, take_event, wait_for, wait_readable};
 use crate::ibverbs::device_context::DeviceContext;
 
 const GET_EVENT: &str = "ibv_get_cq_event";
@@ -86,7 +86,10 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
-        wait_for(GET_EVENT, "completion event", self.as_raw_fd(), timeout, || self.next_event())
+        // SAFETY: the channel is live.
+        unsafe {
+            wait_for(GET_EVENT, "completion event", (self.raw(), self.as_raw_fd()), timeout, || self.next_event())
+        }
     }
 
     /// Returns the next event if one is pending.
@@ -100,6 +103,25 @@ impl CompletionChannel {
             check_alive(GET_EVENT, self.as_raw_fd())?;
         }
         Ok(event)
+    }
+
+    /// Waits until at least one of the descriptors is readable, hung up or in error, or until `timeout` expires. Returns
+    /// for each descriptor whether it is ready. A signal can end the wait early.
+    ///
+    /// Use this method instead of `poll(2)` to wait for the channel's descriptor together with others, or for an
+    /// `epoll(7)` instance that contains it. With a device in software, this method can be faster than `poll(2)`: the
+    /// thread does the device's work while it waits, so that no other thread has to wake up for each message.
+    ///
+    /// # Errors
+    ///
+    /// The errno of `poll(2)`.
+    pub fn wait_readable<const N: usize>(
+        &self,
+        descriptors: [BorrowedFd<'_>; N],
+        timeout: Option<Duration>,
+    ) -> Result<[bool; N], VerbError> {
+        // SAFETY: the channel is live.
+        unsafe { wait_readable(self.raw(), descriptors, timeout) }
     }
 
     /// Returns the next event, or `None` if no event is pending or the device was removed.

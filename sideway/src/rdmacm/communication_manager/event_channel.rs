@@ -129,7 +129,9 @@ impl EventChannel {
     #[doc(alias = "rdma_get_cm_event")]
     #[doc(alias = "rdma_ack_cm_event")]
     pub fn get_cm_event(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event, VerbError> {
-        wait_for(GET_EVENT, "event of the connection manager", self.as_raw_fd(), timeout, || self.next_event())
+        let channel = (ptr::null_mut(), self.as_raw_fd());
+        // SAFETY: there is no completion channel.
+        unsafe { wait_for(GET_EVENT, "event of the connection manager", channel, timeout, || self.next_event()) }
     }
 
     /// Returns the next event, if one is waiting.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program};
 use sideway_tests::hosts::Hosts;
-use sideway_tests::programs::{LIMIT, succeeds};
+use sideway_tests::programs::{LIMIT, port, succeeds};
 
-use super::{built, is_soft};
+use super::{built, is_soft, over_tcp};
 
 /// Runs a client again until its server listens.
 fn until_it_listens(server: &mut Program, client: impl Fn() -> Command) -> Ended {
@@ -36,6 +36,45 @@ fn echo_of_trespass_reaches_another_host() {
         command
     };
     succeeds(&until_it_listens(&mut server, client), &["hello over "]);
+}
+
+/// How often the device's thread in a process has been woken.
+fn wake_ups(process: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+    let read = |path: &Path, name| fs::read_to_string(path.join(name)).unwrap_or_default();
+    let task = tasks
+        .filter_map(|task| Some(task.ok()?.path()))
+        .find(|task| read(task, "comm").trim() == "softrnic-iwarp")
+        .expect("the process has the device's thread");
+    let status = read(&task, "status");
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).expect("the kernel counts the switches")
+}
+
+/// The device's thread once received each message, so that each message woke two threads.
+#[test]
+fn program_that_waits_for_events_receives_most_messages_itself() {
+    const MESSAGES: u64 = 500;
+    let Some(stride) = is_soft().then(|| built("stride-perf")).flatten() else { return };
+    let port = port();
+    let start = |words: String| {
+        let mut command = over_tcp(Command::new(&stride));
+        command.args(words.split_whitespace());
+        command
+    };
+    let mut server = Program::start(start(format!("--port {port}")), LIMIT);
+    server.wait_for_port(port);
+    let mut seen = 0;
+    let mut counts = Vec::new();
+    // If the machine is busy, a message may arrive before the program waits again. The thread then receives it.
+    while counts.iter().all(|count| *count > MESSAGES * 9 / 10) {
+        assert!(counts.len() < 20, "the thread was woken {counts:?} times for {MESSAGES} messages");
+        let client = format!("send lat -R -e -s 64 --warm-up 0 -n {MESSAGES} --port {port} 127.0.0.1");
+        succeeds(&child::run(start(client), LIMIT), &[]);
+        let now = wake_ups(server.id());
+        counts.push(now - seen);
+        seen = now;
+    }
 }
 
 #[test]

@@ -2,8 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
@@ -34,6 +38,29 @@ pub(super) struct Device {
     pub(super) receives: u32,
     /// The number of entries of the completion queue.
     pub(super) completions: u32,
+}
+
+/// Lets a thread sleep on descriptors. If it has the channel of a device in software, the thread does the device's work
+/// while it sleeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sleeper(pub(super) Option<Arc<CompletionChannel>>);
+
+impl Sleeper {
+    /// Waits until a descriptor is readable, or until the time has passed. Returns which of them are readable. A signal
+    /// may end the wait early.
+    pub(crate) fn sleep<const N: usize>(&self, fds: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
+        if let Some(channel) = &self.0 {
+            return channel.wait_readable(fds, Some(time)).map_err(verb);
+        }
+        let time =
+            Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+        let mut polls = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut polls, Some(&time)) {
+            Ok(_) => Ok(polls.map(|poll| !poll.revents().is_empty())),
+            Err(Errno::INTR) => Ok([false; N]),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// The locked memory that each receive needs, in bytes: its queue entry, and two completions.

@@ -59,7 +59,7 @@ use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
-pub(crate) use self::device::in_words;
+pub(crate) use self::device::{Sleeper, in_words};
 
 use self::device::Device;
 use self::link::{Held, State};
@@ -188,6 +188,11 @@ impl Verbs {
         let manager = unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) };
         epoll::add(&self.epoll, manager, epoll::EventData::new_u64(1), readable)?;
         Ok(())
+    }
+
+    /// Returns what a thread needs to sleep on the descriptor.
+    pub(crate) fn sleeper(&self) -> Sleeper {
+        Sleeper(Some(Arc::clone(&self.channel)))
     }
 
     /// The device's name, for reports.

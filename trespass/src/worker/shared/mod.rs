@@ -23,8 +23,7 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
+use super::Sleeper;
 use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
 use wake::Event;
@@ -408,9 +407,10 @@ impl Shared {
         if core.own_sleeps {
             self.kick.set();
         }
+        let sleeper = core.worker.sleeper();
         drop(core);
         let begun = Instant::now();
-        self.sleep_until(&self.nudge, time);
+        self.sleep_until(&sleeper, &self.nudge, time);
         let mut core = self.lock();
         core.spin = next_spin(core.spin, self.spin, begun.elapsed());
         core.worker.remove_call(id, what, &self.nudge_waker);
@@ -467,7 +467,7 @@ impl Shared {
                 // A task drives the worker. This thread only makes the turns that are due without events.
                 let time = core.worker.time_left();
                 drop(core);
-                self.sleep_until(&self.kick, time);
+                self.sleep_until(&Sleeper::default(), &self.kick, time);
                 thread::park_timeout(LATE);
                 core = self.lock();
                 continue;
@@ -487,20 +487,18 @@ impl Shared {
                 }
             };
             core.own_sleeps = true;
+            let sleeper = core.worker.sleeper();
             drop(core);
-            self.sleep_until(&self.kick, time);
+            self.sleep_until(&sleeper, &self.kick, time);
             core = self.lock();
             core.own_sleeps = false;
         }
     }
 
     /// Sleeps until the worker's descriptor or an event is readable.
-    fn sleep_until(&self, event: &Event, time: Duration) {
-        let time =
-            Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(event, PollFlags::IN)];
+    fn sleep_until(&self, sleeper: &Sleeper, event: &Event, time: Duration) {
         // A signal may end the sleep early; this is harmless.
-        if poll(&mut fds, Some(&time)).is_ok() && !fds[1].revents().is_empty() {
+        if matches!(sleeper.sleep([self.fd.as_fd(), event.as_fd()], time), Ok([_, true])) {
             event.clear();
         }
     }
