@@ -37,7 +37,8 @@ pub(in crate::qp) enum Outcome {
         timer: u8,
     },
     Silence,
-    /// All parts of the request were sent to another process.
+    /// All parts of the request were sent to another process, or the request has changed keys and completes after the
+    /// requests in flight.
     Sent,
     /// The request or a part of it could not be sent because the carrier is full.
     Stuck,
@@ -123,8 +124,7 @@ pub(in crate::qp) fn attempt(
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
     match work.operation {
-        Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
-        Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
+        Operation::LocalInvalidate { .. } | Operation::Bind => return change_keys(pair, work, flight),
         // The QP's limit allows no reads or atomics, so this request can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
@@ -232,6 +232,22 @@ fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Op
         None if !is_datagram => attributes.path.map(|path| (path, attributes.destination_number, 0)),
         _ => None,
     }
+}
+
+/// Executes a request that only changes keys. It does not wait for the responses to earlier requests, unless the
+/// program has set the fence flag; it completes after them.
+fn change_keys(pair: &QueuePair, work: &SendWork, flight: &mut InFlight) -> Outcome {
+    let is_first = flight.next() == 0;
+    if !is_first && work.is_fenced {
+        return Outcome::Later;
+    }
+    // If earlier requests are sent again, this request is not executed again.
+    let outcome = if flight.has_begun_next() { Outcome::Done { length: 0 } } else { manage(pair, work) };
+    if !is_first && matches!(outcome, Outcome::Done { .. }) {
+        flight.begin_local();
+        return Outcome::Sent;
+    }
+    outcome
 }
 
 /// Executes a request that only changes keys. The specification defines one status for all failures of such a request.

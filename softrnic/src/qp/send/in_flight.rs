@@ -29,6 +29,9 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4
 pub(in crate::qp) struct Sent {
     pub(in crate::qp) psn: u32,
     is_read: bool,
+    /// Whether the request has only changed keys, so that no response arrives for it. The oldest request is never such
+    /// a request.
+    is_local: bool,
 }
 
 /// A time-out check: when it happens, and the values of the counters when it was scheduled.
@@ -131,7 +134,7 @@ impl InFlight {
     }
 
     pub(in crate::qp) fn has(&self, psn: u32) -> bool {
-        self.sent.iter().any(|sent| sent.psn == psn)
+        self.sent.iter().any(|sent| sent.psn == psn && !sent.is_local)
     }
 
     /// Whether a request must wait for earlier requests.
@@ -162,13 +165,30 @@ impl InFlight {
                 inbox.expect(request.psn, &work.pieces, request.length);
             }
         }
-        self.sent.push_back(Sent { psn: request.psn, is_read });
+        self.sent.push_back(Sent { psn: request.psn, is_read, is_local: false });
         self.begun = self.begun.max(self.sent.len());
         self.reads += usize::from(is_read);
         self.partial = Some(0);
         self.backpressure.begin();
         self.activity = self.activity.wrapping_add(1);
         pair.sq_psn.store(psn_after(request.psn, request.packets), Ordering::Relaxed);
+    }
+
+    /// Whether the request at the index [`next`](Self::next) has begun before, and is repeated because an earlier
+    /// request was sent again.
+    pub(in crate::qp) fn has_begun_next(&self) -> bool {
+        self.next() < self.begun
+    }
+
+    /// Adds a request that has changed keys, which completes after the requests in flight.
+    pub(in crate::qp) fn begin_local(&mut self) {
+        self.sent.push_back(Sent { psn: 0, is_read: false, is_local: true });
+        self.begun = self.begun.max(self.sent.len());
+    }
+
+    /// Whether the oldest request waits for no response.
+    pub(in crate::qp) fn is_oldest_local(&self) -> bool {
+        self.sent.front().is_some_and(|sent| sent.is_local)
     }
 
     /// Records that a part was sent.

@@ -97,6 +97,9 @@ impl Requester {
         match outcome {
             Outcome::Done { length } => {
                 self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length);
+                while self.flight.is_oldest_local() {
+                    self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, 0);
+                }
                 self.reset_retries();
                 true
             }
