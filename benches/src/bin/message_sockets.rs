@@ -24,6 +24,9 @@ struct Arguments {
     /// Idle connections, measured once
     #[arg(short, long, value_name = "N", default_value_t = 1000)]
     idle: usize,
+    /// Measure only the rows of this quantity: stream, echo or connect
+    #[arg(long, value_name = "WHAT")]
+    only: Option<String>,
     /// Run as the peer of a row
     #[arg(long, num_args = 2, value_names = ["ROW", "ADDRESS"], hide = true)]
     peer: Option<Vec<String>>,
@@ -59,14 +62,21 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut out = io::stdout();
     let mut figures: HashMap<usize, Vec<f64>> = HashMap::new();
+    let rows = || {
+        let is_wanted = |what: &str| arguments.only.as_deref().is_none_or(|only| only == what);
+        ROWS.iter().enumerate().filter(move |(_, (_, what, _))| is_wanted(what))
+    };
     for _ in 0..arguments.rounds {
-        for (index, (carrier, what, _)) in ROWS.iter().enumerate() {
+        for (index, (carrier, what, _)) in rows() {
             figures.entry(index).or_default().push(measure(carrier, what)?);
         }
     }
-    for (index, (carrier, _, unit)) in ROWS.iter().enumerate() {
+    for (index, (carrier, _, unit)) in rows() {
         let median = middle(figures.remove(&index).unwrap_or_default());
         writeln!(out, "{carrier:15} {median:10.2} {unit}")?;
+    }
+    if arguments.only.is_some() {
+        return Ok(());
     }
     let before = resident()?;
     let (listener, mut child) = start("softrnic", &format!("idle-{}", arguments.idle))?;

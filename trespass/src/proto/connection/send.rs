@@ -16,6 +16,9 @@ pub(super) const SHORT: usize = 256;
 /// The maximum number of messages that wait for the peer to READ them. A link can expose more buffers than this,
 /// because it revokes a key only some time after the READ.
 const EXPOSED: usize = 32;
+/// A write of a stream sends at most this part of the high-water mark as one message. With shorter messages, the caller
+/// and the peer wait for each other more often, and each wait may include a wake-up.
+const PIECES: usize = 2;
 /// Total size of the control frames DONE, FIN_ACK and RETURNED, in bytes.
 const CONTROL: usize = 3 * HEADER;
 
@@ -88,7 +91,7 @@ impl Connection {
             return if bytes.is_empty() { Ok(0) } else { self.try_send(bytes, stock, link).map(|()| bytes.len()) };
         }
         let most = self.agreement.rendezvous.min(self.agreement.message) as usize;
-        let length = bytes.len().min(most).min(self.settings.send_high_water / 4);
+        let length = bytes.len().min(most).min(self.settings.send_high_water / PIECES);
         if length > self.settings.eager {
             self.may_send(length)?;
             if let Some(mut copy) = stock.pool.alloc(length) {
