@@ -10,6 +10,10 @@ use super::watch::await_event;
 use super::{ConnectCause, ConnectError, ConnectStep, Resolved};
 use crate::rdmacm::communication_manager::{EventChannel, EventKind, Identifier, PortSpace};
 
+/// The time limit of the first attempt to resolve an address. Each further attempt has twice the time of the one before.
+/// If a neighbor replies before the kernel has queued the request, the kernel notices this only when the limit expires.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
+
 /// Settings for connecting to peers. One connector can be used for any number of connections, from any thread.
 ///
 /// ```no_run
@@ -116,18 +120,25 @@ impl Connector {
         address: SocketAddr,
         deadline: &Deadline,
     ) -> Result<Arc<Identifier>, ConnectCause> {
-        deadline.check()?;
         let source = self.source.map(|source| source_for(source, address));
-        let id = channel.create_id(self.port_space)?;
-        if let Some(type_of_service) = self.type_of_service {
-            id.set_type_of_service(type_of_service)?;
+        let mut limit = FIRST_ATTEMPT;
+        loop {
+            deadline.check()?;
+            let id = channel.create_id(self.port_space)?;
+            if let Some(type_of_service) = self.type_of_service {
+                id.set_type_of_service(type_of_service)?;
+            }
+            id.resolve_addr(source, address, deadline.left_or_max().min(limit))?;
+            let resolved = await_event(&id, deadline, |kind| match kind {
+                EventKind::AddressResolved => Ok(()),
+                other => Err(other),
+            });
+            match resolved {
+                Ok(()) => return Ok(id),
+                Err(ConnectCause::TimedOut { .. }) => limit *= 2,
+                Err(cause) => return Err(cause),
+            }
         }
-        id.resolve_addr(source, address, deadline.left_or_max())?;
-        await_event(&id, deadline, |kind| match kind {
-            EventKind::AddressResolved => Ok(()),
-            other => Err(other),
-        })?;
-        Ok(id)
     }
 }
 

@@ -324,7 +324,7 @@ fn exchange(count: usize, limit: Duration) {
 #[test]
 #[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
 fn messages_of_all_kinds_and_sizes_arrive() {
-    exchange(4_000, LIMIT);
+    exchange(3_000, LIMIT);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! softrnic's iWARP device and the kernel's siw as peers, in two network namespaces: one has siw, the other only TCP.
 
+mod connects;
 mod errors;
 mod messages;
 mod peer;
@@ -83,7 +84,7 @@ impl Peers {
     /// Runs a server and a client in both roles; the server's address follows the words of the client.
     #[track_caller]
     fn play(&self, [server, client]: [&str; 2]) {
-        // In the other order, one run did not resolve the address within 10 s; the reason is unknown.
+        // The kernel connects last. Its neighbor table then contains the peer, whose reply it may otherwise miss.
         for [serving, connecting] in [[Peer::Kernel, Peer::Soft], [Peer::Soft, Peer::Kernel]] {
             let port = port();
             let (server, mut client) = (self.program(serving, server, port), self.program(connecting, client, port));

@@ -19,7 +19,7 @@ use sideway_tests::hosts::Hosts;
 use sideway_tests::loopback::{Give, Memory, Range};
 use sideway_tests::programs::port;
 
-use super::{LIMIT, Peer, Peers, errors, messages};
+use super::{LIMIT, Peer, Peers, connects, errors, messages};
 
 /// The variable that passes the role, the part and the address of the listener to a program.
 const ROLE: &str = "SIDEWAY_TEST_ROLE";
@@ -121,11 +121,13 @@ fn plays() {
             let listener = Listener::bind(address).unwrap_or_else(|error| panic!("{error}"));
             match part.parse() {
                 Ok(count) => messages::receive_all(&listener, count),
+                Err(_) if part == "connects" => connects::accept_all(&listener, connects::COUNT),
                 Err(_) => errors::suffer_all(&listener, this),
             }
         }
         ["connect", part, address] => match part.parse() {
             Ok(count) => messages::send_all(address, count),
+            Err(_) if part == "connects" => connects::connect_all(address, connects::COUNT),
             Err(_) => errors::make_all(address, other),
         },
         _ => panic!("unknown role: {role}"),
