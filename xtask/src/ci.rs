@@ -265,7 +265,9 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
             cargo(&[&test[..], &["--test", "calls", "beyond_4_gib", "--", "--ignored"]].concat(), &[])?;
-            let test = ["test", "--package", "sideway-tests", "--test", "device", "hosts::cable", "--", "--ignored"];
+            packages::require("reading captured frames", &[packages::DISSECTING])?;
+            cargo(&["build", "--package", "stride-perf"], &[])?;
+            let test = ["test", "--package", "sideway-tests", "--test", "device", "hosts::", "--", "--ignored"];
             cargo(&test, &[])?;
         }
         Step::Drivers => return drivers::check(&root),

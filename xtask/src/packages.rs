@@ -102,6 +102,9 @@ pub(crate) const C_TESTS: &[Need] = &[
 /// Counting instructions.
 pub(crate) const COST: &[Need] = &[program("valgrind", "valgrind")];
 
+/// Reading the frames of softrnic's iWARP device.
+pub(crate) const DISSECTING: &[Need] = &[program("tshark", "tshark")];
+
 /// Running bindgen on the headers, and reading their version.
 pub(crate) const BINDINGS: &[Need] = &[
     program("pkg-config", "pkg-config"),

@@ -2,13 +2,14 @@
 
 mod attacks;
 mod cable;
+mod dissected;
 mod documented;
 mod programs;
 
 use std::env;
 use std::io::Read;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -108,6 +109,41 @@ fn built(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// A server of stride-perf on host 1.
+struct Measuring<'h> {
+    hosts: &'h Hosts,
+    stride: PathBuf,
+    _server: Program,
+}
+
+impl<'h> Measuring<'h> {
+    fn start(hosts: &'h Hosts, stride: PathBuf) -> Self {
+        let server = Program::start(Self::command(hosts, 1, &stride, ""), LIMIT * 3);
+        Self { hosts, stride, _server: server }
+    }
+
+    fn command(hosts: &Hosts, host: usize, stride: &Path, words: &str) -> Command {
+        let mut command = hosts.command(host, stride);
+        command.args(words.split_whitespace());
+        command.env("NO_COLOR", "1").env_remove(softrnic::DEVICES_VARIABLE);
+        command
+    }
+
+    /// Runs a client on host 0, again until the server listens.
+    fn run(&self, words: &str) -> Ended {
+        let mut tries = 0;
+        loop {
+            let words = format!("{words} {}", Hosts::ADDRESSES[1]);
+            let ended = child::run(Self::command(self.hosts, 0, &self.stride, &words), LIMIT);
+            tries += 1;
+            if !ended.output.contains("refused") || tries == 100 {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 #[test]
 fn stride_measures_between_two_hosts() {
     if !is_soft() {
@@ -115,24 +151,8 @@ fn stride_measures_between_two_hosts() {
     }
     let Some(stride) = built("stride-perf") else { return };
     let Some(hosts) = Hosts::new() else { return };
-    let start = |host: usize, words: &str| {
-        let mut command = hosts.command(host, &stride);
-        command.args(words.split_whitespace());
-        command.env("NO_COLOR", "1").env_remove(softrnic::DEVICES_VARIABLE);
-        command
-    };
-    let _server = Program::start(start(1, ""), LIMIT * 3);
-    let run = |words: &str| {
-        let mut tries = 0;
-        loop {
-            let ended = child::run(start(0, &format!("{words} {}", Hosts::ADDRESSES[1])), LIMIT);
-            tries += 1;
-            if !ended.output.contains("refused") || tries == 100 {
-                return ended;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
+    let measuring = Measuring::start(&hosts, stride);
+    let run = |words: &str| measuring.run(words);
     for words in [
         "write bw -s 1,4K,1M",
         "write lat -s 2,64K",

@@ -92,17 +92,21 @@ fn kv_of_trespass_rpc_reaches_another_host() {
 }
 
 /// A folder that is removed at the end.
-struct Folder(std::path::PathBuf);
+pub(super) struct Folder(std::path::PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("sideway-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("the folder is new");
         Self(folder)
     }
 
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.join(name)
+    }
+
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
-        let path = self.0.join(name);
+        let path = self.path(name);
         fs::create_dir_all(path.parent().expect("it has one")).expect("the folder is ours");
         fs::write(&path, bytes).expect("the folder is ours");
         path

@@ -115,6 +115,7 @@ fn programs_connect_in_both_roles() {
         ["rping -s -C 20 -v", "our rping -c -C 20 -v -a"],
         ["our rping -s -C 5 -S 65000", "rping -c -C 5 -S 65000 -a"],
         ["ib_send_bw -R -F -n 100 -s 65536", "ib_send_bw -R -F -n 100 -s 65536"],
+        ["ib_write_bw -R -F -n 100 -s 65536", "ib_write_bw -R -F -n 100 -s 65536"],
         ["ib_read_lat -R -F -n 100 -s 64", "ib_read_lat -R -F -n 100 -s 64"],
     ] {
         peers.play(programs);
