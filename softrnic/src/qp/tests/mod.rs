@@ -6,6 +6,7 @@ mod elsewhere;
 mod errors;
 mod gpus;
 mod groups;
+mod keys;
 mod operations;
 mod overruns;
 mod programs;
