@@ -148,6 +148,10 @@ impl Thread {
         if is_unserved {
             let polled = self.peers.take_polled();
             self.sleep(Some(LONG_WAIT));
+            // The program now waits for an event, so this thread must serve the sessions.
+            if self.peers.sleeper.is_parked() {
+                return;
+            }
             is_unserved = self.peers.is_ready() && !self.peers.has_polled();
             if polled && !is_unserved {
                 self.peers.set_polled();

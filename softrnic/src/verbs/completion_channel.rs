@@ -120,6 +120,9 @@ impl CompletionChannel {
     }
 }
 
+/// How often a thread serves the sockets in one wait, if none of its descriptors becomes ready.
+const SERVES: u32 = 16;
+
 /// A thread that serves the sockets of the transport while it waits for an event. This ends with the drop.
 struct Attending {
     sockets: &'static dyn Sockets,
@@ -131,13 +134,15 @@ impl Attending {
         sockets.attend().map(|descriptor| Self { sockets, descriptor })
     }
 
-    /// Waits like `ppoll(2)`, and serves the sockets during this time.
-    fn wait(&self, descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
+    /// Waits like `ppoll(2)`, and serves the sockets during this time. After [`SERVES`] times, it hands them back and
+    /// continues to wait: the messages are then for other threads of the program.
+    fn wait(self, descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
         let deadline = most.and_then(|most| Instant::now().checked_add(most));
         let mut all = descriptors.to_vec();
         all.push(pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        for _ in 0..SERVES {
+            let left = left();
             let found = provider::poll(&mut all, left);
             if found < 0 {
                 return found;
@@ -150,6 +155,8 @@ impl Attending {
             }
             self.sockets.serve();
         }
+        drop(self);
+        provider::poll(descriptors, left())
     }
 }
 
@@ -289,7 +296,9 @@ mod tests {
     fn time_limit_ends_the_wait_although_the_sockets_are_ready() {
         let limit = Some(Duration::from_millis(10));
         assert_eq!(Fake::new(0).wait(limit), (0, false));
-        assert_eq!(Fake::new(u32::MAX).wait(limit), (0, false));
+        let busy = Fake::new(u32::MAX);
+        assert_eq!(busy.wait(limit), (0, false));
+        assert_eq!(busy.served.load(Ordering::Relaxed), SERVES, "the messages are for other threads");
     }
 
     /// The descriptor was once an epoll that also contained the sockets of the iWARP device. A program that it woke
