@@ -154,8 +154,11 @@ impl Task {
                 continue;
             }
             if self.armed.is_none() {
-                // Clears the events that earlier turns have processed.
-                self.is_readable(context);
+                // Earlier turns may have processed the events. But one that arrived after the last turn would be lost if
+                // no turn followed.
+                if self.is_readable(context) {
+                    continue;
+                }
                 let Some(time) = self.driver.armed() else { continue };
                 self.armed = Some(Instant::now() + time.min(LONG));
             }

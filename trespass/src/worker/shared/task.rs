@@ -82,7 +82,11 @@ impl Task {
                 std::hint::spin_loop();
                 continue;
             }
-            is_readable(fd, context);
+            // Earlier turns may have processed the events. But one that arrived after the last turn would be lost if no
+            // turn followed.
+            if is_readable(fd, context) {
+                continue;
+            }
             let time = match core.worker.prepare() {
                 Ok(Duration::ZERO) => continue,
                 Ok(time) => time,
