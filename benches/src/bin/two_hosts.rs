@@ -3,8 +3,12 @@
 //!
 //! Each round runs every row once, `softiw0` last, so that other work of the machine affects both. The output is
 //! the median of the rounds. The measured programs are `iperf3`, and `stride-perf` and `cmtime` of this build.
+//!
+//! For latencies, each side has a processor of its own. Otherwise, the kernel places both sides on one processor in some
+//! runs and on two in others, and a wake-up is several times faster on one processor.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -172,28 +176,35 @@ impl Place {
         if self.hosts.is_some() { Hosts::ADDRESSES[1] } else { "127.0.0.1" }
     }
 
-    fn command(&self, host: usize, program: impl AsRef<Path>, words: &str, is_siw: bool) -> Command {
-        let program = program.as_ref();
+    fn command(&self, host: usize, program: &[&OsStr], words: &str, is_siw: bool) -> Command {
+        let (program, options) = (program[0], &program[1..]);
         let mut command = match &self.hosts {
             Some(hosts) => hosts.command(host, program),
             None => Command::new(program),
         };
         let (library, devices) = if is_siw { ("system", "0") } else { ("softrnic", "softiw0") };
-        command.envs([("RDMA_MUMMY_RDMACM", library), ("SOFTRNIC_DEVICES", devices)]).args(words.split_whitespace());
+        command
+            .envs([("RDMA_MUMMY_RDMACM", library), ("SOFTRNIC_DEVICES", devices)])
+            .args(options)
+            .args(words.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }
 
     /// Runs a server and its client; returns the client's output.
     fn pair(&self, program: &Path, port: u16, [server, client]: [&str; 2], is_siw: bool) -> Result<String> {
-        let mut server = Server(self.command(1, program, server, is_siw).stdout(Stdio::null()).spawn()?);
+        // The echo on plain sockets and the latency of stride-perf.
+        let is_latency = client.contains("echo@") || client.contains(" lat ");
+        let run = |host: usize, limit: &[&str], words| {
+            let processor = host.to_string();
+            let pinned = ["taskset", "-c", &processor];
+            let before = limit.iter().chain(if is_latency { &pinned[..] } else { &[] });
+            let all: Vec<&OsStr> = before.map(OsStr::new).chain([program.as_os_str()]).collect();
+            self.command(host, &all, words, is_siw)
+        };
+        let mut server = Server(run(1, &[], server).stdout(Stdio::null()).spawn()?);
         server.await_listener(port)?;
-        let output = self
-            .command(0, "timeout", &LIMIT.as_secs().to_string(), is_siw)
-            .arg(program)
-            .args(client.split(' '))
-            .output();
-        let output = output?;
+        let output = run(0, &["timeout", &LIMIT.as_secs().to_string()], client).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "{} {client}: {}\n{text}", program.display(), output.status);
         server.end()?;
