@@ -237,41 +237,6 @@ impl Worker {
         }
     }
 
-    /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
-    /// already pending.
-    ///
-    /// # Errors
-    ///
-    /// The device has failed.
-    pub fn arm(&mut self) -> io::Result<Duration> {
-        let time = self.prepare()?;
-        if self.has_woken() {
-            drop(self.take_woken());
-            return Ok(Duration::ZERO);
-        }
-        Ok(time)
-    }
-
-    /// Does the same as `arm`, but does not call wakers.
-    fn prepare(&mut self) -> io::Result<Duration> {
-        (self.quiet, self.tcp_silence) = (1, 0);
-        self.pass_time();
-        // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
-        // the caller must not sleep: the next turn polls it.
-        let idle = self.arm_backends()? && (self.verbs.is_none() || !self.is_readable()?);
-        Ok(if idle { self.time_left() } else { Duration::ZERO })
-    }
-
-    /// Returns how long the worker needs no turn if no event arrives.
-    fn time_left(&self) -> Duration {
-        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
-        Duration::from_millis(self.tcp.deadline().min(verbs).saturating_sub(now()))
-    }
-
-    fn is_readable(&self) -> io::Result<bool> {
-        Sleeper::default().sleep([self.fd()], Duration::ZERO).map(|[is_readable]| is_readable)
-    }
-
     #[inline]
     fn has_woken(&self) -> bool {
         !self.tcp.table.woken.is_empty() || self.verbs.as_ref().is_some_and(|verbs| !verbs.table.woken.is_empty())
@@ -309,38 +274,6 @@ impl Worker {
     /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
-    }
-
-    /// Returns what a thread needs to sleep on the worker's descriptor.
-    fn sleeper(&self) -> Sleeper {
-        self.verbs.as_ref().map(|verbs| verbs.backend.sleeper()).unwrap_or_default()
-    }
-
-    /// Waits until [`Worker::fd`] or `other` is readable, but at most for the time `most`. Call [`Worker::arm`] first. A
-    /// signal can end the wait early.
-    ///
-    /// If the device is in software, this method can be faster than `poll(2)` on the two descriptors, because the thread
-    /// does the device's work while it waits.
-    ///
-    /// # Errors
-    ///
-    /// The system is out of memory.
-    pub fn sleep(&self, other: BorrowedFd<'_>, most: Duration) -> io::Result<()> {
-        self.sleeper().sleep([self.fd(), other], most).map(drop)
-    }
-
-    /// Waits until there is work, but at most for the time `most`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Worker::arm`].
-    pub fn wait(&mut self, most: Duration) -> io::Result<()> {
-        let time = self.arm()?.min(most);
-        if !time.is_zero() {
-            self.sleeper().sleep([self.fd()], time)?;
-        }
-        self.pass_time();
-        Ok(())
     }
 
     /// Starts to connect over one transport. [`Worker::is_established`] returns whether the connection is ready.

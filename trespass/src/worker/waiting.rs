@@ -1,14 +1,85 @@
-//! Tasks and calls that wait for a worker's connections.
+//! Waiting for a worker: tasks and calls that wait for its connections, and threads that sleep on its descriptor.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::Waker;
+use std::time::Duration;
 
+use crate::backend::verbs::Sleeper;
 use crate::backend::{LinkId, ListenerId};
 
+use super::domain::Domain;
 use super::waiters::{Waiters, Woken};
-use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker};
+use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now};
 
 impl Worker {
+    /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
+    /// already pending.
+    ///
+    /// # Errors
+    ///
+    /// The device has failed.
+    pub fn arm(&mut self) -> io::Result<Duration> {
+        let time = self.prepare()?;
+        if self.has_woken() {
+            drop(self.take_woken());
+            return Ok(Duration::ZERO);
+        }
+        Ok(time)
+    }
+
+    /// Does the same as `arm`, but does not call wakers.
+    pub(super) fn prepare(&mut self) -> io::Result<Duration> {
+        (self.quiet, self.tcp_silence) = (1, 0);
+        self.pass_time();
+        // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
+        // the caller must not sleep: the next turn polls it.
+        let idle = self.arm_backends()? && (self.verbs.is_none() || !self.is_readable()?);
+        Ok(if idle { self.time_left() } else { Duration::ZERO })
+    }
+
+    /// Returns how long the worker needs no turn if no event arrives.
+    pub(super) fn time_left(&self) -> Duration {
+        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
+        Duration::from_millis(self.tcp.deadline().min(verbs).saturating_sub(now()))
+    }
+
+    fn is_readable(&self) -> io::Result<bool> {
+        Sleeper::default().sleep([self.fd()], Duration::ZERO).map(|[is_readable]| is_readable)
+    }
+
+    /// Returns what a thread needs to sleep on the worker's descriptor.
+    pub(super) fn sleeper(&self) -> Sleeper {
+        self.verbs.as_ref().map(|verbs| verbs.backend.sleeper()).unwrap_or_default()
+    }
+
+    /// Waits until [`Worker::fd`] or `other` is readable, but at most for the time `most`. Call [`Worker::arm`] first. A
+    /// signal can end the wait early.
+    ///
+    /// If the device is in software, this method can be faster than `poll(2)` on the two descriptors, because the thread
+    /// does the device's work while it waits.
+    ///
+    /// # Errors
+    ///
+    /// The system is out of memory.
+    pub fn sleep(&self, other: BorrowedFd<'_>, most: Duration) -> io::Result<()> {
+        self.sleeper().sleep([self.fd(), other], most).map(drop)
+    }
+
+    /// Waits until there is work, but at most for the time `most`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::arm`].
+    pub fn wait(&mut self, most: Duration) -> io::Result<()> {
+        let time = self.arm()?.min(most);
+        if !time.is_zero() {
+            self.sleeper().sleep([self.fd()], time)?;
+        }
+        self.pass_time();
+        Ok(())
+    }
+
     /// Registers a task to be woken when a connection may be readable or writable. Call this function after
     /// `WouldBlock`. Each direction has one waker, the last one registered; [`Worker::poll`] and [`Worker::arm`] call
     /// that waker.

@@ -7,6 +7,7 @@
 //! task drives it, so that an event wakes only the thread that needs it; the worker's own thread takes over if the
 //! task makes no turns.
 
+mod own;
 #[cfg(feature = "tokio")]
 mod task;
 #[cfg(test)]
@@ -14,7 +15,6 @@ mod tests;
 mod wake;
 
 use std::io;
-use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,13 +30,6 @@ use wake::Event;
 
 pub(crate) use wake::this_thread;
 
-/// How long the worker's own thread pauses after a call has driven the worker.
-const AWAY: Duration = Duration::from_millis(2);
-/// After this number of consecutive checks that find waiting calls but no new one, the worker's own thread sleeps until
-/// no call waits.
-const PATIENCE: u32 = 50;
-/// How long a task may leave an event unprocessed before the worker's own thread processes it.
-const LATE: Duration = Duration::from_millis(10);
 /// If a sleep was shorter than this, later calls spin longer before they sleep.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -439,60 +432,6 @@ impl Shared {
         core.worker.remove_call(id, what, &waker);
         core.parked.retain(|thread| thread.id() != this.id());
         (core, Ok(()))
-    }
-
-    /// The loop of the worker's own thread.
-    fn drive(&self) {
-        let mut core = self.lock();
-        let (mut seen, mut patience, mut turns) = (0, 0, 0);
-        while !core.is_over || core.worker.connections() != 0 {
-            if core.waiting != 0 || core.begun != seen && core.aside == 0 {
-                patience = if core.begun == seen { patience + 1 } else { 0 };
-                seen = core.begun;
-                core.own_is_away = patience >= PATIENCE;
-                let is_away = core.own_is_away;
-                drop(core);
-                if is_away {
-                    thread::park();
-                    patience = 0;
-                } else {
-                    thread::park_timeout(AWAY);
-                }
-                core = self.lock();
-                core.own_is_away = false;
-                continue;
-            }
-            patience = 0;
-            if core.task_turns != mem::replace(&mut turns, core.task_turns) && self.has_task.load(Ordering::Relaxed) {
-                // A task drives the worker. This thread only makes the turns that are due without events.
-                let time = core.worker.time_left();
-                drop(core);
-                self.sleep_until(&Sleeper::default(), &self.kick, time);
-                thread::park_timeout(LATE);
-                core = self.lock();
-                continue;
-            }
-            if core.worker.turn() != 0 {
-                if core.worker.has_woken() {
-                    core = self.relock(core);
-                }
-                continue;
-            }
-            let time = match core.worker.prepare() {
-                Ok(Duration::ZERO) => continue,
-                Ok(time) => time,
-                Err(error) => {
-                    log::error!("the worker's own thread has stopped: {error}");
-                    AWAY
-                }
-            };
-            core.own_sleeps = true;
-            let sleeper = core.worker.sleeper();
-            drop(core);
-            self.sleep_until(&sleeper, &self.kick, time);
-            core = self.lock();
-            core.own_sleeps = false;
-        }
     }
 
     /// Sleeps until the worker's descriptor or an event is readable.
