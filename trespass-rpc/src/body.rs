@@ -39,6 +39,9 @@ impl Body {
 
     /// Creates a body with a copy of the bytes.
     pub fn copy(bytes: &[u8]) -> Self {
+        if bytes.is_empty() {
+            return Self::default();
+        }
         let mut body = Self::new();
         body.writer().extend_from_slice(bytes);
         body
@@ -46,6 +49,14 @@ impl Body {
 
     pub(crate) fn message(buf: Buf) -> Self {
         Self(Bytes::Message(buf))
+    }
+
+    /// Removes bytes from the start.
+    pub(crate) fn advance(&mut self, count: usize) {
+        match &mut self.0 {
+            Bytes::Vector(vector) => _ = vector.drain(..count),
+            Bytes::Message(buf) => buf.advance(count),
+        }
     }
 
     /// Returns the vector that stores the bytes, so that the caller can write to it.
@@ -89,22 +100,27 @@ impl Clone for Body {
 }
 
 impl Drop for Body {
+    #[inline]
     fn drop(&mut self) {
-        let Bytes::Vector(vector) = &mut self.0 else { return };
-        if !(1..=LONGEST).contains(&vector.capacity()) {
-            return;
+        if let Bytes::Vector(vector) = &mut self.0
+            && (1..=LONGEST).contains(&vector.capacity())
+        {
+            keep(std::mem::take(vector));
         }
-        let mut vector = std::mem::take(vector);
-        vector.clear();
-        // If the thread is exiting, this fails and nothing is cached.
-        _ = FREE.try_with(|free| {
-            if let Ok(mut free) = free.try_borrow_mut()
-                && free.len() < KEPT
-            {
-                free.push(vector);
-            }
-        });
     }
+}
+
+/// Caches a vector for a later body of this thread.
+fn keep(mut vector: Vec<u8>) {
+    vector.clear();
+    // If the thread is exiting, this fails and nothing is cached.
+    _ = FREE.try_with(|free| {
+        if let Ok(mut free) = free.try_borrow_mut()
+            && free.len() < KEPT
+        {
+            free.push(vector);
+        }
+    });
 }
 
 impl fmt::Debug for Body {

@@ -29,7 +29,7 @@ enum Source {
     Memory(Memory, Range<usize>),
     /// An attachment on the handler's side.
     Inline(Body),
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// Memory of a caller that a handler fills: over RDMA with one WRITE, over TCP by copying.
@@ -39,7 +39,7 @@ pub struct Target(Sink);
 #[derive(Debug)]
 enum Sink {
     Memory(Memory, Range<usize>),
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// An attachment or a target in the peer's memory.
@@ -188,12 +188,12 @@ impl Attachment {
         }
     }
 
-    pub(crate) fn inline(bytes: &[u8]) -> Self {
-        Self(Source::Inline(Body::copy(bytes)))
+    pub(crate) fn inline(bytes: Body) -> Self {
+        Self(Source::Inline(bytes))
     }
 
     pub(crate) fn remote(link: &Arc<Link>, id: u32, index: usize, bulk: &Bulk) -> Self {
-        Self(Source::Remote(Remote::new(link, id, index, bulk)))
+        Self(Source::Remote(Box::new(Remote::new(link, id, index, bulk))))
     }
 }
 
@@ -284,7 +284,7 @@ impl Target {
     }
 
     pub(crate) fn remote(link: &Arc<Link>, id: u32, index: usize, bulk: &Bulk) -> Self {
-        Self(Sink::Remote(Remote::new(link, id, index, bulk)))
+        Self(Sink::Remote(Box::new(Remote::new(link, id, index, bulk))))
     }
 }
 

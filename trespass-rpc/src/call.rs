@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
-use arrayvec::ArrayVec;
 use futures_core::Stream;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::body::Body;
 use crate::bulk::{Attachment, Target};
@@ -163,14 +162,14 @@ struct Described {
 }
 
 impl Described {
-    fn new(attachments: SmallVec<[Bulky; 2]>, link: &Link) -> Result<Self, RpcError> {
+    fn new(attachments: &mut SmallVec<[Bulky; 2]>, link: &Link) -> Result<Self, RpcError> {
         let mut described = Self::default();
         if attachments.len() > MOST {
             let text = "a call can have at most 15 attachments and targets";
             return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
         }
-        let most = link.with(|state| state.core.peer().map_or(0, |peer| peer.attachment));
-        for attachment in attachments {
+        let most = link.lock().core.peer().map_or(0, |peer| peer.attachment);
+        for attachment in attachments.drain(..) {
             let local = match attachment {
                 Bulky::Attachment(attachment) => {
                     let (local, inline) = attachment.local(link)?;
@@ -190,10 +189,10 @@ impl Described {
         Ok(described)
     }
 
-    fn descriptors(&self) -> ArrayVec<[u8; BULK], MOST> {
+    fn descriptors(&self) -> SmallVec<[[u8; BULK]; 2]> {
         let key = |index| self.keys.as_ref().and_then(|keys| keys.get(index));
         let describe = |(index, local): (usize, &Local)| local.describe(key(index).as_ref()).to_bytes();
-        self.bulks.iter().take(MOST).enumerate().map(describe).collect()
+        self.bulks.iter().enumerate().map(describe).collect()
     }
 }
 
@@ -201,7 +200,7 @@ impl CallFuture {
     fn start(
         &mut self,
         channel: Channel,
-        call: Call,
+        call: &mut Call,
         described: Described,
         task: &mut TaskContext<'_>,
     ) -> Poll<Result<Reply, RpcError>> {
@@ -226,11 +225,11 @@ impl Future for CallFuture {
                 return Poll::Pending;
             };
             if call.attachments.is_empty() {
-                return self.start(channel, call, Described::default(), task);
+                return self.start(channel, &mut call, Described::default(), task);
             }
-            let described = Described::new(std::mem::take(&mut call.attachments), channel.link())?;
+            let described = Described::new(&mut call.attachments, channel.link())?;
             if described.opens.iter().all(Option::is_none) {
-                return self.start(channel, call, described, task);
+                return self.start(channel, &mut call, described, task);
             }
             let (link, opens) = (Arc::clone(channel.link()), described.opens.clone());
             let keys = Box::pin(async move { link.open(opens).await });
@@ -243,9 +242,9 @@ impl Future for CallFuture {
                 return Poll::Pending;
             };
             self.0 = State::Over;
-            let Opening { channel, call, mut described, .. } = *opened;
+            let Opening { channel, mut call, mut described, .. } = *opened;
             described.keys = keys;
-            return self.start(channel, call, described, task);
+            return self.start(channel, &mut call, described, task);
         }
         let State::Running(running) = &mut self.0 else {
             return Poll::Ready(Err(RpcError::new(Status::INTERNAL, Certainty::Unknown, "the call has ended already")));
@@ -283,7 +282,12 @@ impl std::fmt::Debug for Items {
 }
 
 impl Running {
-    fn start(channel: Channel, call: Call, described: Described, task: &TaskContext<'_>) -> Result<Self, RpcError> {
+    fn start(
+        channel: Channel,
+        call: &mut Call,
+        described: Described,
+        task: &TaskContext<'_>,
+    ) -> Result<Self, RpcError> {
         let mut flags = Flags::new(call.codec, described.bulks.len());
         if call.method.is_idempotent {
             flags.0 |= Flags::IDEMPOTENT;
@@ -293,18 +297,19 @@ impl Running {
         }
         let shared = &channel.link().shared;
         let descriptors = described.descriptors();
-        let mut parts: [&[u8]; 17] = [&[]; 17];
-        (parts[0], parts[1]) = (descriptors.as_flattened(), &call.body);
-        parts[2..].iter_mut().zip(&described.inline).for_each(|(part, inline)| *part = inline);
+        let mut parts: SmallVec<[&[u8]; 4]> = smallvec![descriptors.as_flattened(), &*call.body];
+        parts.extend(described.inline.iter().map(|inline| &**inline));
         let outgoing = Outgoing {
             method: call.method.id,
             flags,
             deadline: call.timeout.and_then(|timeout| Some(shared.micros(Instant::now().checked_add(timeout)?))),
             meta: call.metadata.as_bytes(),
-            parts: &parts[..2 + described.inline.len()],
+            parts: &parts,
         };
-        let id = channel.link().start(&outgoing, described.bulks, task)?;
-        let items = call.items.map(|stream| Items { stream: Some(stream), next: None });
+        let is_inline = described.bulks.iter().all(|local| local.memory.is_none());
+        let bulks = if is_inline { Box::default() } else { described.bulks.into_boxed_slice() };
+        let id = channel.link().start(&outgoing, bulks, task)?;
+        let items = call.items.take().map(|stream| Items { stream: Some(stream), next: None });
         Ok(Self { channel, id, items, keys: described.keys, is_over: false })
     }
 

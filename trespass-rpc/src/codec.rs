@@ -69,11 +69,13 @@ struct Writer<'o>(&'o mut Vec<u8>);
 impl Flavor for Writer<'_> {
     type Output = ();
 
+    #[inline]
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
         self.0.push(byte);
         Ok(())
     }
 
+    #[inline]
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
         self.0.extend_from_slice(bytes);
         Ok(())

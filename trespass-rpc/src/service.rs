@@ -62,36 +62,45 @@ impl Request {
         if self.0.flags.bulks() == 0 {
             return (Context { arrived: self.0, bulks: SmallVec::new(), fault: None }, body);
         }
-        match self.split(&body) {
+        match self.split(body) {
             Ok((bulks, arguments)) => (Context { arrived: self.0, bulks, fault: None }, arguments),
             Err(fault) => (Context { arrived: self.0, bulks: SmallVec::new(), fault: Some(fault) }, Body::new()),
         }
     }
 
     /// Splits a body into attachments and targets, and the encoded arguments.
-    fn split(&self, body: &[u8]) -> Result<(SmallVec<[Bulky; 2]>, Body), String> {
-        let (link, id) = (&self.0.link, self.0.id);
+    fn split(&self, mut body: Body) -> Result<(SmallVec<[Bulky; 2]>, Body), String> {
+        let (link, id, count) = (&self.0.link, self.0.id, self.0.flags.bulks());
         let most = link.shared.options().limits.attachment;
-        let (descriptors, arguments, mut inline) =
-            Bulk::split(body, self.0.flags.bulks()).map_err(|error| error.to_string())?;
-        let mut bulks = SmallVec::new();
+        let (descriptors, arguments, mut inline) = Bulk::split(&body, count).map_err(|error| error.to_string())?;
+        let arguments = Body::copy(arguments);
+        let (mut bulks, mut begin) = (SmallVec::new(), None);
         for (index, bulk) in descriptors.enumerate() {
             if bulk.length > most {
                 return Err(format!("an attachment or a target has {} bytes; at most {most} are allowed", bulk.length));
             }
             bulks.push(match bulk.kind {
+                BulkKind::Inline if count == 1 => {
+                    // The attachment keeps this body.
+                    begin = Some(body.len() - inline.len());
+                    continue;
+                }
                 BulkKind::Inline => {
                     // `split` has checked that the bytes exist.
                     let (bytes, rest) = inline.split_at(bulk.length as usize);
                     inline = rest;
-                    Bulky::Attachment(Attachment::inline(bytes))
+                    Bulky::Attachment(Attachment::inline(Body::copy(bytes)))
                 }
                 BulkKind::Read | BulkKind::Pull => Bulky::Attachment(Attachment::remote(link, id, index, &bulk)),
                 BulkKind::Write | BulkKind::Push => Bulky::Target(Target::remote(link, id, index, &bulk)),
             });
         }
+        if let Some(begin) = begin {
+            body.advance(begin);
+            bulks.push(Bulky::Attachment(Attachment::inline(body)));
+        }
         bulks.reverse();
-        Ok((bulks, Body::copy(arguments)))
+        Ok((bulks, arguments))
     }
 }
 

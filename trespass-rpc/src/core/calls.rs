@@ -112,6 +112,11 @@ impl<C> Calls<C> {
         self.waiting
     }
 
+    /// Whether calls may wait for credit.
+    pub(super) fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     pub(super) fn earliest(&self) -> u64 {
         self.earliest
     }

@@ -48,13 +48,15 @@ impl<C> Connection<C> {
     }
 
     /// Cancels a call. If the call has not ended, the peer receives a cancellation. Returns the driver's data for the
-    /// call.
-    pub fn forget(&mut self, id: u32, now: u64) -> Option<C> {
+    /// call. The clock is read only if other calls wait for credit.
+    pub fn forget(&mut self, id: u32, now: impl FnOnce() -> u64) -> Option<C> {
         let (data, is_running) = self.calls.forget(id)?;
         if is_running && self.failure.is_none() {
             self.frame(Header::new(Kind::Cancel, id), &[], &[]);
         }
-        self.release(now);
+        if self.calls.has_queue() {
+            self.release(now());
+        }
         Some(data)
     }
 

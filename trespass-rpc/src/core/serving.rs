@@ -1,6 +1,6 @@
 //! The calls that the peer makes.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, hash_map};
 
 use super::flow::Flow;
 use super::{IdMap, Limits, Violation};
@@ -67,14 +67,15 @@ impl Serving {
         if self.available == 0 {
             return Err(Violation::Credit("calls"));
         }
-        if (!self.table.is_empty() || !self.leaving.is_empty()) && self.bytes + cost > self.most_bytes {
+        let is_idle = self.table.is_empty() && self.leaving.is_empty();
+        if !is_idle && self.bytes + cost > self.most_bytes {
             return Err(Violation::Credit("bytes of requests"));
         }
-        if self.table.contains_key(&id) {
+        let hash_map::Entry::Vacant(vacant) = self.table.entry(id) else {
             return Err(Violation::Unexpected("a request has the number of an unanswered one"));
-        }
+        };
         let deadline = deadline.unwrap_or(u64::MAX);
-        self.table.insert(id, Entry { cost, deadline, flow: Flow::new(windows) });
+        vacant.insert(Entry { cost, deadline, flow: Flow::new(windows) });
         self.available -= 1;
         self.bytes += cost;
         self.earliest = self.earliest.min(deadline);

@@ -83,6 +83,9 @@ impl<C> Connection<C> {
             self.progress_at = now;
             return None;
         }
+        if rest.len() <= most {
+            return Some(rest);
+        }
         let mut end = 0;
         while end < rest.len() {
             let length = frame_length(&rest[end..]);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use rustls::pki_types::CertificateDer;
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -127,7 +126,7 @@ impl Link {
         self.methods.get().map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn lock(&self) -> Guard<'_> {
+    pub(crate) fn lock(&self) -> Guard<'_> {
         Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -154,10 +153,11 @@ impl Link {
     pub(crate) fn start(
         &self,
         call: &Outgoing<'_>,
-        bulks: SmallVec<[Local; 2]>,
+        bulks: Box<[Local]>,
         task: &TaskContext<'_>,
     ) -> Result<u32, RpcError> {
-        let now = self.shared.now();
+        // Without a deadline, the time is not used.
+        let now = call.deadline.map_or(0, |_| self.shared.now());
         let data = Call { bulks, waker: Some(task.waker().clone()), ..Call::default() };
         self.with(|state| state.core.start(call, data, now))
     }
@@ -169,7 +169,7 @@ impl Link {
         let Some(call) = core.call(id) else { return Poll::Ready(Err(gone())) };
         match call.outcome.take() {
             Some(outcome) => {
-                let call = core.forget(id, self.shared.now());
+                let call = core.forget(id, || self.shared.now());
                 drop(state);
                 drop(call);
                 Poll::Ready(outcome)
@@ -183,8 +183,7 @@ impl Link {
 
     /// Cancels a call.
     pub(crate) fn forget(&self, id: u32) {
-        let now = self.shared.now();
-        let call = self.with(|state| state.core.forget(id, now));
+        let call = self.with(|state| state.core.forget(id, || self.shared.now()));
         // The call is dropped after the lock is released, because its wakers may run code of the program.
         drop(call);
     }
@@ -202,7 +201,7 @@ impl Link {
             match call.outcome.take() {
                 Some(outcome) => {
                     // `ended` is dropped after the lock is released.
-                    ended = core.forget(id, self.shared.now());
+                    ended = core.forget(id, || self.shared.now());
                     Poll::Ready(ReplyItem::End(outcome))
                 }
                 None => {

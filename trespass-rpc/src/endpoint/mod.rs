@@ -382,12 +382,14 @@ impl Shared {
         });
     }
 
+    /// Whether work may be queued. If work is queued after this check, the next turn finds the flag, or `set_waker` finds
+    /// the work.
+    fn has_signal(&self) -> bool {
+        self.has_signal.load(Ordering::Relaxed)
+    }
+
     /// Moves the queued work into empty vectors.
     fn take(&self, signal: &mut Signal) {
-        // If work is queued after this check, the next turn finds the flag, or `set_waker` finds the work.
-        if !self.has_signal.load(Ordering::Relaxed) {
-            return;
-        }
         let mut shared = self.lock();
         self.has_signal.store(false, Ordering::Relaxed);
         shared.waker = None;
@@ -397,10 +399,10 @@ impl Shared {
         mem::swap(&mut shared.commands, &mut signal.commands);
     }
 
-    /// Moves the links with frames to send into an empty vector.
+    /// Adds the links with frames to send that were queued meanwhile.
     fn take_dirty(&self, dirty: &mut Vec<u32>) {
-        if self.has_signal.load(Ordering::Relaxed) {
-            mem::swap(&mut self.lock().dirty, dirty);
+        if self.has_signal() {
+            dirty.append(&mut self.lock().dirty);
         }
     }
 

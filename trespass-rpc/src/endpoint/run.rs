@@ -46,11 +46,12 @@ impl Driver {
         let waker = Waker::from(Arc::clone(&event));
         let mut spin = Spin::default();
         while !self.is_over() {
-            if self.turn(true) {
-                spin.found(self.spin(), Instant::now);
+            let now = Instant::now();
+            if self.turn(true, now) {
+                spin.found(self.spin(), || now);
                 continue;
             }
-            if spin.goes_on(self.spin(), Instant::now) {
+            if spin.goes_on(self.spin(), || now) {
                 std::hint::spin_loop();
                 continue;
             }
@@ -76,10 +77,10 @@ impl Driver {
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
                 // Sends the frames that the future queued last.
-                self.turn(true);
+                self.turn(true, Instant::now());
                 return output;
             }
-            if !self.turn(true) {
+            if !self.turn(true, Instant::now()) {
                 std::hint::spin_loop();
             }
         }
@@ -127,30 +128,26 @@ struct Task {
 
 impl Task {
     fn poll(&mut self, context: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
-        let mut was_busy = false;
         for _ in 0..TURNS {
             if self.armed.is_some() && self.is_readable(context) {
                 self.armed = None;
             }
+            let now = Instant::now();
             // While the descriptor is armed, a turn only sends the frames of callers; it does not poll for events.
-            let is_busy = self.driver.turn(self.armed.is_none());
+            let is_busy = self.driver.turn(self.armed.is_none(), now);
             if self.driver.is_over() {
                 return Poll::Ready(());
             }
             if is_busy && self.armed.is_none() {
-                was_busy = true;
-                self.spin.found(self.driver.spin(), Instant::now);
-                continue;
+                self.spin.found(self.driver.spin(), || now);
+                // The turn may have woken other tasks, which then run before the next turn.
+                break;
             }
             if is_busy {
                 self.spin.restart();
             }
-            if (is_busy || self.armed.is_none()) && self.spin.goes_on(self.driver.spin(), Instant::now) {
+            if (is_busy || self.armed.is_none()) && self.spin.goes_on(self.driver.spin(), || now) {
                 self.armed = None;
-                // Other tasks may have been woken.
-                if was_busy {
-                    break;
-                }
                 continue;
             }
             if self.armed.is_none() {

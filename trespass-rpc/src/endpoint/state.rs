@@ -6,8 +6,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 use std::task::Waker;
 
-use smallvec::SmallVec;
-
 use crate::body::Body;
 use crate::core::{Connection, IdMap};
 use crate::error::{RpcError, Status};
@@ -46,6 +44,11 @@ pub(super) struct Later {
 }
 
 impl Later {
+    fn is_empty(&self) -> bool {
+        // The vector `others` is used only after `first`.
+        self.first.is_none() && self.idle.is_empty()
+    }
+
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         match &self.first {
             None => self.first = waker,
@@ -92,11 +95,17 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        if self.later.is_empty() {
+            return;
+        }
         let Later { first, mut others, idle } = std::mem::take(&mut self.later);
         drop(self.0.take());
         drop(idle);
-        first.into_iter().chain(others.drain(..)).for_each(Waker::wake);
+        if let Some(first) = first {
+            first.wake();
+        }
         if others.capacity() != 0 {
+            others.drain(..).for_each(Waker::wake);
             // If the thread is exiting, this fails and nothing is cached.
             _ = SPARE.try_with(|spare| spare.set(others));
         }
@@ -110,7 +119,8 @@ pub(crate) struct Call {
     /// The outcome of the call: the status and the body of the answer, or an error.
     pub(crate) outcome: Option<Result<(Status, Body), RpcError>>,
     pub(crate) items: VecDeque<Body>,
-    pub(crate) bulks: SmallVec<[Local; 2]>,
+    /// The attachments and targets; empty if the request contains the bytes of all.
+    pub(crate) bulks: Box<[Local]>,
 }
 
 /// The state of a request of the peer that has streams, attachments or targets.
@@ -205,7 +215,9 @@ impl State {
 
     /// Ends the streams and attachments of a request, and wakes the tasks that wait for them.
     pub(super) fn end_serving(&mut self, id: u32) {
-        if let Some(serving) = self.serving.remove(&id) {
+        if !self.serving.is_empty()
+            && let Some(serving) = self.serving.remove(&id)
+        {
             let puller = serving.expected.and_then(Expected::into_waker);
             [serving.reader, serving.writer, puller].into_iter().for_each(|waker| self.later.wake(waker));
         }

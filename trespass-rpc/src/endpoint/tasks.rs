@@ -155,14 +155,16 @@ where
 
     fn start(&mut self, request: Arrived) -> Option<u32> {
         let (link, id) = (Arc::clone(&request.link), request.id);
-        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(request)));
-        let (Ok(future), Some(task)) = (made, self.slot()) else {
+        let task = self.slot()?;
+        let (slot, make) = (&mut self.slots[task as usize], &self.make);
+        // Creates the future in its slot, because it may be long.
+        let made = catch_unwind(AssertUnwindSafe(|| slot.future.as_mut().set(Some(make(request)))));
+        if made.is_err() {
+            self.free.push(task);
             let outcome = panicked();
             link.answer(id, outcome.status, false, &outcome.body);
             return None;
-        };
-        let slot = &mut self.slots[task as usize];
-        slot.future.as_mut().set(Some(future));
+        }
         slot.request = Some((link, id));
         self.advance(task);
         self.slots[task as usize].request.is_some().then_some(task)

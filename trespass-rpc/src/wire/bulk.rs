@@ -70,6 +70,12 @@ impl Bulk {
         })
     }
 
+    /// Whether the bytes of all descriptors at the start of a body follow in the same frame.
+    pub fn are_inline(body: &[u8], count: usize) -> bool {
+        let table = body.as_chunks::<BULK>().0;
+        table.len() >= count && table[..count].iter().all(|bytes| bytes[20] == BulkKind::Inline as u8)
+    }
+
     /// Splits the body of a request into descriptors, arguments and inline bytes.
     ///
     /// # Errors

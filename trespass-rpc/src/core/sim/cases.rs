@@ -89,14 +89,14 @@ fn calls_after_a_cancelled_one_are_sent() {
     call(1_500, Some(1_000), &mut client);
     let small = call(10, None, &mut client);
     assert_eq!(carry(&mut client, &mut server, 1).0, [running]);
-    client.forget(given_up, 1).unwrap();
+    client.forget(given_up, || 1).unwrap();
     assert_eq!(carry(&mut client, &mut server, 1).0, [0_u32; 0]);
     client.on_time(1_000, |_, error| assert_eq!(error.status, Status::DEADLINE), &mut Vec::new()).unwrap();
     assert_eq!(carry(&mut client, &mut server, 1_000).0, [small]);
     // Cancelled calls do not count as waiting calls.
     for _ in 0..10 * LIMITS.waiting {
         let waits = call(1_500, None, &mut client);
-        client.forget(waits, 1_000).unwrap();
+        client.forget(waits, || 1_000).unwrap();
     }
     assert!(client.calls.waiting() == 0);
 }
@@ -129,7 +129,7 @@ fn peer_that_reads_nothing_gets_no_credit() {
             assert!(server.answer(id, Status::OK, false, &[&[1; 1_000]]));
         }
         carry(&mut server, &mut client, 1);
-        client.forget(id, 1).unwrap();
+        client.forget(id, || 1).unwrap();
     }
 }
 

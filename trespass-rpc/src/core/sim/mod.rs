@@ -141,7 +141,8 @@ impl World {
         let mut ids: Vec<u32> = node.calls.keys().copied().collect();
         ids.sort_unstable();
         let Some(&id) = ids.get(rng.below(ids.len().max(1) as u64) as usize) else { return };
-        let kept = node.core.forget(id, self.now).expect("a call exists until it is removed");
+        let now = self.now;
+        let kept = node.core.forget(id, || now).expect("a call exists until it is removed");
         assert_eq!(Some(kept.number), node.calls.remove(&id));
         node.outcomes += u64::from(kept.outcome.is_some());
     }

@@ -217,7 +217,7 @@ impl Driver {
         let tasks = IdMap::default();
         self.links[index as usize] =
             Some(Entry { link, id, tls, runner, listener, tasks, readable, ready, hello_until });
-        self.transmit(index, now);
+        self.transmit(index);
         self.read(index);
     }
 }

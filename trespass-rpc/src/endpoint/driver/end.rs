@@ -77,7 +77,7 @@ impl Driver {
                     let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text);
                     self.end(index, failure, Status::UNAVAILABLE.0, text);
                 }
-                Ok(()) => self.transmit(index, now),
+                Ok(()) => self.transmit(index),
             }
         }
         self.expired = expired;

@@ -48,6 +48,8 @@ pub struct Driver {
     /// memory.
     heap: Arc<MemoryPool>,
     registered: Option<Arc<MemoryPool>>,
+    /// The time at which this turn began, by the endpoint's clock.
+    now: u64,
     /// A lower bound: no time-out is due before this time.
     next: u64,
     arrived: Vec<Arrived>,
@@ -113,6 +115,7 @@ impl Driver {
             transfers: Vec::new(),
             heap: Arc::new(MemoryPool::new(None, shared.options().watermark)),
             registered: None,
+            now: 0,
             next: u64::MAX,
             arrived: Vec::new(),
             expired: Vec::new(),
@@ -140,21 +143,35 @@ impl Driver {
         self.shared.instant(self.next)
     }
 
-    /// Runs one turn. If `polls` is set, it also polls the worker. Returns whether it processed any event.
-    pub(super) fn turn(&mut self, polls: bool) -> bool {
-        let mut count = if polls { self.worker.poll() } else { 0 };
-        let mut signal = mem::take(&mut self.signal);
-        self.shared.take(&mut signal);
-        for command in signal.commands.drain(..) {
-            count += 1;
-            self.execute(command);
-        }
-        self.check_transfers();
+    /// Runs one turn, which begins at the given time. If `polls` is set, it also polls the worker. Returns whether it
+    /// processed any event.
+    pub(super) fn turn(&mut self, polls: bool, now: Instant) -> bool {
+        self.now = self.shared.micros(now);
+        let mut count = 0;
         if polls {
+            count += self.worker.poll();
+            self.check_transfers();
             self.accept();
             self.connect();
         }
-        count += signal.readable.len() + signal.dirty.len() + signal.tasks.len();
+        if self.now >= self.next {
+            self.pass_time(self.now);
+        }
+        if self.shared.has_signal() {
+            count += self.work();
+        }
+        self.worker.flush();
+        count != 0
+    }
+
+    /// Does the queued work. Returns the number of items in the queues.
+    fn work(&mut self) -> usize {
+        let mut signal = mem::take(&mut self.signal);
+        self.shared.take(&mut signal);
+        let count = signal.commands.len() + signal.readable.len() + signal.dirty.len() + signal.tasks.len();
+        for command in signal.commands.drain(..) {
+            self.execute(command);
+        }
         for index in signal.readable.drain(..) {
             self.read(index);
         }
@@ -165,21 +182,13 @@ impl Driver {
                 entry.tasks.remove(&id);
             }
         }
-        let now = self.shared.now();
-        if now >= self.next {
-            self.pass_time(now);
-        }
         // Sends the answers of all handlers that completed in this turn, together.
-        for index in signal.dirty.drain(..) {
-            self.transmit(index, now);
-        }
         self.shared.take_dirty(&mut signal.dirty);
         for index in signal.dirty.drain(..) {
-            self.transmit(index, now);
+            self.transmit(index);
         }
         self.signal = signal;
-        self.worker.flush();
-        count != 0
+        count
     }
 
     fn execute(&mut self, command: Command) {
@@ -222,7 +231,7 @@ impl Driver {
                     && Arc::ptr_eq(&entry.link, &link)
                 {
                     let failure = RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, reason.clone());
-                    self.transmit(link.index, self.shared.now());
+                    self.transmit(link.index);
                     self.end(link.index, failure, code, &reason);
                 }
             }

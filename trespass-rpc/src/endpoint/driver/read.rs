@@ -9,7 +9,7 @@ use trespass::{Buf, Wait};
 use crate::body::Body;
 use crate::core::{Event, Violation};
 use crate::error::{Certainty, RpcError, Status};
-use crate::wire::{Flags, Frame, Kind};
+use crate::wire::{Bulk, Flags, Frame, Kind};
 
 use super::super::Linked;
 use super::super::state::Serving;
@@ -96,7 +96,7 @@ impl Driver {
 
     fn frames(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
         let Some(Some(mut entry)) = self.links.get_mut(index as usize).map(Option::as_mut) else { return Ok(()) };
-        let now = self.shared.now();
+        let now = self.now;
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
         let (mut kept, mut late_keys) = (None, Vec::new());
@@ -108,7 +108,7 @@ impl Driver {
             let at = message.len() - frame.body.len();
             rest = after;
             let event = state.core.on_frame(&frame, now)?;
-            if matches!(frame.header.kind, Kind::Response | Kind::Error) {
+            if !state.late_keys.is_empty() && matches!(frame.header.kind, Kind::Response | Kind::Error) {
                 late_keys.extend(state.late_keys.remove(&frame.header.call));
             }
             match event {
@@ -126,7 +126,7 @@ impl Driver {
                 }
                 Event::Request(request) => {
                     let body = if keeps { Body::default() } else { Body::copy(request.body) };
-                    if request.flags.has(Flags::STREAM_IN) || request.flags.bulks() != 0 {
+                    if request.flags.has(Flags::STREAM_IN) || !Bulk::are_inline(request.body, request.flags.bulks()) {
                         state.serving.insert(request.id, Serving::default());
                     }
                     kept = keeps.then_some((None, at));

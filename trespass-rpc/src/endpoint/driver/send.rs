@@ -23,7 +23,8 @@ const PIECE: usize = 256 << 10;
 
 impl Driver {
     /// Sends the pending frames of a link.
-    pub(super) fn transmit(&mut self, index: u32, now: u64) {
+    pub(super) fn transmit(&mut self, index: u32) {
+        let now = self.now;
         let Some(Some(Entry { link, id, tls, .. })) = self.links.get_mut(index as usize) else { return };
         let mut state = link.lock();
         state.is_dirty = false;
