@@ -7,6 +7,8 @@ mod tests;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use smallvec::SmallVec;
+
 use self::ring::Ring;
 use crate::mem::Piece;
 use crate::mem::domain::Domain;
@@ -14,11 +16,13 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::limits::MAX_SRQ_WR;
 
-/// A receive request that the program has posted. A later request reuses the vector of a completed one.
+/// A receive request that the program has posted. Most requests have one piece, which is stored inline: a queue may
+/// hold many thousand requests, and a message would find their vectors outside of the cache. A later request reuses the
+/// vector of a completed one.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
     pub(crate) wr_id: u64,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: SmallVec<[Piece; 1]>,
 }
 
 /// Events of a shared receive queue, implemented by the C API. The caller holds locks of the device, so implementations

@@ -315,7 +315,7 @@ fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Se
                 .map_err(|_| ReceiveError::Other(Stop::Refused(Refusal::OperationError)))
         }
         _ => {
-            let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
+            let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| taken.work.pieces.as_slice());
             if let Some(taken) = arriving.taken.as_ref().filter(|_| arriving.request.service == Service::Iwarp) {
                 check_fits(&taken.work, offset + length)?;
             }

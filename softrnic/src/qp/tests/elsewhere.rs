@@ -142,7 +142,7 @@ impl Shared {
     fn receive(&self, wr_id: u64) {
         let piece = self.bytes.piece(0, 3 * MAX_PAYLOAD as usize);
         let fill = |work: &mut crate::srq::ReceiveWork| {
-            (work.wr_id, work.pieces) = (wr_id, vec![piece]);
+            (work.wr_id, work.pieces) = (wr_id, [piece].into());
             Ok(())
         };
         self.queue.post(fill).unwrap();

@@ -49,7 +49,7 @@ impl Xrc {
     fn receive(&self, wr_id: u64, length: usize) {
         let piece = self.bytes.piece(0, length);
         let fill = |work: &mut crate::srq::ReceiveWork| {
-            (work.wr_id, work.pieces) = (wr_id, vec![piece]);
+            (work.wr_id, work.pieces) = (wr_id, [piece].into());
             Ok(())
         };
         self.queue.post(fill).unwrap();
