@@ -81,8 +81,11 @@ impl Transport for Both {
         }
     }
 
-    fn sockets(&self) -> Option<&'static dyn Sockets> {
-        HAS_STREAMS.load(Ordering::Relaxed).then(|| STREAMS.get() as _)
+    fn sockets(&self, is_iwarp: bool) -> Option<&'static dyn Sockets> {
+        match is_iwarp {
+            true => HAS_STREAMS.load(Ordering::Relaxed).then(|| STREAMS.get() as _),
+            false => self.0?.sockets(is_iwarp),
+        }
     }
 
     fn settle(&self) {

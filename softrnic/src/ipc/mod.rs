@@ -44,7 +44,7 @@ use std::sync::Arc;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::packet::BLOCK;
-use crate::wire::transport::{Carrier, Transport};
+use crate::wire::transport::{Carrier, Sockets, Transport};
 
 pub(crate) use self::peers::Peers;
 
@@ -99,6 +99,10 @@ impl Transport for Processes {
 
     fn armed(&self) {
         self.0.get().armed();
+    }
+
+    fn sockets(&self, _is_iwarp: bool) -> Option<&'static dyn Sockets> {
+        Some(self.0.get())
     }
 
     fn settle(&self) {

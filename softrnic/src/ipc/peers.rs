@@ -1,6 +1,7 @@
 //! The sessions with other processes, and the choice of the thread that serves a session.
 
 use std::cell::Cell;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
@@ -11,12 +12,12 @@ use rustix::io::Errno;
 use super::block;
 use super::group::Groups;
 use super::outgoing::Routes;
-use super::reactor::{Reactor, SHORT_WAIT, Thread, WAKE};
+use super::reactor::{Reactor, SESSIONS, SHORT_WAIT, Thread};
 use super::session::Session;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::{signals, unpoisoned};
-use crate::wire::transport::Deliver;
+use crate::wire::transport::{Deliver, Sockets};
 
 /// The maximum number of sessions. Further sessions are refused.
 const MAX_SESSIONS: usize = 1024;
@@ -33,6 +34,9 @@ const YIELD_AFTER: u32 = 64;
 /// Without a limit, that thread could itself wait for a message forever. A shorter limit could expire on a busy
 /// machine, where a thread may not run for a few tenths of a second.
 const MAX_UNSETTLED: Duration = Duration::from_secs(1);
+
+/// How often a thread that waits for an event receives packets before the thread of the transport continues.
+const MAX_ROUNDS: u32 = 16;
 
 thread_local! {
     /// The number of consecutive empty polls of this thread.
@@ -56,6 +60,8 @@ pub(crate) struct Peers {
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
     reactor: OnceLock<Reactor>,
+    /// Whether a thread of the program receives packets while it waits for an event.
+    is_attended: AtomicBool,
     is_running: AtomicBool,
     last_id: AtomicU64,
     /// QPs with responses that wait for the thread that holds the send queue, and when a message first waited for
@@ -85,8 +91,9 @@ impl Peers {
             routes: Routes::new(),
             listeners: Mutex::new(Vec::new()),
             reactor: OnceLock::new(),
+            is_attended: AtomicBool::new(false),
             is_running: AtomicBool::new(false),
-            last_id: AtomicU64::new(WAKE),
+            last_id: AtomicU64::new(SESSIONS),
             unsettled: Mutex::new(Vec::new()),
             has_unsettled: AtomicBool::new(false),
         }
@@ -162,7 +169,8 @@ impl Peers {
         // The sessions are sorted by their IDs, but several threads may add sessions in another order.
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
-        if let Err(error) = self.watch(&session.socket, session.id) {
+        let reactor = self.reactor.get().ok_or(Errno::NXIO);
+        if let Err(error) = reactor.and_then(|reactor| reactor.watch_session(session)) {
             sessions.remove(place);
             return Err(error);
         }
@@ -172,7 +180,9 @@ impl Peers {
 
     /// Removes a session that has ended.
     pub(super) fn forget(&self, session: &Session) {
-        self.unwatch(&session.socket);
+        if let Some(reactor) = self.reactor.get() {
+            reactor.unwatch_session(session);
+        }
         let mut sessions = unpoisoned(self.sessions.write());
         sessions.retain(|other| other.id != session.id);
         if sessions.is_empty() {
@@ -365,10 +375,48 @@ impl Peers {
     }
 }
 
+impl Sockets for Peers {
+    fn attend(&self) -> Option<BorrowedFd<'_>> {
+        let reactor = self.reactor.get().filter(|_| self.has_sessions.load(Ordering::Relaxed))?;
+        if self.is_attended.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        reactor.set_watching(false);
+        Some(reactor.sessions())
+    }
+
+    fn serve(&self) -> bool {
+        let Some(reactor) = self.reactor.get() else { return false };
+        reactor.handle_sessions(self);
+        let mut has_found = false;
+        for _ in 0..MAX_ROUNDS {
+            has_found |= self.serve();
+            if self.park(Sleep::UntilPolled) {
+                return has_found;
+            }
+        }
+        // Another thread receives packets, or they arrive without end.
+        reactor.wake();
+        has_found
+    }
+
+    fn leave(&self) {
+        if let Some(reactor) = self.reactor.get() {
+            reactor.set_watching(true);
+            self.is_attended.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::end;
+    use std::os::fd::AsRawFd;
+
+    use super::super::tests::{end, part, until};
     use super::*;
+    use crate::wire::address::Gid;
+    use crate::wire::packet::{BLOCK, Packet, Payload};
+    use crate::wire::transport::Transport;
 
     #[test]
     fn requested_event_parks_the_thread_until_the_program_polls_again() {
@@ -386,5 +434,65 @@ mod tests {
         }
         peers.progress();
         assert!(peers.has_polled());
+    }
+    #[test]
+    #[cfg_attr(miri, ignore = "creates sockets")]
+    fn waiting_program_receives_packets_in_place_of_the_thread() {
+        let (here, there) = (end(), end());
+        let number = there.host.claim().unwrap() * BLOCK;
+        let peers = there.host.0.get();
+        assert!(peers.attend().is_none(), "there is no session");
+        here.host.claim().unwrap();
+        let carrier = here.host.carrier(Gid::ZERO, number).unwrap();
+        let mut sent = 0;
+        let mut send = || {
+            carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+            sent += 1;
+            let seen = there.seen;
+            (sent, move |sent| seen.parts.lock().unwrap().len() == sent)
+        };
+        let (sent, has_seen) = send();
+        until(|| has_seen(sent));
+
+        let descriptor = peers.attend().unwrap();
+        assert!(peers.attend().is_none(), "one thread receives packets");
+        // The thread may still be awake and receive the first packets.
+        let is_served = (0..1000).any(|_| {
+            Sockets::serve(peers);
+            let (sent, has_seen) = send();
+            let mut polls = [libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+            // SAFETY: the array is live.
+            let found = unsafe { libc::poll(polls.as_mut_ptr(), 1, 100) };
+            let is_served = found == 1 && Sockets::serve(peers);
+            until(|| has_seen(sent));
+            is_served
+        });
+        assert!(is_served);
+
+        peers.leave();
+        assert!(peers.attend().is_some());
+        peers.leave();
+        let (sent, has_seen) = send();
+        until(|| has_seen(sent));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "creates sockets")]
+    fn waiting_program_ends_a_session_that_the_other_process_has_closed() {
+        let (here, there) = (end(), end());
+        let number = there.host.claim().unwrap() * BLOCK;
+        here.host.claim().unwrap();
+        let carrier = here.host.carrier(Gid::ZERO, number).unwrap();
+        carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+        let peers = there.host.0.get();
+        until(|| !there.seen.parts.lock().unwrap().is_empty());
+        peers.attend().unwrap();
+        here.host.0.get().each(|session| _ = rustix::net::shutdown(&session.socket, rustix::net::Shutdown::Both));
+        until(|| {
+            Sockets::serve(peers);
+            there.seen.lost.load(Ordering::SeqCst) == 1
+        });
+        assert!(!peers.has_sessions.load(Ordering::Relaxed));
+        peers.leave();
     }
 }

@@ -8,9 +8,15 @@
 //! A program may poll its queues rarely and wait elsewhere, for example for a byte that a peer writes to its memory.
 //! This program would then receive packets only at the next check. If a check finds packets that no poll has received,
 //! the thread therefore requests wake-ups for some time, even if the program polls.
+//!
+//! A program that blocks until a completion event arrives receives packets in place of the thread ([`Sockets`]). This
+//! saves waking the thread, which would then wake the program.
+//!
+//! [`Sockets`]: crate::wire::transport::Sockets
 
 use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +29,7 @@ use super::session::Session;
 use super::socket;
 use super::wakeup::Sleep;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::unpoisoned;
 
 /// The interval of the checks while the program polls.
 const TICK: Duration = Duration::from_millis(1);
@@ -39,24 +46,34 @@ const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
 /// How long the thread waits after an error before it accepts connections again.
 const PAUSE: Duration = Duration::from_millis(100);
+const ARRIVED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 /// The events that report that the other end is closed.
 const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
 /// The ID of events of the eventfd `wake`.
-pub(super) const WAKE: u64 = 0;
+const WAKE: u64 = 0;
+/// The ID of events of the sessions.
+pub(super) const SESSIONS: u64 = 1;
 
 /// The part of the thread's state that other threads use too.
 #[derive(Debug)]
 pub(super) struct Reactor {
-    epoll: Descriptor,
+    /// The sockets of the sessions.
+    sessions: Descriptor,
     wake: Descriptor,
+    /// The descriptor on which the thread waits. It contains all others, but the sessions only while no program waits
+    /// for them.
+    all: Descriptor,
+    /// Held while the events of the sessions are handled.
+    handling: Mutex<()>,
 }
 
 impl Reactor {
     pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let epoll = || Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC));
         let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        let reactor = Self { epoll, wake };
+        let reactor = Self { sessions: epoll()?, wake, all: epoll()?, handling: Mutex::new(()) };
         reactor.watch(&reactor.wake, WAKE)?;
+        reactor.watch(&reactor.sessions, SESSIONS)?;
         Ok(reactor)
     }
 
@@ -66,12 +83,50 @@ impl Reactor {
     }
 
     pub(super) fn watch(&self, descriptor: &Descriptor, id: u64) -> Result<(), Errno> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(id), flags)
+        epoll::add(&self.all, descriptor, epoll::EventData::new_u64(id), ARRIVED)
     }
 
     pub(super) fn unwatch(&self, descriptor: &Descriptor) {
-        let _ = epoll::delete(&self.epoll, descriptor);
+        let _ = epoll::delete(&self.all, descriptor);
+    }
+
+    pub(super) fn watch_session(&self, session: &Session) -> Result<(), Errno> {
+        epoll::add(&self.sessions, &session.socket, epoll::EventData::new_u64(session.id), ARRIVED)
+    }
+
+    pub(super) fn unwatch_session(&self, session: &Session) {
+        let _ = epoll::delete(&self.sessions, &session.socket);
+    }
+
+    /// Returns a descriptor that is readable while the sessions have events.
+    pub(super) fn sessions(&self) -> BorrowedFd<'_> {
+        self.sessions.as_fd()
+    }
+
+    /// Sets whether the thread waits for the sessions.
+    pub(super) fn set_watching(&self, is_watching: bool) {
+        let flags = if is_watching { ARRIVED } else { epoll::EventFlags::empty() };
+        if let Err(error) = epoll::modify(&self.all, &self.sessions, epoll::EventData::new_u64(SESSIONS), flags) {
+            log::error!("cannot wait for other processes: epoll failed: {error}");
+        }
+    }
+
+    /// Takes the wake-ups of the sessions, and ends the sessions that the other process has closed. The caller must hold
+    /// no lock.
+    pub(super) fn handle_sessions(&self, peers: &Peers) {
+        let _handling = unpoisoned(self.handling.lock());
+        let mut events = [const { MaybeUninit::uninit() }; 64];
+        let Ok((events, _)) = epoll::wait(&self.sessions, &mut events, Some(&Timespec::default())) else { return };
+        for event in events {
+            let (id, flags) = (event.data.u64(), event.flags);
+            let Some(session) = peers.session(id) else { continue };
+            if flags.intersects(CLOSED) {
+                session.end();
+                peers.forget(&session);
+            } else {
+                socket::take_wakeups(&session.socket);
+            }
+        }
     }
 }
 
@@ -190,7 +245,7 @@ impl Thread {
     fn sleep(&mut self, timeout: Option<Duration>) {
         let mut events = [const { MaybeUninit::uninit() }; 64];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let events = match epoll::wait(&self.reactor.epoll, &mut events, timeout.as_ref()) {
+        let events = match epoll::wait(&self.reactor.all, &mut events, timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(error) => {
                 if error != Errno::INTR {
@@ -201,8 +256,7 @@ impl Thread {
             }
         };
         for event in events {
-            let (flags, data) = (event.flags, event.data);
-            self.handle(data.u64(), flags.intersects(CLOSED));
+            self.handle(event.data.u64());
         }
         if self.pause.is_none() && self.waiting.is_empty() {
             return;
@@ -217,24 +271,16 @@ impl Thread {
         }
     }
 
-    fn handle(&mut self, id: u64, is_closed: bool) {
+    fn handle(&mut self, id: u64) {
         if id == WAKE {
             let _ = rustix::io::read(&self.reactor.wake, &mut [0; 8]);
-        } else if let Some(session) = self.peers.session(id) {
-            self.handle_session(&session, is_closed);
-        } else if !self.waiting.handle_handshake(self.peers, id) {
-            self.accept(id);
+            return;
         }
-    }
-
-    fn handle_session(&self, session: &Arc<Session>, is_closed: bool) {
-        if is_closed {
-            // The events are handled in this order, so that all packets of an old session are delivered before those of
-            // a new session with the same process.
-            session.end();
-            self.peers.forget(session);
-        } else {
-            socket::take_wakeups(&session.socket);
+        // This precedes the handshake of a new session with the same process, so that all packets of the old session
+        // are delivered before those of the new one.
+        self.reactor.handle_sessions(self.peers);
+        if id != SESSIONS && !self.waiting.handle_handshake(self.peers, id) {
+            self.accept(id);
         }
     }
 

@@ -107,7 +107,7 @@ impl CompletionChannel {
 
     /// Makes this thread serve the sockets, unless another thread does.
     fn attend(&self) -> Option<Attending> {
-        QpRegistry::of_process().sockets().filter(|_| self.is_iwarp).and_then(Attending::begin)
+        QpRegistry::of_process().sockets(self.is_iwarp).and_then(Attending::begin)
     }
 
     fn try_take(&self) -> Option<*mut ibv_cq> {

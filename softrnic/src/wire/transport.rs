@@ -53,8 +53,8 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Notifies the transport that a program will wait for an event of a completion queue instead of polling.
     fn armed(&self) {}
 
-    /// Returns the sockets of the transport, if it has any.
-    fn sockets(&self) -> Option<&'static dyn Sockets> {
+    /// Returns the sockets of the transport for iWARP or for the other services, if it has any.
+    fn sockets(&self, _is_iwarp: bool) -> Option<&'static dyn Sockets> {
         None
     }
 

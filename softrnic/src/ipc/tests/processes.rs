@@ -183,7 +183,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
         let result = catch_unwind(AssertUnwindSafe(|| {
             // The child has closed a listener and the descriptors of the thread for each end, both ends of a session,
             // and a group.
-            assert_eq!(before - sockets(), 9);
+            assert_eq!(before - sockets(), 11);
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Lost));
             drop(carrier);
             // The child starts over with blocks of its own.

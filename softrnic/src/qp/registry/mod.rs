@@ -142,9 +142,9 @@ impl QpRegistry {
         }
     }
 
-    /// Returns the sockets of the transport, if it has any.
-    pub(crate) fn sockets(&self) -> Option<&'static dyn Sockets> {
-        self.transport()?.sockets()
+    /// Returns the sockets of the transport for iWARP or for the other services, if it has any.
+    pub(crate) fn sockets(&self, is_iwarp: bool) -> Option<&'static dyn Sockets> {
+        self.transport()?.sockets(is_iwarp)
     }
 
     /// Delivers all packets that other processes have sent so far. The caller must hold no lock of a QP.
