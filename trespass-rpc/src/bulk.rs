@@ -156,30 +156,32 @@ impl Attachment {
         }
     }
 
-    /// Returns the descriptor that is sent to the peer. If the attachment is short, also returns its bytes, which are
-    /// sent inline.
-    pub(crate) fn local(self, link: &Link) -> Result<(Local, Option<Body>), RpcError> {
+    /// Returns what this side needs for the attachment of a call. If the attachment is short, appends its bytes to the
+    /// body of the request.
+    pub(crate) fn local(self, link: &Link, body: &mut Body) -> Result<Local, RpcError> {
         let failed = |error: io::Error| RpcError::new(Status::INTERNAL, Certainty::NotSent, error.to_string());
         match self.0 {
             Source::Bytes(bytes) | Source::Inline(bytes) if bytes.len() <= INLINE => {
-                Ok((Local::inline(bytes.len()), Some(bytes)))
+                body.writer().extend_from_slice(&bytes);
+                Ok(Local::inline(bytes.len()))
             }
             Source::Bytes(bytes) | Source::Inline(bytes) => {
                 let memory = link.memory.alloc(bytes.len()).map_err(failed)?;
                 memory.write_at(0, &bytes).map_err(failed)?;
-                let range = 0..bytes.len();
-                Ok((Local::new(memory, range, false), None))
+                Ok(Local::new(memory, 0..bytes.len(), false))
             }
             Source::Memory(memory, range) => {
                 if range.len() <= INLINE {
-                    let mut bytes = Body::new();
-                    bytes.writer().resize(range.len(), 0);
-                    // Memory of a GPU cannot be sent inline, because only the device can read it.
-                    if memory.read_at(range.start, bytes.writer()).is_ok() {
-                        return Ok((Local::inline(range.len()), Some(bytes)));
+                    let out = body.writer();
+                    let begin = out.len();
+                    out.resize(begin + range.len(), 0);
+                    if memory.read_at(range.start, &mut out[begin..]).is_ok() {
+                        return Ok(Local::inline(range.len()));
                     }
+                    // Memory of a GPU cannot be sent inline, because only the device can read it.
+                    out.truncate(begin);
                 }
-                Ok((Local::new(memory, range, false), None))
+                Ok(Local::new(memory, range, false))
             }
             Source::Remote(_) => {
                 let text = "an attachment of a request cannot be used in another call; read it into memory first";

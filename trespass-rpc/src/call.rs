@@ -6,7 +6,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::bulk::{Attachment, Target};
@@ -152,30 +152,25 @@ impl std::fmt::Debug for Opening {
     }
 }
 
-/// The descriptors of a call's attachments and targets.
+/// A call's attachments and targets.
 #[derive(Debug, Default)]
 struct Described {
     bulks: SmallVec<[Local; 2]>,
-    inline: SmallVec<[Body; 2]>,
-    opens: Parts,
     keys: Option<Keys>,
 }
 
 impl Described {
-    fn new(attachments: &mut SmallVec<[Bulky; 2]>, link: &Link) -> Result<Self, RpcError> {
+    /// Takes the attachments and targets out of a call. Appends the bytes of short attachments to the body of the call.
+    fn new(call: &mut Call, link: &Link) -> Result<Self, RpcError> {
         let mut described = Self::default();
-        if attachments.len() > MOST {
+        if call.attachments.len() > MOST {
             let text = "a call can have at most 15 attachments and targets";
             return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
         }
-        let most = link.lock().core.peer().map_or(0, |peer| peer.attachment);
-        for attachment in attachments.drain(..) {
+        let most = link.peer().map_or(0, |peer| peer.attachment);
+        for attachment in std::mem::take(&mut call.attachments) {
             let local = match attachment {
-                Bulky::Attachment(attachment) => {
-                    let (local, inline) = attachment.local(link)?;
-                    described.inline.extend(inline);
-                    local
-                }
+                Bulky::Attachment(attachment) => attachment.local(link, &mut call.body)?,
                 Bulky::Target(target) => target.local()?,
             };
             if local.len() > most {
@@ -183,16 +178,23 @@ impl Described {
                     format!("an attachment or a target has {} bytes; the peer accepts at most {most}", local.len());
                 return Err(RpcError::new(Status::TOO_LARGE, Certainty::NotSent, text));
             }
-            described.opens.push(local.opens());
             described.bulks.push(local);
         }
         Ok(described)
     }
 
+    /// Whether the request contains the bytes of all attachments, and the call has no targets.
+    fn is_inline(&self) -> bool {
+        self.bulks.iter().all(|local| local.memory.is_none())
+    }
+
     fn descriptors(&self) -> SmallVec<[[u8; BULK]; 2]> {
-        let key = |index| self.keys.as_ref().and_then(|keys| keys.get(index));
-        let describe = |(index, local): (usize, &Local)| local.describe(key(index).as_ref()).to_bytes();
-        self.bulks.iter().enumerate().map(describe).collect()
+        let mut descriptors = SmallVec::new();
+        for (index, local) in self.bulks.iter().enumerate() {
+            let key = self.keys.as_ref().and_then(|keys| keys.get(index));
+            descriptors.push(local.describe(key.as_ref()).to_bytes());
+        }
+        descriptors
     }
 }
 
@@ -227,11 +229,15 @@ impl Future for CallFuture {
             if call.attachments.is_empty() {
                 return self.start(channel, &mut call, Described::default(), task);
             }
-            let described = Described::new(&mut call.attachments, channel.link())?;
-            if described.opens.iter().all(Option::is_none) {
+            let described = Described::new(&mut call, channel.link())?;
+            if described.is_inline() {
                 return self.start(channel, &mut call, described, task);
             }
-            let (link, opens) = (Arc::clone(channel.link()), described.opens.clone());
+            let opens: Parts = described.bulks.iter().map(Local::opens).collect();
+            if opens.iter().all(Option::is_none) {
+                return self.start(channel, &mut call, described, task);
+            }
+            let link = Arc::clone(channel.link());
             let keys = Box::pin(async move { link.open(opens).await });
             self.0 = State::Opening(Some(Box::new(Opening { channel, call, described, keys })));
         }
@@ -297,17 +303,14 @@ impl Running {
         }
         let shared = &channel.link().shared;
         let descriptors = described.descriptors();
-        let mut parts: SmallVec<[&[u8]; 4]> = smallvec![descriptors.as_flattened(), &*call.body];
-        parts.extend(described.inline.iter().map(|inline| &**inline));
         let outgoing = Outgoing {
             method: call.method.id,
             flags,
             deadline: call.timeout.and_then(|timeout| Some(shared.micros(Instant::now().checked_add(timeout)?))),
             meta: call.metadata.as_bytes(),
-            parts: &parts,
+            parts: &[descriptors.as_flattened(), &call.body],
         };
-        let is_inline = described.bulks.iter().all(|local| local.memory.is_none());
-        let bulks = if is_inline { Box::default() } else { described.bulks.into_boxed_slice() };
+        let bulks = if described.is_inline() { Box::default() } else { described.bulks.into_boxed_slice() };
         let id = channel.link().start(&outgoing, bulks, task)?;
         let items = call.items.take().map(|stream| Items { stream: Some(stream), next: None });
         Ok(Self { channel, id, items, keys: described.keys, is_over: false })

@@ -92,7 +92,8 @@ impl<C> Connection<C> {
     /// Returns a call that may now send its items, because its request was sent, or because the number of bytes that
     /// wait to be sent has decreased enough. Call this function until it returns `None`.
     pub fn take_room(&mut self) -> Option<u32> {
-        self.calls.take_released().or_else(|| if self.backlog() < BACKLOG / 2 { self.held.pop_first() } else { None })
+        let may_send = !self.held.is_empty() && self.backlog() < BACKLOG / 2;
+        self.calls.take_released().or_else(|| if may_send { self.held.pop_first() } else { None })
     }
 
     /// Whether the request of a call has been sent, so that the items of its stream may follow.

@@ -15,7 +15,7 @@ use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::MemoryPool;
-use crate::wire::PeerMethod;
+use crate::wire::{Hello, PeerMethod};
 
 use super::bulk::{Keys, Local};
 use super::state::{Call, Guard, Later, State, Transfers};
@@ -30,8 +30,8 @@ pub(crate) struct Link {
     pub(crate) info: TransportInfo,
     /// Memory for attachments and targets.
     pub(crate) memory: Arc<MemoryPool>,
-    /// The methods that the peer serves, after its hello has arrived.
-    methods: OnceLock<Vec<PeerMethod>>,
+    /// The peer's hello, after it has arrived.
+    peer: OnceLock<Hello>,
     #[cfg(feature = "tls")]
     certificates: OnceLock<Vec<CertificateDer<'static>>>,
     /// How many bytes of attachments the handlers may request in addition to those in flight.
@@ -85,7 +85,7 @@ impl Link {
             index,
             info,
             memory,
-            methods: OnceLock::new(),
+            peer: OnceLock::new(),
             #[cfg(feature = "tls")]
             certificates: OnceLock::new(),
             reads: Semaphore::new(READS),
@@ -117,16 +117,20 @@ impl Link {
         _ = self.certificates.set(certificates);
     }
 
-    pub(super) fn set_methods(&self, methods: Vec<PeerMethod>) {
+    pub(super) fn set_peer(&self, hello: Hello) {
         // This cannot fail, because the core accepts only one hello.
-        _ = self.methods.set(methods);
+        _ = self.peer.set(hello);
+    }
+
+    pub(crate) fn peer(&self) -> Option<&Hello> {
+        self.peer.get()
     }
 
     pub(crate) fn methods(&self) -> &[PeerMethod] {
-        self.methods.get().map_or(&[], Vec::as_slice)
+        self.peer().map_or(&[], |peer| &peer.methods)
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_> {
+    pub(super) fn lock(&self) -> Guard<'_> {
         Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -245,7 +249,7 @@ impl Link {
 
     /// Returns the maximum length of a body that the peer accepts.
     pub(crate) fn longest(&self) -> usize {
-        self.with(|state| state.core.peer().map_or(0, |peer| peer.body as usize))
+        self.peer().map_or(0, |peer| peer.body as usize)
     }
 
     /// Returns the next item that the caller of a request has sent, or `None` after the last one. Returns an error if

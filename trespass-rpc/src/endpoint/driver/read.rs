@@ -114,8 +114,9 @@ impl Driver {
             match event {
                 Event::None => {}
                 Event::Ready => {
-                    let methods = state.core.peer().map_or_else(Vec::new, |peer| peer.methods.clone());
-                    link.set_methods(methods);
+                    if let Some(hello) = state.core.peer() {
+                        link.set_peer(hello.clone());
+                    }
                     #[cfg(feature = "tls")]
                     link.set_certificates(entry.tls.as_ref().map_or_else(Vec::new, Session::certificates));
                     entry.hello_until = u64::MAX;
