@@ -275,6 +275,16 @@ impl Stream {
         Ok(count)
     }
 
+    /// Reads into memory that may be uninitialised.
+    #[cfg(feature = "tokio")]
+    pub(super) fn read_to(&self, worker: &mut Worker, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
+        if self.inner.is_read_shut.load(Ordering::Relaxed) {
+            Ok(0)
+        } else {
+            worker.try_read_to(self.inner.connection.id(), bytes)
+        }
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) fn connection(&self) -> &Connection {
         &self.inner.connection

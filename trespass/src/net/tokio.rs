@@ -15,9 +15,7 @@ use super::{Listener, Stream};
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let bytes = buffer.initialize_unfilled();
-        let count = poll(self.attempt(Wait::Read, context.waker(), |worker| self.read_some(worker, bytes)));
-        count.map_ok(|count| buffer.advance(count))
+        poll(self.attempt(Wait::Read, context.waker(), |worker| self.read_to(worker, buffer).map(drop)))
     }
 }
 

@@ -92,6 +92,15 @@ impl Worker {
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
+    /// Does the same as `try_read`. The memory may be uninitialised.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_read_to(&mut self, id: ConnectionId, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
+        let read = on!(self, id.kind, domain => {
+            domain.with(id.link, |connection, stock, _| connection.read_to(bytes, stock))
+        });
+        read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
     /// Allocates a buffer for [`Worker::try_send_buf`]. It is in the pool of the connection's transport, or on the heap
     /// if that pool is exhausted.
     pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {

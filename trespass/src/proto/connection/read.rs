@@ -2,6 +2,8 @@
 
 use std::io;
 
+use bytes::BufMut;
+
 use crate::memory::Buf;
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source, length};
 use crate::proto::{Failure, Stock};
@@ -43,13 +45,17 @@ impl Connection {
     /// Copies bytes of the stream to `out`, and returns their number, which is 0 at the end. Returns `None` if no bytes
     /// have arrived yet.
     #[inline]
-    pub(crate) fn read(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
-        if let Some(count) = self.read_alone(out, stock) {
-            return Ok(Some(count));
+    pub(crate) fn read(&mut self, mut out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
+        match self.read_alone(out, stock) {
+            Some(count) => Ok(Some(count)),
+            None => self.read_to(&mut out, stock),
         }
-        let mut filled = 0;
-        while filled < out.len() {
-            let rest = &mut out[filled..];
+    }
+
+    /// Does the same as `read`. The memory may be uninitialised.
+    pub(crate) fn read_to(&mut self, out: &mut impl BufMut, stock: &mut Stock) -> io::Result<Option<usize>> {
+        let before = out.remaining_mut();
+        while out.has_remaining_mut() {
             match self.front(stock) {
                 Front::Data(frame) => {
                     let incoming = &mut self.incoming;
@@ -58,10 +64,9 @@ impl Connection {
                     else {
                         break;
                     };
-                    let count = payload.len().min(rest.len());
-                    rest[..count].copy_from_slice(&payload[..count]);
+                    let count = payload.len().min(out.remaining_mut());
+                    out.put_slice(&payload[..count]);
                     incoming.cursor += count;
-                    filled += count;
                     if count == payload.len() {
                         incoming.pass_frame(frame.extent(), stock);
                     }
@@ -69,20 +74,20 @@ impl Connection {
                 Front::Rendezvous => {
                     let incoming = &mut self.incoming;
                     let Some(Read::Ready(message)) = incoming.reads.front_mut() else { break };
-                    let count = message.len().min(rest.len());
-                    rest[..count].copy_from_slice(&message[..count]);
+                    let count = message.len().min(out.remaining_mut());
+                    out.put_slice(&message[..count]);
                     message.advance(count);
                     incoming.ahead -= count;
-                    filled += count;
                     if message.is_empty() {
                         drop(incoming.pass_read(stock));
                     }
                 }
                 Front::Empty => break,
-                Front::End => return Ok(Some(filled)),
+                Front::End => return Ok(Some(before - out.remaining_mut())),
             }
         }
-        if filled > 0 || out.is_empty() { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
+        let filled = before - out.remaining_mut();
+        if filled > 0 || before == 0 { Ok(Some(filled)) } else { self.still_open().map(|()| None) }
     }
 
     /// Returns the next whole message. If a received buffer contains only this message, the program gets that buffer,
