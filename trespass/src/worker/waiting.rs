@@ -40,8 +40,12 @@ impl Worker {
 
     /// Returns how long the worker needs no turn if no event arrives.
     pub(super) fn time_left(&self) -> Duration {
-        let verbs = self.verbs.as_ref().map_or(u64::MAX, Domain::deadline);
-        Duration::from_millis(self.tcp.deadline().min(verbs).saturating_sub(now()))
+        Duration::from_millis(self.due().saturating_sub(now()))
+    }
+
+    /// Returns the time, in milliseconds, at which the worker needs its next turn even without events.
+    pub(super) fn due(&self) -> u64 {
+        self.tcp.deadline().min(self.verbs.as_ref().map_or(u64::MAX, Domain::deadline))
     }
 
     fn is_readable(&self) -> io::Result<bool> {

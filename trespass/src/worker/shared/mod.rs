@@ -72,6 +72,8 @@ struct Core {
     /// Whether a call sleeps on the descriptor, and whether the worker's own thread sleeps on it.
     call_sleeps: bool,
     own_sleeps: bool,
+    /// The time until which the worker's own thread last began to sleep, in milliseconds.
+    own_due: u64,
     /// Whether the worker's own thread is parked until no call waits.
     own_is_away: bool,
     /// The number of turns that tasks have made, and the waker of the task while it sleeps on the descriptor.
@@ -125,6 +127,7 @@ impl Handle {
             spin: options.spin,
             call_sleeps: false,
             own_sleeps: false,
+            own_due: 0,
             own_is_away: false,
             task_turns: 0,
             sleeping_task: None,

@@ -40,6 +40,7 @@ impl Shared {
             if core.task_turns != mem::replace(&mut turns, core.task_turns) && self.has_task.load(Ordering::Relaxed) {
                 // A task drives the worker. This thread only makes the turns that are due without events.
                 let time = core.worker.time_left();
+                core.own_due = core.worker.due();
                 drop(core);
                 self.sleep_until(&Sleeper::default(), &self.kick, time);
                 thread::park_timeout(LATE);
@@ -61,6 +62,7 @@ impl Shared {
                 }
             };
             core.own_sleeps = true;
+            core.own_due = core.worker.due();
             let sleeper = core.worker.sleeper();
             drop(core);
             self.sleep_until(&sleeper, &self.kick, time);

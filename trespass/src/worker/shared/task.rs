@@ -20,8 +20,6 @@ const TURNS: usize = 32;
 /// How many times as long as a call the task polls before it sleeps. While the task polls, other tasks of the thread run.
 /// The time covers the pause in which the peer processes the requests of some tasks at once.
 const LONGER: u32 = 25;
-/// If the worker needs a turn within this time, its own thread makes it.
-const SOON: Duration = Duration::from_millis(5);
 
 impl Handle {
     /// Starts a task of the current tokio runtime that drives the worker, unless such a task exists. An event then wakes
@@ -87,17 +85,19 @@ impl Task {
             if is_readable(fd, context) {
                 continue;
             }
-            let time = match core.worker.prepare() {
+            // The worker's own thread makes the turn that is due next. It may have begun to sleep before that turn was
+            // needed.
+            let is_late = match core.worker.prepare() {
                 Ok(Duration::ZERO) => continue,
-                Ok(time) => time,
+                Ok(_) => core.worker.due() < core.own_due,
                 Err(error) => {
                     log::error!("cannot request a wake-up of the worker: {error}");
-                    Duration::ZERO
+                    true
                 }
             };
             core.sleeping_task = Some(context.waker().clone());
             drop(core);
-            if time < SOON {
+            if is_late {
                 self.shared.kick.set();
             }
             if !is_readable(fd, context) {

@@ -84,6 +84,36 @@ fn a_call_that_sleeps_on_the_descriptor_is_woken_if_another_thread_takes_its_eve
     });
 }
 
+/// Tests for a former defect: the worker's own thread slept until the deadline that it had computed before the connection
+/// arrived, because the task did not wake it.
+#[cfg(feature = "tokio")]
+#[test]
+fn deadline_that_arises_while_a_task_drives_the_worker_ends_the_sleep_of_its_own_thread() {
+    let handle = Handle::new(&Options { transport: Transport::Tcp, ..Options::default() }).unwrap();
+    let acceptor = Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
+    handle.shared.lock().worker.never_tick();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        handle.drive_in_tokio().unwrap();
+        // The thread sleeps on its event alone, and not for the short pause after it.
+        let sleeps = |core: &mut Core| core.own_due == u64::MAX && !core.own_sleeps;
+        let begun = Instant::now();
+        while !sleeps(&mut handle.shared.lock()) {
+            assert!(begun.elapsed() < LONG);
+            handle.shared.kick.set();
+            if let Some(task) = &handle.shared.lock().sleeping_task {
+                task.wake_by_ref();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _silent = std::net::TcpStream::connect(acceptor.local_addr()).unwrap();
+        while handle.shared.lock().own_due == u64::MAX {
+            assert!(begun.elapsed() < 2 * LONG);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
 /// A task that reads the connection when woken. Dropping the task drops the connection.
 struct Owner {
     connection: Mutex<Option<Connection>>,
