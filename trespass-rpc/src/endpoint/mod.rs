@@ -266,11 +266,12 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// The caller does not run in a tokio runtime, or the system has no descriptors left.
+    /// The caller does not run in a tokio runtime, the runtime has no I/O or no timers, or the system has no descriptors
+    /// left.
     pub fn spawn(options: &Options) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let (endpoint, driver) = Self::new(options)?;
-        runtime.spawn(driver.run());
+        runtime.spawn(driver.in_tokio()?);
         Ok(endpoint)
     }
 

@@ -1,7 +1,9 @@
 //! Ways to run a driver: a task of tokio, a thread that sleeps, a thread that polls.
 
 use std::future::poll_fn;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +24,31 @@ const TURNS: usize = 32;
 const LONG: Duration = Duration::from_secs(60);
 
 impl Driver {
-    /// Runs the connections in tokio until no endpoint and no connection is left. Spawn this future as a task.
+    /// Runs the connections in tokio until no endpoint and no connection is left. Spawn this future as a task. The
+    /// runtime must have I/O and timers.
     pub async fn run(self) {
-        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
-        let fd = self.fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
-        let fd = match fd {
-            Ok(fd) => fd,
-            Err(error) => return log::error!("the driver has failed: {error}"),
-        };
+        match self.in_tokio() {
+            Ok(run) => run.await,
+            Err(error) => log::error!("the driver has failed: {error}"),
+        }
+    }
+
+    /// Returns the task that runs the connections in the current runtime of tokio.
+    pub(super) fn in_tokio(self) -> io::Result<impl Future<Output = ()> + Send + use<>> {
         let now = Instant::now();
-        let mut task = Task { driver: self, fd, armed: None, sleeps_until: now, spin: Spin::default() };
-        let mut sleep = pin!(sleep_until(now.into()));
-        poll_fn(|context| task.poll(context, sleep.as_mut())).await;
+        let fd = self.fd().try_clone_to_owned()?;
+        // tokio reports missing I/O and timers only by a panic.
+        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
+        let made = catch_unwind(|| (AsyncFd::with_interest(fd, Interest::READABLE), sleep_until(now.into())));
+        let (fd, sleep) = made.map_err(|_| {
+            let text = "the tokio runtime has no I/O or no timers; call enable_all() on its builder";
+            io::Error::new(io::ErrorKind::Unsupported, text)
+        })?;
+        let mut task = Task { driver: self, fd: fd?, armed: None, sleeps_until: now, spin: Spin::default() };
+        Ok(async move {
+            let mut sleep = pin!(sleep);
+            poll_fn(|context| task.poll(context, sleep.as_mut())).await;
+        })
     }
 
     /// Runs the connections on this thread until no endpoint and no connection is left. The thread sleeps while no

@@ -212,6 +212,20 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
 }
 
 #[test]
+fn runtime_without_io_or_timers_is_an_error() {
+    let options = crate::common::options(trespass::Transport::Tcp);
+    let build = |set: fn(&mut tokio::runtime::Builder) -> &mut tokio::runtime::Builder| {
+        set(&mut tokio::runtime::Builder::new_current_thread()).build().unwrap()
+    };
+    for runtime in
+        [build(|builder| builder), build(|builder| builder.enable_io()), build(|builder| builder.enable_time())]
+    {
+        let error = runtime.block_on(async { Endpoint::spawn(&options).unwrap_err() });
+        assert!(error.to_string().contains("call enable_all()"), "{error}");
+    }
+}
+
+#[test]
 fn dropped_runtime_fails_calls_instead_of_hanging() {
     let options = crate::common::options(trespass::Transport::Tcp);
     let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

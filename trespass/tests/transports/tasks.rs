@@ -113,10 +113,17 @@ fn worker_serves_streams_while_its_runtime_is_blocked() {
 }
 
 #[test]
-fn runtime_without_io_leaves_the_worker_to_its_thread() {
+fn runtime_without_io_is_an_error_and_leaves_the_worker_to_its_thread() {
     let ends = Ends::new(Transport::Tcp);
-    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
+    let without_io = Builder::new_current_thread().enable_time().build().unwrap();
+    without_io.block_on(async {
+        for _ in 0..2 {
+            let error = ends.handles[0].drive_in_tokio().unwrap_err();
+            assert!(error.to_string().contains("call enable_io()"), "{error}");
+        }
+        ends.exchange().await;
+    });
+    runtime().block_on(async {
         ends.drive();
         ends.exchange().await;
     });

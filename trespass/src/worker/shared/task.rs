@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -33,15 +34,27 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The caller does not run in tokio.
+    /// The caller does not run in tokio, or the runtime has no I/O. Then the worker's own thread drives the worker.
     pub fn drive_in_tokio(&self) -> io::Result<()> {
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         if !self.shared.has_task.swap(true, Ordering::Relaxed) {
+            // If this fails, dropping the task clears `has_task`.
             let task = Task { shared: Arc::clone(&self.shared), spin: Spin::default() };
-            drop(runtime.spawn(task.run()));
+            let fd = register(self.shared.fd.try_clone()?)?;
+            drop(runtime.spawn(task.run(fd)));
         }
         Ok(())
     }
+}
+
+/// Registers a descriptor with the current runtime. tokio reports a missing I/O driver only by a panic.
+fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
+    let registered = catch_unwind(|| AsyncFd::with_interest(fd, Interest::READABLE));
+    registered.unwrap_or_else(|_| {
+        let text = "cannot drive the worker: the tokio runtime has no I/O; call enable_io() on its builder";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    })
 }
 
 struct Task {
@@ -50,13 +63,7 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self) {
-        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
-        let fd = self.shared.fd.try_clone().and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
-        let fd = match fd {
-            Ok(fd) => fd,
-            Err(error) => return log::warn!("no task drives the worker: {error}"),
-        };
+    async fn run(mut self, fd: AsyncFd<OwnedFd>) {
         poll_fn(|context| self.poll(context, &fd)).await;
     }
 
