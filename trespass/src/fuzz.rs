@@ -50,8 +50,8 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
             // As in a backend, a SEND uses a posted receive. If none is left, the peer sent without a credit.
             let Some(mut receive) = stock.receives.pop() else { return true };
             receive[..bytes.len()].copy_from_slice(bytes);
-            receive.truncate(bytes.len());
-            if let Err(violation) = connection.received(receive, stock) {
+            let Err(receive) = connection.received_alone(receive, bytes.len(), false) else { return true };
+            if let Err(violation) = connection.received(receive, bytes.len(), stock) {
                 connection.fail(violation);
                 is_well = false;
             }

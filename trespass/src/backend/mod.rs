@@ -123,9 +123,10 @@ pub(crate) trait Events {
     /// `hello` is the server's answer; at the server it is empty. The backend reports received data only after this
     /// event.
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]);
-    /// A SEND arrived; `message[..]` contains its bytes. The receive is no longer posted. Returns false if the SEND
-    /// violates the protocol: the worker then ends the link and ignores later messages.
-    fn received(&mut self, link: LinkId, message: Buf) -> bool;
+    /// A SEND arrived; `message[..length]` contains its bytes, and `message` has the length of a segment. The receive
+    /// is no longer posted. Returns false if the SEND violates the protocol: the worker then ends the link and ignores
+    /// later messages.
+    fn received(&mut self, link: LinkId, message: Buf, length: usize) -> bool;
     /// A receive is returned without a message: it was flushed, or a link that has ended consumed it.
     fn returned(&mut self, receive: Buf);
     /// `requests` more SENDs of the link have completed: the peer's NIC has received them. Completions are reported in

@@ -85,6 +85,12 @@ impl Buf {
         self.piece.end = self.piece.end.min(self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
     }
 
+    /// Undoes the truncation of a buffer that had `length` bytes before.
+    pub(crate) fn extend_to(&mut self, length: usize) {
+        self.piece.end =
+            self.piece.room.min(self.piece.start.saturating_add(u32::try_from(length).unwrap_or(u32::MAX)));
+    }
+
     /// Removes the first `length` bytes, or all bytes if the buffer is shorter.
     #[inline]
     pub fn advance(&mut self, length: usize) {

@@ -80,11 +80,13 @@ impl Frame {
 
     #[inline]
     pub(crate) fn emit(&self) -> [u8; HEADER] {
-        let [c0, c1] = self.credits.to_le_bytes();
-        let [l0, l1, l2, l3] = self.length.to_le_bytes();
-        let [a0, a1, a2, a3] = self.a.to_le_bytes();
-        let [b0, b1, b2, b3] = self.b.to_le_bytes();
-        [self.kind.0, self.flags, c0, c1, l0, l1, l2, l3, a0, a1, a2, a3, b0, b1, b2, b3]
+        // Two words, because the compiler does not combine the stores of single bytes.
+        let first = u64::from(self.kind.0)
+            | u64::from(self.flags) << 8
+            | u64::from(self.credits) << 16
+            | u64::from(self.length) << 32;
+        let second = u64::from(self.a) | u64::from(self.b) << 32;
+        (u128::from(first) | u128::from(second) << 64).to_le_bytes()
     }
 
     /// Returns the length of the header and the payload together, in bytes.
@@ -92,13 +94,6 @@ impl Frame {
     pub(crate) fn extent(&self) -> usize {
         HEADER + self.length as usize
     }
-}
-
-/// Returns the length of the payload, from a header.
-#[inline]
-pub(crate) fn length(header: &[u8; HEADER]) -> usize {
-    let [_, _, _, _, l0, l1, l2, l3, ..] = *header;
-    u32::from_le_bytes([l0, l1, l2, l3]) as usize
 }
 
 /// Sets the credits of a SEND before it is posted.

@@ -6,7 +6,7 @@ macro_rules! on {
         match $kind {
             Kind::Tcp => {
                 // The next turn posts the requests.
-                $worker.quiet = 1;
+                $worker.look_next();
                 let $domain = &mut $worker.tcp;
                 $body
             }
@@ -130,7 +130,8 @@ pub struct Worker {
     /// Tasks that wait for connections to accept.
     acceptors: Vec<Waker>,
     epoll: OwnedFd,
-    /// Number of turns until the worker next reads the clock and polls TCP; at least 1.
+    /// Number of turns until the worker next reads the clock and polls TCP; at least 1. While the worker has a device,
+    /// the device's counter replaces it.
     quiet: u32,
     /// Number of consecutive TCP polls without events; after `LOOKS` of them, TCP is polled less often.
     tcp_silence: u32,
@@ -184,19 +185,37 @@ impl Worker {
     /// Runs a turn without calling wakers. [`Worker::take_woken`] returns the wakers that are due.
     #[inline]
     fn turn(&mut self) -> usize {
-        let mut count = self.verbs.as_mut().map_or(0, |verbs| verbs.turn(BUDGET));
+        if let Some(verbs) = &mut self.verbs
+            && !verbs.backend.is_due()
+        {
+            let count = verbs.turn_quickly();
+            if count != 0 && !self.acceptors.is_empty() {
+                self.wake_acceptors();
+            }
+            return count;
+        }
+        self.turn_all()
+    }
+
+    /// Runs a turn without a device, or one that processes all events.
+    #[inline(never)]
+    fn turn_all(&mut self) -> usize {
+        if let Some(verbs) = &mut self.verbs {
+            return verbs.turn(BUDGET) + self.look();
+        }
         self.quiet -= 1;
-        if self.quiet == 0 {
-            count += self.look();
+        if self.quiet == 0 { self.look() } else { 0 }
+    }
+
+    /// Makes the next turn process all events.
+    fn look_next(&mut self) {
+        self.quiet = 1;
+        if let Some(verbs) = &mut self.verbs {
+            verbs.backend.look_next();
         }
-        if count != 0 && !self.acceptors.is_empty() {
-            self.wake_acceptors();
-        }
-        count
     }
 
     /// Reads the clock and processes TCP events.
-    #[inline(never)]
     fn look(&mut self) -> usize {
         let now = now();
         let passed = Duration::from_millis(now.saturating_sub(self.looked));
@@ -218,7 +237,10 @@ impl Worker {
         if !self.acceptors.is_empty() {
             self.wake_acceptors();
         }
-        self.quiet = if self.tcp_silence < LOOKS { 1 } else { turns_until_look(passed) };
+        self.quiet = turns_until_look(passed);
+        if self.tcp_silence < LOOKS {
+            self.look_next();
+        }
         count
     }
 
@@ -378,7 +400,7 @@ impl Worker {
             return Some(ConnectionId { kind: Kind::Rdma, link });
         }
         let link = self.tcp.table.accept(listener.0)?;
-        self.quiet = 1;
+        self.look_next();
         let id = ConnectionId { kind: Kind::Tcp, link };
         if let Some(listening) = self.listeners.get(&listener)
             && self.options.transport == Transport::Any

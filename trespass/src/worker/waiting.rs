@@ -30,7 +30,8 @@ impl Worker {
 
     /// Does the same as `arm`, but does not call wakers.
     pub(super) fn prepare(&mut self) -> io::Result<Duration> {
-        (self.quiet, self.tcp_silence) = (1, 0);
+        self.look_next();
+        self.tcp_silence = 0;
         self.pass_time();
         // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
         // the caller must not sleep: the next turn polls it.
@@ -119,7 +120,7 @@ impl Worker {
     pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
         if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
             self.acceptors.push(waker.clone());
-            self.quiet = 1;
+            self.look_next();
         }
     }
 

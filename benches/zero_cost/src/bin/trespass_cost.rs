@@ -61,14 +61,19 @@ impl Task {
         if self == Self::Batch { 16 } else { 1 }
     }
 
+    /// The length of a message.
+    fn length(self) -> usize {
+        if self == Self::Long { LONG } else { 64 }
+    }
+
     /// The limit of instructions per message, for both ends together, including this loop and without the device.
     fn limit(self) -> f64 {
         match self {
-            Self::Read => 785.0,
-            Self::Recv => 960.0,
-            Self::Batch => 610.0,
-            Self::Long => 6200.0,
-            Self::Idle => 105.0,
+            Self::Read => 595.0,
+            Self::Recv => 815.0,
+            Self::Batch => 655.0,
+            Self::Long => 5600.0,
+            Self::Idle => 82.0,
             Self::Sideway => 150.0,
         }
     }
@@ -130,9 +135,11 @@ fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
 }
 
 /// Two workers of one thread, and a connection between them.
-struct Ends {
-    workers: [Worker; 2],
-    connections: [ConnectionId; 2],
+struct Ends([End; 2]);
+
+struct End {
+    worker: Worker,
+    connection: ConnectionId,
 }
 
 impl Ends {
@@ -141,18 +148,18 @@ impl Ends {
         let mut options = Options::default();
         options.transport = Transport::Rdma;
         options.memory = 64 << 20;
-        let mut workers = [Worker::new(&options)?, Worker::new(&options)?];
-        let [client, server] = &mut workers;
+        let (mut client, mut server) = (Worker::new(&options)?, Worker::new(&options)?);
         let listener = server.listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = server.local_addr(listener).context("the listener has no address")?;
-        let id = client.connect(Kind::Rdma, address)?;
+        let connection = client.connect(Kind::Rdma, address)?;
         loop {
             client.poll();
             server.poll();
-            if client.is_established(id)?
+            if client.is_established(connection)?
                 && let Some(other) = server.accept(listener)
             {
-                return Ok(Ends { workers, connections: [id, other] });
+                let ends = [End { worker: client, connection }, End { worker: server, connection: other }];
+                return Ok(Ends(ends));
             }
             client.wait(Duration::from_millis(1))?;
         }
@@ -160,67 +167,72 @@ impl Ends {
 
     #[inline(never)]
     fn run(&mut self, task: Task, rounds: u64) -> Result<()> {
+        let [client, server] = &mut self.0;
         for _ in 0..rounds {
-            for from in [0, 1] {
-                self.round(task, from)?;
+            match task {
+                Task::Read => read(client, server).and_then(|()| read(server, client))?,
+                _ => round(task, client, server).and_then(|()| round(task, server, client))?,
             }
         }
         Ok(())
     }
+}
 
-    /// Messages from one end to the other.
-    fn round(&mut self, task: Task, from: usize) -> Result<()> {
-        let (sender, receiver) = (from, 1 - from);
-        let (source, sink) = (self.connections[sender], self.connections[receiver]);
-        if task == Task::Idle {
-            self.workers[sender].poll();
+/// One message from one end to the other, which `try_read` copies into memory of the program.
+#[inline(never)]
+fn read(from: &mut End, to: &mut End) -> Result<()> {
+    from.worker.try_send(from.connection, &[7; 64])?;
+    from.worker.poll();
+    to.worker.poll();
+    let mut bytes = [0; 64];
+    while let Err(error) = to.worker.try_read(to.connection, &mut bytes) {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(error.into());
+        }
+        from.worker.poll();
+        to.worker.poll();
+    }
+    ensure!(bytes[63] == 7, "wrong bytes");
+    Ok(())
+}
+
+/// Messages from one end to the other.
+#[inline(never)]
+fn round(task: Task, from: &mut End, to: &mut End) -> Result<()> {
+    match task {
+        Task::Idle => {
+            from.worker.poll();
             return Ok(());
         }
-        if task == Task::Long {
-            let buffer = self.workers[sender].alloc(source, LONG);
-            self.workers[sender].try_send_buf(source, buffer).map_err(|(error, _)| error)?;
-            return self.receive_long(receiver, sink);
+        Task::Long => {
+            let buffer = from.worker.alloc(from.connection, LONG);
+            from.worker.try_send_buf(from.connection, buffer).map_err(|(error, _)| error)?;
         }
-        for _ in 0..task.messages() {
-            self.workers[sender].try_send(source, &[7; 64])?;
-        }
-        self.workers[sender].poll();
-        self.workers[receiver].poll();
-        let mut bytes = [0; 64];
-        for _ in 0..task.messages() {
-            loop {
-                let received = match task {
-                    Task::Read => self.workers[receiver].try_read(sink, &mut bytes),
-                    _ => self.workers[receiver].try_recv(sink).map(|message| {
-                        bytes.copy_from_slice(&message);
-                        message.len()
-                    }),
-                };
-                match received {
-                    Ok(length) => break ensure!(length == 64, "a part arrived"),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error.into()),
-                }
-                self.workers.iter_mut().for_each(|worker| _ = worker.poll());
+        _ => {
+            for _ in 0..task.messages() {
+                from.worker.try_send(from.connection, &[7; 64])?;
             }
-            ensure!(bytes[63] == 7, "wrong bytes");
         }
-        Ok(())
     }
-
-    fn receive_long(&mut self, receiver: usize, sink: ConnectionId) -> Result<()> {
+    from.worker.poll();
+    to.worker.poll();
+    for _ in 0..task.messages() {
+        let mut bytes = [0; 64];
         loop {
-            self.workers.iter_mut().for_each(|worker| _ = worker.poll());
-            match self.workers[receiver].try_recv(sink) {
+            match to.worker.try_recv(to.connection) {
                 Ok(message) => {
-                    ensure!(message.len() == LONG, "a part arrived");
-                    return Ok(());
+                    bytes.copy_from_slice(&message[..64]);
+                    break ensure!(message.len() == task.length(), "a part arrived");
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
+            from.worker.poll();
+            to.worker.poll();
         }
+        ensure!(task == Task::Long || bytes[63] == 7, "wrong bytes");
     }
+    Ok(())
 }
 
 /// Two connected queue pairs, whose SENDs have the same length and options as those of `Task::Read`.

@@ -143,6 +143,7 @@ impl Tcp {
         let Some(Some((id, link))) = self.links.get_mut(index) else { return };
         let id = *id;
         let mut sent = 0;
+        let segment = self.pool.segment_length();
         let progress =
             link.drive((&mut self.staging, &mut self.receives, &self.pool), hangup, &mut sent, spare, |progress| {
                 match progress {
@@ -150,7 +151,11 @@ impl Tcp {
                         events.established(id, facts, hello);
                         true
                     }
-                    Progress::Received(message) => events.received(id, message),
+                    Progress::Received(mut message) => {
+                        let length = message.len();
+                        message.extend_to(segment);
+                        events.received(id, message, length)
+                    }
                     Progress::Read(token, message) => {
                         events.read(id, token, message, true);
                         true

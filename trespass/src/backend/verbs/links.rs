@@ -22,7 +22,8 @@ pub(super) struct Links {
     /// Links that are being established or ended.
     pub(super) unsettled: Vec<u32>,
     pub(super) receives: Receives,
-    /// The number of completion queue entries that are still free: no request has reserved them.
+    /// The number of completion queue entries that are still free: they are neither reserved by a request nor lent to a
+    /// link.
     pub(super) room: usize,
     /// Number of turns until the next turn that also checks descriptors and deadlines; at least 1.
     pub(super) quiet: u32,
@@ -31,8 +32,8 @@ pub(super) struct Links {
 /// Processes at most `budget` completions of a poller. For a basic queue, `budget` must not limit them, because all of
 /// them have already been polled.
 macro_rules! take_all {
-    ($name:ident, $Poller:ident) => {
-        #[inline(never)]
+    ($name:ident, $Poller:ident, $inline:ident) => {
+        #[inline($inline)]
         pub(super) fn $name(
             &mut self,
             mut poller: $Poller<'_>,
@@ -82,8 +83,14 @@ impl Links {
         self.quiet = 1;
     }
 
-    take_all!(complete_basic, BasicPoller);
-    take_all!(complete_extended, ExtendedPoller);
+    /// Takes back the completion queue entries that are lent to all links, because none is left.
+    #[cold]
+    pub(super) fn take_back_all(&mut self) {
+        self.room += self.list.iter_mut().flatten().map(Link::take_back).sum::<usize>();
+    }
+
+    take_all!(complete_basic, BasicPoller, never);
+    take_all!(complete_extended, ExtendedPoller, always);
 
     /// Processes the completions that were polled while the worker prepared to sleep.
     pub(super) fn complete_stash(
@@ -111,14 +118,7 @@ impl Links {
     ) {
         let is_well = status == WorkCompletionStatus::Success;
         if Receives::is_receive(wr_id) {
-            let Some(mut buf) = self.receives.take(wr_id) else { return };
-            let recent = self.by_number.recent(qp_number).filter(|_| is_well);
-            let Some(link) = recent.or_else(|| self.find(qp_number, is_well, events)) else {
-                return events.returned(buf);
-            };
-            buf.truncate(bytes as usize);
-            events.received(link, buf);
-            return;
+            return if is_well { self.receive(wr_id, bytes, qp_number, events) } else { self.release(wr_id, events) };
         }
         let Some(Some(link)) = self.list.get_mut(link::index_of(wr_id)) else { return };
         if !link::is_of(wr_id, link.id) {
@@ -132,11 +132,37 @@ impl Links {
         }
     }
 
-    /// Returns the link of a received message, for links that are not among the recent ones. Returns `None` if the
-    /// receive was flushed.
+    /// Processes a message that has arrived. This is a function of its own, so that it and the loop use few registers.
     #[inline(never)]
-    fn find(&mut self, number: u32, is_well: bool, events: &mut impl Events) -> Option<LinkId> {
-        let id = self.by_number.get(number).filter(|_| is_well)?;
+    fn receive(&mut self, wr_id: u64, bytes: u32, qp_number: u32, events: &mut impl Events) {
+        let Some(link) = self.by_number.recent(qp_number) else {
+            return self.receive_first(wr_id, bytes, qp_number, events);
+        };
+        if let Some(buf) = self.receives.take(wr_id) {
+            events.received(link, buf, bytes as usize);
+        }
+    }
+
+    /// Processes a message of a link that is not among the recent ones.
+    #[inline(never)]
+    fn receive_first(&mut self, wr_id: u64, bytes: u32, qp_number: u32, events: &mut impl Events) {
+        match self.find(qp_number, events) {
+            Some(_) => self.receive(wr_id, bytes, qp_number, events),
+            None => self.release(wr_id, events),
+        }
+    }
+
+    /// Returns a receive that was flushed, or whose link has ended.
+    #[inline(never)]
+    fn release(&mut self, wr_id: u64, events: &mut impl Events) {
+        if let Some(buf) = self.receives.take(wr_id) {
+            events.returned(buf);
+        }
+    }
+
+    /// Finds the link of a received message, and makes it one of the recent links.
+    fn find(&mut self, number: u32, events: &mut impl Events) -> Option<LinkId> {
+        let id = self.by_number.get(number)?;
         let link = self.get(id)?;
         if matches!(link.state, State::Connecting) {
             // The first message arrived before the connection manager's event.

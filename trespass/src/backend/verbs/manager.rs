@@ -196,7 +196,10 @@ impl Verbs {
         self.links.enter(link);
     }
 
-    fn make_queue_pair(&self, id: &Arc<Identifier>) -> io::Result<GenericQueuePair> {
+    fn make_queue_pair(&mut self, id: &Arc<Identifier>) -> io::Result<GenericQueuePair> {
+        if self.links.room == 0 {
+            self.links.take_back_all();
+        }
         if self.links.room == 0 {
             let text = "the completion queue has no entry for another link; raise the number of receives";
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));

@@ -213,8 +213,13 @@ impl Verbs {
 
     fn open_window(&mut self, link: LinkId, held: Held) -> Result<Remote, Held> {
         let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
-        match self.links.get(link) {
-            Some(link) if matches!(link.state, State::Established) => link.open(held, domain.as_ref()),
+        let Links { list, room, .. } = &mut self.links;
+        match list.get_mut(link.index as usize) {
+            Some(Some(entry)) if entry.id == link && matches!(entry.state, State::Established) => {
+                // The window must be bound before the next request.
+                *room += entry.take_back();
+                entry.open(held, domain.as_ref())
+            }
             _ => Err(held),
         }
     }
@@ -263,6 +268,9 @@ impl Backend for Verbs {
 
     #[inline]
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
+        if self.links.room == 0 {
+            self.links.take_back_all();
+        }
         let Links { list, room, .. } = &mut self.links;
         let slot = list.get_mut(link.index as usize).and_then(Option::as_mut);
         let Some(link) = slot.filter(|it| it.id == link) else { return };
@@ -271,6 +279,7 @@ impl Backend for Verbs {
             State::Draining { .. } => return link.refuse(requests, spare),
             State::Resolving(_) | State::Connecting => return,
         }
+        *room += link.take_back();
         let before = link.entries();
         let posted = link.post(requests, (*room, &self.pool), spare);
         // Requests that the driver rejected also occupy their entries until the link ends.
@@ -287,9 +296,7 @@ impl Backend for Verbs {
     fn send_now(&mut self, id: LinkId, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let Links { list, room, .. } = &mut self.links;
         let Some(Some(link)) = list.get_mut(id.index as usize) else { return false };
-        let is_posted = *room > 0 && link.id == id && link.send_now(header, payload);
-        *room -= usize::from(is_posted);
-        is_posted
+        link.id.generation == id.generation && link.send_now(header, payload, room)
     }
 
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
@@ -328,7 +335,7 @@ impl Backend for Verbs {
 
     #[inline]
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        self.turn(BATCH.min(budget as u32), events, spare)
+        self.turn_all(BATCH.min(budget as u32), events, spare)
     }
 
     fn arm(&mut self) -> io::Result<bool> {

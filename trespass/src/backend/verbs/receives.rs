@@ -14,14 +14,17 @@ const RECEIVE: u64 = 1 << 63;
 pub(super) struct Receives {
     queue: SharedReceiveQueue,
     posted: Vec<Option<Buf>>,
-    free: Vec<u32>,
+    /// The first `free` entries are the numbers of the empty slots of `posted`.
+    slots: Box<[u32]>,
+    free: usize,
     /// Whether a queue pair could not be destroyed, so that the device may use the posted buffers.
     leaks: bool,
 }
 
 impl Receives {
     pub(super) fn new(queue: SharedReceiveQueue, depth: u32) -> Self {
-        Self { queue, posted: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect(), leaks: false }
+        let (posted, slots) = ((0..depth).map(|_| None).collect(), (0..depth).rev().collect());
+        Self { queue, posted, slots, free: depth as usize, leaks: false }
     }
 
     pub(super) fn queue(&self) -> &SharedReceiveQueue {
@@ -34,7 +37,7 @@ impl Receives {
     ///
     /// The driver rejected the list. Buffers that it may have accepted stay here.
     pub(super) fn post(&mut self, buffers: &mut Vec<Buf>) -> io::Result<()> {
-        let count = buffers.len().min(self.free.len());
+        let count = buffers.len().min(self.free);
         if count == 0 {
             return Ok(());
         }
@@ -42,8 +45,9 @@ impl Receives {
         for buf in buffers.drain(buffers.len() - count..) {
             // A buffer without a registration is not posted; it returns to its pool.
             let Some(region) = buf.region() else { continue };
-            let (Some(slot), Ok(length)) = (self.free.pop(), u32::try_from(buf.len())) else { continue };
-            let (lkey, address) = (region.lkey(), buf.as_ptr() as u64);
+            let Some(&slot) = self.slots.get(self.free.wrapping_sub(1)) else { continue };
+            self.free -= 1;
+            let (lkey, address, length) = (region.lkey(), buf.as_ptr() as u64, buf.len() as u32);
             // SAFETY: the bytes are registered and belong to the buffer, which stays in `posted` until its completion
             // was polled or the queue was destroyed. Until then, no reference to the bytes exists.
             unsafe { guard.construct_wr(Self::number(slot)).setup_sge(lkey, address, length) };
@@ -70,14 +74,17 @@ impl Receives {
     pub(super) fn take(&mut self, wr_id: u64) -> Option<Buf> {
         let slot = wr_id as u32;
         let buf = self.posted.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
+        if let Some(place) = self.slots.get_mut(self.free) {
+            *place = slot;
+            self.free += 1;
+        }
         Some(buf)
     }
 
     /// Returns the number of posted receives.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.posted.len() - self.free.len()
+        self.posted.len() - self.free
     }
 
     /// Records that a queue pair was not destroyed. The posted buffers will then be leaked when the queue is dropped,

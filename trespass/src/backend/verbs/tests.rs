@@ -27,8 +27,8 @@ impl Events for Log {
     fn established(&mut self, link: LinkId, established: super::super::Established, hello: &[u8]) {
         self.established.push((link, hello.to_vec(), established.path));
     }
-    fn received(&mut self, _: LinkId, message: Buf) -> bool {
-        self.received.push(message.to_vec());
+    fn received(&mut self, _: LinkId, message: Buf, length: usize) -> bool {
+        self.received.push(message[..length].to_vec());
         true
     }
     fn returned(&mut self, receive: Buf) {

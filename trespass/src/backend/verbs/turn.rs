@@ -5,10 +5,10 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 
-use super::Verbs;
 use super::device;
 use super::link::{Link, State};
 use super::links::{broken, report};
+use super::{BATCH, Verbs};
 use crate::backend::{Ended, Events, turns_until_look};
 use crate::memory::Buf;
 
@@ -16,15 +16,23 @@ use crate::memory::Buf;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Verbs {
-    /// Runs a turn that processes about `budget` completions at most. A turn without completions is the most frequent
-    /// case and must be cheap, so all other work is in separate functions.
+    /// Whether this turn must also check descriptors and deadlines, with [`Verbs::turn_all`]. Each turn calls this once.
     #[inline]
-    pub(super) fn turn(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+    pub(crate) fn is_due(&mut self) -> bool {
         self.links.quiet -= 1;
-        if self.links.quiet == 0 {
-            return self.turn_all(budget, events, spare);
-        }
-        self.complete(budget, events, spare) as usize
+        self.links.quiet == 0
+    }
+
+    /// Makes the next turn check descriptors and deadlines.
+    pub(crate) fn look_next(&mut self) {
+        self.links.quiet = 1;
+    }
+
+    /// Processes completions. A turn without completions is the most frequent case and must be cheap, so all other work
+    /// is in separate functions.
+    #[inline]
+    pub(crate) fn poll_quickly(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+        self.complete(BATCH, events, spare) as usize
     }
 
     #[inline]
@@ -44,7 +52,7 @@ impl Verbs {
 
     /// Runs a turn that also checks descriptors and deadlines.
     #[inline(never)]
-    fn turn_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
+    pub(super) fn turn_all(&mut self, budget: u32, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
         let count = self.links.complete_stash(&mut self.stash, events, spare);
         let found = self.complete(budget, events, spare);
         let count = count + found;

@@ -16,7 +16,7 @@ impl Connection {
         }
         self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
         (self.outgoing.fin, self.outgoing.is_open) = (Fin::Shut, false);
-        self.is_unsettled = true;
+        self.unsettle();
         Ok(())
     }
 
@@ -24,7 +24,7 @@ impl Connection {
     /// received everything, or when the linger time has passed.
     pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
         self.incoming.discard(stock);
-        self.is_unsettled = true;
+        self.unsettle();
         if self.outgoing.fin == Fin::Closed || self.ended {
             return;
         }
@@ -63,7 +63,7 @@ impl Connection {
         self.failure.get_or_insert(failure);
         self.outgoing.is_open = false;
         self.linger_until = Some(0);
-        self.is_unsettled = true;
+        self.unsettle();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -96,7 +96,7 @@ impl Connection {
         }
         self.ended = true;
         self.outgoing.is_open = false;
-        self.is_unsettled = true;
+        self.unsettle();
         let acked = self.outgoing.fin_acked || self.peer_close.is_some();
         if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.fin)) {
             self.failure = Some(failure.unwrap_or_else(|| match self.is_closed() {

@@ -104,6 +104,9 @@ struct Outgoing {
     /// How many SENDs the peer has granted since the start, modulo 2^16, and how many of them this side has used.
     limit: u16,
     sent: u64,
+    /// While `sent` is below this number, a short message may be sent immediately: the connection is open, nothing
+    /// waits to be sent, and credits are left. [`Connection::pause`] sets it to 0.
+    usual_until: u64,
     /// The number of SENDs that the link has completed.
     completed: u64,
     /// Whether the program may send: the connection has not failed, ended or closed.
@@ -161,6 +164,11 @@ struct Incoming {
     /// The number of SENDs that have arrived, and the number of those whose receives are free again, modulo 2^16.
     received: u64,
     freed: u16,
+    /// If `received` is below this number after a SEND has arrived, a SEND of one message needs no further work: the
+    /// connection is open and settled, and the peer has enough credits. [`Connection::pause`] sets it to 0.
+    usual_until: u64,
+    /// If `freed` has reached this number (modulo 2^16), an announcement of credits may be due.
+    grant_from: u16,
     /// The limit last announced to the peer.
     announced: u16,
     /// The number of credits that are leased to the peer. The limit may be up to `freed + lease`.
@@ -236,6 +244,8 @@ impl Connection {
             incoming: Incoming {
                 received: 0,
                 freed: 0,
+                usual_until: 0,
+                grant_from: 0,
                 announced: lease,
                 lease,
                 inbox: Inbox::default(),
@@ -264,12 +274,26 @@ impl Connection {
         }
     }
 
+    /// Makes the next message check the whole state. Call it before any change after which a message needs more work
+    /// than usual, such as a request that must be posted before the message.
+    #[inline]
+    fn pause(&mut self) {
+        (self.outgoing.usual_until, self.incoming.usual_until) = (0, 0);
+    }
+
+    /// Marks the connection as changing, so that each event leads to a turn.
+    fn unsettle(&mut self) {
+        self.is_unsettled = true;
+        self.pause();
+    }
+
     /// Moves frames that have credits to `requests`. Call it before the backend posts.
     #[inline]
     pub(crate) fn transmit(&mut self, stock: &mut Stock) {
         if self.ended {
             return;
         }
+        self.pause();
         self.send_queued(stock);
         self.start_reads(stock);
         self.send_control(stock);
@@ -288,6 +312,7 @@ impl Connection {
         if self.ended {
             return;
         }
+        self.pause();
         let (alive, received) = (&mut self.alive, self.incoming.received);
         if std::mem::take(&mut alive.heard) || std::mem::replace(&mut alive.received, received) != received {
             (alive.heard_at, alive.probing) = (now, false);
@@ -311,9 +336,15 @@ impl Connection {
 
     /// Whether the worker must process the connection at the end of the turn.
     #[inline]
-    pub(crate) fn needs_turn(&self, stock: &Stock) -> bool {
+    pub(crate) fn needs_turn(&mut self, stock: &Stock) -> bool {
         let waits = !self.requests.is_empty() || !self.outgoing.queue.is_empty() || stock.starved;
-        waits || self.is_unsettled || self.is_grant_due()
+        waits
+            || self.is_unsettled
+            || self.is_grant_due() && {
+                // The peer's next SEND may bring the credit that the announcement needs, so it leads to a turn.
+                self.pause();
+                true
+            }
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -5,7 +5,7 @@ use std::io;
 use bytes::BufMut;
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source, length};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source};
 use crate::proto::{Failure, Stock};
 
 use super::{Assembly, Connection, Incoming, Read};
@@ -37,7 +37,7 @@ enum Front {
 impl Connection {
     /// Copies the bytes of a short message to `out` in the common case. In all other cases returns `None`, and the
     /// caller must use [`Connection::read`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         self.incoming.read_alone(out, stock)
     }
@@ -253,20 +253,13 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Handles the common case of a read. In this case, the first frame is unread and is the only frame of its SEND.
-    /// The frame also fills `out`, or no other data has arrived.
-    #[inline]
+    /// Handles the common case of a read. In this case, the first SEND is one DATA frame, of which nothing was read. The
+    /// frame also fills `out`, or no other data has arrived.
+    #[inline(always)]
     fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
-        let (header, payload) = self.inbox.front()?.split_first_chunk::<HEADER>()?;
-        let is_alone = header[0] == Kind::DATA.0 && self.cursor == 0 && length(header) == payload.len();
-        let count = payload.len();
-        let fits = count == out.len() || count < out.len() && self.inbox.is_last();
-        if !is_alone || !fits || count == 0 {
-            return None;
-        }
-        out.get_mut(..count)?.copy_from_slice(payload);
-        let send = self.inbox.pop()?;
-        self.free(send, stock);
+        let (count, send) = self.inbox.take_alone(out)?;
+        self.freed = self.freed.wrapping_add(1);
+        stock.receives.push(send);
         Some(count)
     }
 
@@ -299,7 +292,7 @@ impl Incoming {
     #[inline]
     fn pass_frame(&mut self, extent: usize, stock: &mut Stock) {
         self.cursor = 0;
-        let Some(send) = self.inbox.front_mut() else { return };
+        let Some(send) = self.inbox.front() else { return };
         if send.len() > extent {
             send.advance(extent);
         } else if let Some(send) = self.inbox.pop() {

@@ -1,7 +1,7 @@
 //! Processes incoming SENDs, and READs long messages.
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source, length};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, OPTIONAL, Source};
 use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{Connection, Incoming, Read};
@@ -10,25 +10,37 @@ use super::{Connection, Incoming, Read};
 const DONE_BATCH: u16 = 4;
 
 impl Connection {
-    /// Processes a SEND that arrived. An error is a protocol violation, for which the worker ends the link.
-    #[inline]
-    pub(crate) fn received(&mut self, message: Buf, stock: &mut Stock) -> Result<(), Failure> {
-        let incoming = &mut self.incoming;
-        incoming.received += 1;
-        let has_credit = incoming.announced.wrapping_sub(incoming.received as u16) <= u16::MAX / 2;
-        let Some(credits) = alone(&message).filter(|_| has_credit && !incoming.fin && !incoming.discard) else {
-            return self.received_frames(message, has_credit, stock);
-        };
-        incoming.inbox.push(message);
-        self.take_credits(credits);
-        self.grow(stock);
+    /// Processes a SEND in the usual case: it is one DATA frame, and the connection needs no turn. Otherwise returns the
+    /// message, and the caller must use [`Connection::received`]. `message` has the length of a segment, and `length` is
+    /// the length of the SEND.
+    ///
+    /// If `is_quick` is true, this function handles only the most frequent case, and calls no other function.
+    #[inline(always)]
+    pub(crate) fn received_alone(&mut self, message: Buf, length: usize, is_quick: bool) -> Result<(), Buf> {
+        let received = self.incoming.received + 1;
+        if received >= self.incoming.usual_until && (is_quick || !self.will_be_usual()) {
+            return Err(message);
+        }
+        let Some((credits, payload)) = alone(&message, length) else { return Err(message) };
+        let has_credits = credits != self.outgoing.limit;
+        let inbox = &mut self.incoming.inbox;
+        if is_quick && (has_credits || !inbox.is_empty()) {
+            return Err(message);
+        }
+        inbox.push(message, payload);
+        self.incoming.received = received;
+        if has_credits {
+            self.take_credits(credits);
+        }
         Ok(())
     }
 
-    /// Processes a SEND that is not a single DATA frame, has no credit, or arrives after the end of reading or of the
-    /// peer's messages.
-    #[inline(never)]
-    fn received_frames(&mut self, message: Buf, has_credit: bool, stock: &mut Stock) -> Result<(), Failure> {
+    /// Processes a SEND that arrived. An error is a protocol violation, for which the worker ends the link.
+    pub(crate) fn received(&mut self, mut message: Buf, length: usize, stock: &mut Stock) -> Result<(), Failure> {
+        message.truncate(length);
+        let incoming = &mut self.incoming;
+        incoming.received += 1;
+        let has_credit = incoming.left() <= u16::MAX / 2;
         let Some(frame) = Frame::parse(&message).filter(|_| has_credit) else {
             self.incoming.free(message, stock);
             return Err(Failure::violation(match has_credit {
@@ -41,7 +53,7 @@ impl Connection {
         // of the frames above.
         self.take_credits(frame.credits);
         if matches!(ordered, Ok(true)) && !self.incoming.discard {
-            self.incoming.inbox.push(message);
+            self.incoming.inbox.push(message, 0);
         } else {
             self.incoming.free(message, stock);
         }
@@ -49,11 +61,29 @@ impl Connection {
         ordered.map(|_| ())
     }
 
+    /// Whether the next SEND will need no turn if it is a message. Remembers for how many SENDs this will be so. If few
+    /// credits are left, the SEND may need more of them.
+    #[cold]
+    fn will_be_usual(&mut self) -> bool {
+        let is_settled = !self.is_unsettled && self.requests.is_empty() && self.outgoing.queue.is_empty();
+        let incoming = &mut self.incoming;
+        let can_grow = incoming.lease < self.settings.window;
+        let low = if can_grow { RESERVE.max(incoming.lease / 2) } else { RESERVE };
+        let left = incoming.left();
+        let is_usual = is_settled && !incoming.fin && !incoming.discard && left <= WINDOW_MAX;
+        incoming.usual_until = incoming.received + u64::from(left.saturating_sub(low));
+        // Freed credits that wait for a credit of their own must be announced after the SEND.
+        if !is_usual || self.is_grant_due() {
+            self.pause();
+        }
+        self.incoming.received + 1 < self.incoming.usual_until
+    }
+
     /// Processes a completed READ.
     pub(crate) fn read_done(&mut self, token: u32, message: Buf, whole: bool) {
+        self.unsettle();
         let incoming = &mut self.incoming;
         incoming.in_flight -= 1;
-        self.is_unsettled = true;
         self.alive.heard = true;
         let index = token.wrapping_sub(incoming.first_read) as usize;
         if !whole {
@@ -103,7 +133,7 @@ impl Connection {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn take_credits(&mut self, limit: u16) {
         let more = limit.wrapping_sub(self.outgoing.limit);
         if more <= WINDOW_MAX && !self.outgoing.returning {
@@ -124,7 +154,7 @@ impl Connection {
             }
             // Only frames other than messages may need a further turn of the worker.
             if frame.kind != Kind::DATA {
-                self.is_unsettled = true;
+                self.unsettle();
                 self.take_frame(frame, payload, stock)?;
             }
             rest = &rest[frame.extent()..];
@@ -202,8 +232,7 @@ impl Connection {
     #[inline]
     fn grow(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
-        let left = incoming.announced.wrapping_sub(incoming.received as u16);
-        if left > RESERVE.max(incoming.lease / 2) || incoming.lease >= self.settings.window {
+        if incoming.left() > RESERVE.max(incoming.lease / 2) || incoming.lease >= self.settings.window {
             return;
         }
         let held = (incoming.received as u16).wrapping_sub(incoming.freed);
@@ -214,14 +243,23 @@ impl Connection {
     }
 }
 
-/// Returns the credits of a SEND that consists of one DATA frame.
+/// Returns the credits and the length of the payload, if a SEND of `length` bytes consists of the only DATA frame of a
+/// message, or of the last one. The inbox cannot represent a payload of no bytes in this way.
 #[inline]
-fn alone(message: &[u8]) -> Option<u16> {
-    let (header, payload) = message.split_first_chunk::<HEADER>()?;
-    (header[0] == Kind::DATA.0 && length(header) == payload.len()).then(|| u16::from_le_bytes([header[2], header[3]]))
+fn alone(message: &[u8], length: usize) -> Option<(u16, u32)> {
+    let [kind, flags, c0, c1, l0, l1, l2, l3] = *message.first_chunk()?;
+    let payload = u32::from_le_bytes([l0, l1, l2, l3]);
+    let is_alone = [kind, flags] == [Kind::DATA.0, LAST] && HEADER + payload as usize == length && payload != 0;
+    is_alone.then_some((u16::from_le_bytes([c0, c1]), payload))
 }
 
 impl Incoming {
+    /// Returns how many announced credits the peer has not used.
+    #[inline]
+    pub(super) fn left(&self) -> u16 {
+        self.announced.wrapping_sub(self.received as u16)
+    }
+
     /// Frees the receive of a SEND.
     #[inline]
     pub(super) fn free(&mut self, send: Buf, stock: &mut Stock) {

@@ -32,6 +32,12 @@ impl Connection {
             let frame = Frame { flags: LAST, a: message.len() as u32, ..Frame::new(Kind::DATA) };
             return self.push_frame(frame, message, stock);
         }
+        self.send_copy(message, stock, link)
+    }
+
+    /// Sends a copy of a message that is longer than a segment.
+    #[inline(never)]
+    fn send_copy(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
         let mut copy = stock.pool.alloc(message.len()).unwrap_or_else(|| Buf::on_heap(message.len()));
         copy.copy_from_slice(message);
         self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
@@ -65,8 +71,7 @@ impl Connection {
     #[inline]
     pub(crate) fn send_now(&mut self, message: &[u8], stock: &Stock, link: &mut impl Port) -> bool {
         let out = &self.outgoing;
-        let is_first = out.left_in != stock.turn && out.waiting == 0 && self.requests.is_empty();
-        if message.len() > out.short || !is_first || !out.is_open || self.credits() <= RESERVE {
+        if out.left_in == stock.turn || message.len() > out.short || out.sent >= out.usual_until && !self.is_usual() {
             return false;
         }
         // Only posted receives may be announced as credits, so the limit does not rise while some receives are not
@@ -81,6 +86,16 @@ impl Connection {
         self.outgoing.left_in = stock.turn;
         self.outgoing.sent += 1;
         true
+    }
+
+    /// Whether a short message may be sent immediately. Remembers for how many messages this will be so.
+    #[cold]
+    fn is_usual(&mut self) -> bool {
+        let credits = u64::from(self.credits().saturating_sub(RESERVE));
+        let out = &mut self.outgoing;
+        let is_free = out.is_open && out.waiting == 0 && out.queue.is_empty() && self.requests.is_empty();
+        out.usual_until = if is_free { out.sent + credits } else { 0 };
+        out.sent < out.usual_until
     }
 
     /// Sends bytes of a stream as messages, up to the high-water mark. Returns the number of bytes accepted.
@@ -141,6 +156,7 @@ impl Connection {
             Some(failure) => Err(failure.clone().into()),
             None if self.ended => Err(io::ErrorKind::NotConnected.into()),
             None => {
+                self.pause();
                 self.requests.extend(requests);
                 Ok(())
             }
@@ -150,7 +166,9 @@ impl Connection {
     /// Returns whether the connection is flushed. Returns an error if the connection ended before.
     pub(crate) fn flushed(&mut self) -> io::Result<bool> {
         self.outgoing.is_flushing = !self.is_flushed();
-        self.is_unsettled |= self.outgoing.is_flushing;
+        if self.outgoing.is_flushing {
+            self.unsettle();
+        }
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
             None => Ok(!self.outgoing.is_flushing),
@@ -192,6 +210,7 @@ impl Connection {
     /// message if no memory is left to announce it.
     fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
         let length = message.len();
+        self.pause();
         let Some(spare) = stock.take() else {
             self.outgoing.lacks_memory = true;
             return Err(message);
@@ -259,6 +278,7 @@ impl Connection {
             self.launch(send);
             self.outgoing.joinable = true;
         } else {
+            self.pause();
             self.outgoing.waiting += send.len();
             self.outgoing.queue.push_back(Item::Send(send));
         }
@@ -273,6 +293,7 @@ impl Connection {
     /// Passes a SEND to the backend. The caller has checked the credits.
     #[inline]
     fn launch(&mut self, mut send: Buf) {
+        self.pause();
         self.incoming.announced = self.incoming.target();
         set_credits(&mut send, self.incoming.announced);
         self.outgoing.sent += 1;
@@ -347,11 +368,26 @@ impl Connection {
     /// Whether to announce freed credits with a separate SEND. This is the case if at least two are free, and either
     /// the peer has few left or half of the lease is free.
     #[inline]
-    pub(crate) fn is_grant_due(&self) -> bool {
+    pub(super) fn is_grant_due(&self) -> bool {
         let incoming = &self.incoming;
         let free = incoming.target().wrapping_sub(incoming.announced);
-        let left = incoming.announced.wrapping_sub(incoming.received as u16);
-        free >= 2 && (left <= RESERVE || free >= incoming.lease / 2)
+        free >= 2 && (incoming.left() <= RESERVE || free >= incoming.lease / 2)
+    }
+
+    /// Whether reads of short messages have freed enough credits for the worker to process the connection.
+    #[inline]
+    pub(crate) fn has_freed_credits(&mut self, stock: &Stock) -> bool {
+        let is_possible = (self.incoming.freed.wrapping_sub(self.incoming.grant_from) as i16) >= 0;
+        is_possible && self.check_grant(stock)
+    }
+
+    /// Remembers from which read on the answer of `has_freed_credits` may be true, if no SEND arrives before.
+    #[inline(never)]
+    fn check_grant(&mut self, stock: &Stock) -> bool {
+        let incoming = &mut self.incoming;
+        let least = if incoming.left() <= RESERVE { 2 } else { (incoming.lease / 2).max(2) };
+        incoming.grant_from = incoming.announced.wrapping_sub(incoming.lease).wrapping_add(least);
+        self.needs_turn(stock)
     }
 
     /// Returns credits that an idle connection does not need, so that the peer can lease them to other connections.

@@ -70,7 +70,7 @@ impl World {
                     self.nodes[side].release();
                     let before = self.progress();
                     self.turn(side, pair);
-                    (0..4).for_each(|_| self.execute(side, pair));
+                    (0..4).for_each(|_| self.execute(side, pair, rng));
                     self.complete(side, pair, 8);
                     moved |= self.progress() != before;
                 }
@@ -110,7 +110,7 @@ impl World {
                 assert!(
                     log.is_complete(!end.stream),
                     "side {side}, pair {pair}: {got} of {all} bytes arrived: {:#?}",
-                    (peer, end)
+                    (&peer.connection, &end.connection)
                 );
                 assert_eq!(end.reached_end, log.ended, "side {side}, pair {pair}: end");
                 assert!(deaf.is_some() || peer.connection.is_flushed());

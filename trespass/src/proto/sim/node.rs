@@ -153,7 +153,7 @@ impl World {
             0..4 => self.send(side, pair, rng),
             4..7 if plan.deaf != Some(side) => _ = self.receive(side, pair, rng),
             7..10 => self.turn(side, pair),
-            10..14 => self.execute(side, pair),
+            10..14 => self.execute(side, pair, rng),
             14..17 => self.complete(side, pair, 1 + rng.below(4) as usize),
             17 => self.pass_time(u64::from(rng.below(2_000))),
             18 if rng.one_in(3) => self.nodes[side].hoard(rng),
@@ -176,10 +176,12 @@ impl World {
         } as usize;
         let from = end.log.sent;
         let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
+        if !message.is_empty() && end.connection.send_now(&message, stock, &mut end.link) {
+            end.log.send(length);
+            return;
+        }
         let result = if end.stream {
             end.connection.write(&message, stock, &mut end.link)
-        } else if end.connection.send_now(&message, stock, &mut end.link) {
-            Ok(length)
         } else if rng.one_in(2) {
             end.connection.try_send(&message, stock, &mut end.link).map(|()| length)
         } else {
@@ -208,6 +210,11 @@ impl World {
         }
         let result = if end.stream {
             let mut bytes = vec![0; 1 + rng.below(5_000) as usize];
+            if let Some(count) = end.connection.read_alone(&mut bytes, &mut node.stock) {
+                log.receive(pair, 1 - side, &bytes[..count], false);
+                end.dirty |= end.connection.has_freed_credits(&node.stock);
+                return true;
+            }
             end.connection.read(&mut bytes, &mut node.stock).map(|count| match count {
                 None => Received::Empty,
                 Some(0) => Received::End,
@@ -275,7 +282,7 @@ impl World {
     }
 
     /// Executes a request, as the device does.
-    pub(super) fn execute(&mut self, side: usize, pair: usize) {
+    pub(super) fn execute(&mut self, side: usize, pair: usize, rng: &mut Rng) {
         let [left, right] = &mut self.nodes;
         let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
         if node.ends[pair].down || peer.ends[pair].down {
@@ -288,9 +295,10 @@ impl World {
                 let mut receive = peer.posted.pop_front().expect("a SEND finds a receive");
                 assert_eq!(receive.len(), SEGMENT);
                 receive[..send.len()].copy_from_slice(send);
-                receive.truncate(send.len());
-                to.connection.received(receive, &mut peer.stock).expect("a valid SEND");
-                to.mark(&peer.stock);
+                if let Err(receive) = to.connection.received_alone(receive, send.len(), rng.one_in(2)) {
+                    to.connection.received(receive, send.len(), &mut peer.stock).expect("a valid SEND");
+                    to.mark(&peer.stock);
+                }
             }
             Request::Read { into, from, .. } => {
                 assert_eq!(from.key, 7);

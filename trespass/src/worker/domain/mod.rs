@@ -7,6 +7,7 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 
+use crate::backend::verbs::Verbs;
 use crate::backend::{Backend, LinkId, RegionPart};
 use crate::memory::Buf;
 use crate::proto::{Connection, FLOOR, HEADER, Hello, Port, Refusal, RefusalCode, Remote, Settings, Stock};
@@ -54,6 +55,15 @@ impl<B: Backend> Port for Link<'_, B> {
 impl<B: Backend> Link<'_, B> {
     pub(super) fn grant(&mut self, part: RegionPart) -> io::Result<Remote> {
         self.backend.grant(self.id, part)
+    }
+}
+
+impl Domain<Verbs> {
+    /// Runs a turn that only processes completions.
+    #[inline]
+    pub(super) fn turn_quickly(&mut self) -> usize {
+        let count = self.backend.poll_quickly(&mut self.table, &mut self.spare);
+        self.end_turn(count)
     }
 }
 
@@ -130,21 +140,31 @@ impl<B: Backend> Domain<B> {
         }
     }
 
-    /// Sends a message.
-    #[inline]
+    /// Sends a message. This is a function of its own, so that the program's loop stays small.
+    #[inline(never)]
     pub(super) fn send(&mut self, link: LinkId, message: &[u8]) -> io::Result<()> {
-        let Table { slots, stock, .. } = &mut self.table;
-        if let Some(Slot { generation, state: State::Open(connection), .. }) = slots.get_mut(link.index as usize)
+        let Table { slots, stock, dirty, .. } = &mut self.table;
+        if let Some(Slot { generation, state: State::Open(connection), is_dirty, .. }) =
+            slots.get_mut(link.index as usize)
             && *generation == link.generation
-            && connection.send_now(message, stock, &mut Link { backend: &mut self.backend, id: link })
         {
-            return Ok(());
+            let mut port = Link { backend: &mut self.backend, id: link };
+            if connection.send_now(message, stock, &mut port) {
+                return Ok(());
+            }
+            let result = connection.try_send(message, stock, &mut port);
+            if !*is_dirty && connection.needs_turn(stock) {
+                *is_dirty = true;
+                dirty.push(link.index);
+            }
+            return result;
         }
-        self.with(link, |connection, stock, port| connection.try_send(message, stock, port))
+        // Not open, so this only returns the reason.
+        self.with(link, |_, _, _| Ok(()))
     }
 
     /// Reads bytes of a stream.
-    #[inline]
+    #[inline(never)]
     pub(super) fn read(&mut self, link: LinkId, out: &mut [u8]) -> io::Result<Option<usize>> {
         let Table { slots, stock, dirty, .. } = &mut self.table;
         if let Some(Slot { generation, state: State::Open(connection), is_dirty, .. }) =
@@ -155,12 +175,17 @@ impl<B: Backend> Domain<B> {
             if stock.receives.len() >= REFILL {
                 self.backend.post_receives(&mut stock.receives);
             }
-            if connection.is_grant_due() && !*is_dirty {
+            if connection.has_freed_credits(stock) && !*is_dirty {
                 *is_dirty = true;
                 dirty.push(link.index);
             }
             return Ok(Some(count));
         }
+        self.read_slowly(link, out)
+    }
+
+    #[inline(never)]
+    fn read_slowly(&mut self, link: LinkId, out: &mut [u8]) -> io::Result<Option<usize>> {
         self.with(link, |connection, stock, _| connection.read(out, stock))
     }
 
@@ -185,11 +210,15 @@ impl<B: Backend> Domain<B> {
 
     /// Runs one turn: processes events, answers requests to connect, and posts receives and requests. Returns the
     /// number of events.
-    #[inline]
     pub(super) fn turn(&mut self, budget: usize) -> usize {
-        self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
         let count = self.backend.poll(budget, &mut self.table, &mut self.spare);
-        // Processes the events, and the program's calls since the last turn.
+        self.end_turn(count)
+    }
+
+    /// Processes the events of a turn, and the program's calls since the last turn.
+    #[inline]
+    fn end_turn(&mut self, count: usize) -> usize {
+        self.table.stock.turn = self.table.stock.turn.wrapping_add(1);
         if (count != 0 || !self.table.dirty.is_empty()) && self.has_work() {
             self.flush();
         }
@@ -228,7 +257,7 @@ impl<B: Backend> Domain<B> {
             if let State::Open(connection) = &mut slot.state {
                 connection.tick(now, &mut table.stock);
                 // Most connections are idle, so processing all of them would take most of the time of this loop.
-                if !slot.waiters.is_empty() || connection.needs_turn(&table.stock) {
+                if connection.needs_turn(&table.stock) || !slot.waiters.is_empty() {
                     slot.mark(index as u32, &mut table.dirty);
                 }
             }

@@ -150,6 +150,41 @@ impl Table {
             _ => None,
         }
     }
+
+    /// Processes a SEND in all cases.
+    #[inline(never)]
+    fn received_any(&mut self, link: LinkId, message: Buf, length: usize) -> bool {
+        let Table { slots, stock, dirty, .. } = self;
+        let Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. }) =
+            slots.get_mut(link.index as usize)
+        else {
+            stock.free(message);
+            return true;
+        };
+        if *generation != link.generation {
+            stock.free(message);
+            return true;
+        }
+        let message = match waiters.is_empty() {
+            true => match connection.received_alone(message, length, false) {
+                Ok(()) => return true,
+                Err(message) => message,
+            },
+            false => message,
+        };
+        let is_sound = match connection.received(message, length, stock) {
+            Ok(()) => true,
+            Err(violation) => {
+                violated(connection, violation);
+                false
+            }
+        };
+        if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
+            *is_dirty = true;
+            dirty.push(link.index);
+        }
+        is_sound
+    }
 }
 
 impl Events for Table {
@@ -192,31 +227,20 @@ impl Events for Table {
         _ = self.open(link);
     }
 
-    #[inline]
-    fn received(&mut self, link: LinkId, message: Buf) -> bool {
-        let Table { slots, stock, dirty, .. } = self;
-        let Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. }) =
-            slots.get_mut(link.index as usize)
-        else {
-            stock.free(message);
-            return true;
-        };
-        if *generation != link.generation {
-            stock.free(message);
-            return true;
-        }
-        let is_sound = match connection.received(message, stock) {
-            Ok(()) => true,
-            Err(violation) => {
-                violated(connection, violation);
-                false
+    #[inline(always)]
+    fn received(&mut self, link: LinkId, message: Buf, length: usize) -> bool {
+        if let Some(Slot { generation, state: State::Open(connection), waiters, .. }) =
+            self.slots.get_mut(link.index as usize)
+            && *generation == link.generation
+            && waiters.is_empty()
+        {
+            match connection.received_alone(message, length, true) {
+                Ok(()) => true,
+                Err(message) => self.received_any(link, message, length),
             }
-        };
-        if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
-            *is_dirty = true;
-            dirty.push(link.index);
+        } else {
+            self.received_any(link, message, length)
         }
-        is_sound
     }
 
     fn returned(&mut self, receive: Buf) {

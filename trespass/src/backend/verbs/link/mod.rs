@@ -12,8 +12,8 @@ use sideway::error::VerbError;
 use sideway::ibverbs::memory_window::MemoryWindowType;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState,
-    SendQueue, WorkRequestFlags,
+    Connected, GenericQueuePair, GenericSendQueue, PostSendError, PostSendGuard, QueuePair, QueuePairAttribute,
+    QueuePairState, SendQueue, WorkRequestFlags,
 };
 use sideway::rdmacm::Identifier;
 
@@ -63,7 +63,10 @@ pub(super) struct Link {
     pub(super) is_client: bool,
     /// Whether the request that marks the end of the flush was posted.
     is_marked: bool,
+    /// The number of requests after the last signaled one. Those that are lent to `send_now` are included.
     unsignaled: u32,
+    /// How many SENDs `send_now` may post without further checks. Their entries of both queues are reserved.
+    lent: u32,
     inline: usize,
 }
 
@@ -136,6 +139,7 @@ impl Link {
             is_client: false,
             is_marked: false,
             unsignaled: 0,
+            lent: 0,
             inline: 0,
         }
     }
@@ -147,7 +151,16 @@ impl Link {
         self.inline = inline as usize;
     }
 
-    /// Posts as many requests from the front as the send queue and `room` allow, in one list.
+    /// Takes back what is lent to `send_now`. Returns the number of completion queue entries that this frees.
+    #[inline]
+    pub(super) fn take_back(&mut self) -> usize {
+        let lent = mem::take(&mut self.lent);
+        self.unsignaled -= lent;
+        lent as usize
+    }
+
+    /// Posts as many requests from the front as the send queue and `room` allow, in one list. The caller has taken back
+    /// what was lent.
     ///
     /// # Errors
     ///
@@ -176,25 +189,50 @@ impl Link {
         }
     }
 
-    /// Posts one inline SEND that contains both parts, if the link is ready and the parts fit.
-    #[inline]
-    pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
-        let length = HEADER + payload.len();
-        let is_ready = matches!(self.state, State::Established) && self.unbound == 0;
-        if !is_ready || length > self.inline || self.posted.len() >= SEND_QUEUE as usize {
+    /// Posts one inline SEND that contains both parts, if the link is ready and the parts fit. `room` is the number of
+    /// free completion queue entries.
+    #[inline(always)]
+    pub(super) fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8], room: &mut usize) -> bool {
+        if HEADER + payload.len() > self.inline {
             return false;
         }
-        let parts = [IoSlice::new(header), IoSlice::new(payload)];
-        let Some(queue_pair) = &mut self.queue_pair else { return false };
+        if self.lent == 0 {
+            return self.send_signaled(header, payload, room);
+        }
+        let is_posted = self.post_inline(WorkRequestFlags::empty(), header, payload);
+        self.lent -= u32::from(is_posted);
+        is_posted
+    }
+
+    /// Posts a SEND as `send_now` does after nothing is lent, and then lends the requests up to the next signaled one.
+    #[inline(never)]
+    fn send_signaled(&mut self, header: &[u8; HEADER], payload: &[u8], room: &mut usize) -> bool {
+        let free = (SEND_QUEUE as usize).saturating_sub(self.posted.len()).min(*room);
+        if !matches!(self.state, State::Established) || self.unbound != 0 || free == 0 {
+            return false;
+        }
         let is_signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
         let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
+        if !self.post_inline(flags, header, payload) {
+            return false;
+        }
+        self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
+        self.lent = (SIGNAL_EVERY - 1 - self.unsignaled).min(free as u32 - 1);
+        self.unsignaled += self.lent;
+        *room -= 1 + self.lent as usize;
+        true
+    }
+
+    #[inline(always)]
+    fn post_inline(&mut self, flags: WorkRequestFlags, header: &[u8; HEADER], payload: &[u8]) -> bool {
+        let parts = [IoSlice::new(header), IoSlice::new(payload)];
+        let Some(queue_pair) = &mut self.queue_pair else { return false };
         let number = self.number | u64::from(self.posted.next);
         let is_posted = match queue_pair.queues().0 {
             GenericSendQueue::Basic(queue) => send_inline(queue, number, flags, &parts),
             GenericSendQueue::Extended(queue) => send_inline(queue, number, flags, &parts),
         };
         if is_posted {
-            self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
             self.posted.push_inline();
         }
         is_posted
@@ -256,6 +294,8 @@ impl Link {
     /// Moves the queue pair to the error state, and posts the request that marks the end of the flush. Returns false if
     /// no flush will follow.
     pub(super) fn flush(&mut self) -> bool {
+        // The link sends no more messages. What is lent stays reserved until the link ends.
+        self.inline = 0;
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         if let Err(error) = queue_pair.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)) {
             log::debug!("a queue pair is destroyed without a flush: {error}");
@@ -397,7 +437,8 @@ impl Link {
     /// Returns the number of completion queue entries that are reserved for the link: for its requests, and for the
     /// request that marks the end of the flush.
     pub(super) fn entries(&self) -> usize {
-        if self.queue_pair.is_none() { 0 } else { self.posted.len() + usize::from(!self.is_marked) }
+        let reserved = self.lent as usize + usize::from(!self.is_marked);
+        if self.queue_pair.is_none() { 0 } else { self.posted.len() + reserved }
     }
 }
 
@@ -423,7 +464,13 @@ pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
     (wr_id >> 56) as u32 == id.generation & 0x7f
 }
 
-#[inline]
+#[cold]
+fn not_posted(error: &PostSendError) -> bool {
+    log::debug!("{error}");
+    false
+}
+
+#[inline(always)]
 fn send_inline<Q: SendQueue<Service = Connected>>(
     queue: &mut Q,
     number: u64,
@@ -432,5 +479,8 @@ fn send_inline<Q: SendQueue<Service = Connected>>(
 ) -> bool {
     let mut guard = queue.start_post_send();
     guard.construct_wr(number, flags).setup_send().setup_inline_data_list(parts);
-    guard.post().inspect_err(|error| log::debug!("{error}")).is_ok()
+    match guard.post() {
+        Ok(()) => true,
+        Err(error) => not_posted(&error),
+    }
 }
