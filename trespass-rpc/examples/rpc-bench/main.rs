@@ -71,9 +71,9 @@ struct Arguments {
     /// Duration of each row in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How long the drivers poll RDMA before they sleep, in microseconds [default: 50]
-    #[arg(long)]
-    spin: Option<u64>,
+    /// How long the drivers poll RDMA before they sleep, in microseconds
+    #[arg(long, default_value_t = Options::default().spin.as_micros() as u64)]
+    spin: u64,
     /// Print one JSON object per row
     #[arg(long)]
     json: bool,
@@ -107,7 +107,7 @@ static COUNTING: Counting = Counting;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut options = Options::default();
-    options.spin = arguments.spin.map_or(options.spin, Duration::from_micros);
+    options.spin = Duration::from_micros(arguments.spin);
     if arguments.tcp {
         options.worker.transport = Transport::Tcp;
     }
