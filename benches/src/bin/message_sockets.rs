@@ -3,6 +3,7 @@
 //! Each round runs every row once, so that other work of the machine affects all rows. The output is the median of the rounds.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitCode};
@@ -33,10 +34,11 @@ struct Arguments {
 }
 
 /// A carrier, the quantity measured on it, and its unit.
-const ROWS: [(&str, &str, &str); 10] = [
+const ROWS: [(&str, &str, &str); 11] = [
     ("softrnic", "stream", "Gb/s, 1 MiB writes"),
     ("trespass-tcp", "stream", "Gb/s, 1 MiB writes"),
     ("sockets", "stream", "Gb/s, 1 MiB writes"),
+    ("memcpy", "stream", "Gb/s, the two copies that each side of softrnic makes"),
     ("softrnic", "echo", "us, 64 B round trip"),
     ("softrnic-sleep", "echo", "us, 64 B round trip, without spinning"),
     ("trespass-tcp", "echo", "us, 64 B round trip"),
@@ -48,6 +50,8 @@ const ROWS: [(&str, &str, &str); 10] = [
 
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 400;
+/// The length of the messages into which a stream divides its writes.
+const MESSAGE: usize = 512 << 10;
 const ROUND_TRIPS: usize = 5_000;
 const CONNECTS: usize = 50;
 
@@ -110,7 +114,27 @@ fn start(carrier: &str, what: &str) -> Result<(Server, Child)> {
     Ok((server, command.spawn().context("cannot start the peer")?))
 }
 
+/// Measures the copies that one side of softrnic makes, in Gb/s: from the program's memory to a buffer, and from the buffer
+/// to the ring. The peer makes as many copies, on another processor.
+fn copies() -> f64 {
+    let (bytes, mut ring) = (vec![7_u8; PIECE], vec![0; MESSAGE]);
+    let mut buffers = [(); 3].map(|()| vec![0; MESSAGE]);
+    let begun = Instant::now();
+    for index in 0..PIECES {
+        for (at, part) in bytes.chunks(MESSAGE).enumerate() {
+            let buffer = &mut buffers[(index * PIECE / MESSAGE + at) % 3];
+            buffer.copy_from_slice(black_box(part));
+            ring.copy_from_slice(black_box(buffer));
+            black_box(&ring);
+        }
+    }
+    (PIECE * PIECES * 8) as f64 / begun.elapsed().as_nanos() as f64
+}
+
 fn measure(carrier: &str, what: &str) -> Result<f64> {
+    if carrier == "memcpy" {
+        return Ok(copies());
+    }
     let (server, mut child) = start(carrier, what)?;
     let mut stream = server.accept()?;
     let mut bytes = vec![0; PIECE];
