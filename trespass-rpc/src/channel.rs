@@ -165,6 +165,9 @@ pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     } else {
         address.to_socket_addrs().map(Iterator::collect)
     };
-    let text = |error: &io::Error| format!("cannot resolve {address}: {error}; give HOST:PORT");
+    let text = |error: &io::Error| {
+        let remedy = if error.kind() == io::ErrorKind::InvalidInput { "give HOST:PORT" } else { "check the host name" };
+        format!("cannot resolve {address}: {error}; {remedy}")
+    };
     found.map_err(|error| io::Error::new(error.kind(), text(&error)))
 }

@@ -48,7 +48,7 @@ impl Flow {
     /// Adds credit that the peer returned.
     pub(super) fn give(&mut self, bytes: u32) -> Result<(), Violation> {
         let send = self.send.checked_add(bytes).filter(|send| *send <= self.most);
-        self.send = send.ok_or(Violation::Unexpected("the peer returned credit that was never used"))?;
+        self.send = send.ok_or(Violation::Unexpected("credit that was never used"))?;
         Ok(())
     }
 

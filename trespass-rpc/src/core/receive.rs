@@ -43,7 +43,7 @@ impl<C> Connection<C> {
             return Ok(Event::Ready);
         }
         if self.peer.is_none() {
-            return Err(Violation::Unexpected("a frame arrived before the peer's hello"));
+            return Err(Violation::Unexpected("a frame before its hello"));
         }
         let id = header.call;
         match header.kind {
@@ -51,7 +51,7 @@ impl<C> Connection<C> {
             Kind::Response | Kind::Error => {
                 let status = Status(header.status());
                 if (header.kind == Kind::Response) != (status == Status::OK) {
-                    return Err(Violation::Unexpected("an answer has the wrong kind for its call"));
+                    return Err(Violation::Unexpected("an answer of the wrong kind for its call"));
                 }
                 let is_refused = header.flags.has(Flags::REFUSED);
                 let has_waiter = self.calls.answered(id, header.credit())?;
@@ -97,7 +97,7 @@ impl<C> Connection<C> {
         now: u64,
     ) -> Result<Event<'f>, Violation> {
         if self.is_own(header.call) || header.call == 0 {
-            return Err(Violation::Unexpected("a request has a call number of this side"));
+            return Err(Violation::Unexpected("a request with a call number of this side"));
         }
         let deadline = (header.budget != 0).then(|| now.saturating_add(header.budget.into()));
         let window = self.peer.as_ref().map_or(0, |peer| peer.window);

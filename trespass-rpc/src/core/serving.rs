@@ -72,7 +72,7 @@ impl Serving {
             return Err(Violation::Credit("bytes of requests"));
         }
         let hash_map::Entry::Vacant(vacant) = self.table.entry(id) else {
-            return Err(Violation::Unexpected("a request has the number of an unanswered one"));
+            return Err(Violation::Unexpected("a request with the number of an unanswered one"));
         };
         let deadline = deadline.unwrap_or(u64::MAX);
         vacant.insert(Entry { cost, deadline, flow: Flow::new(windows) });

@@ -226,12 +226,10 @@ impl State {
             Some(bulks) => {
                 let local = bulks.get(frame.index).and_then(|local| Some((local.memory.as_ref()?, local.is_target)));
                 let Some(((memory, range), is_target)) = local else {
-                    return Err(Violation::Unexpected(
-                        "bytes arrived for an attachment or target that the call does not have",
-                    ));
+                    return Err(Violation::Unexpected("bytes for an attachment or target that the call does not have"));
                 };
                 let offset = usize::try_from(frame.offset).unwrap_or(usize::MAX);
-                let outside = || Violation::Unexpected("an offset is not within the memory of the call");
+                let outside = || Violation::Unexpected("an offset that is not within the memory of the call");
                 match frame.operation {
                     BulkOperation::Data => {
                         let end = offset.checked_add(frame.body.len()).filter(|end| is_target && *end <= range.len());
@@ -244,7 +242,7 @@ impl State {
                         let end = offset.checked_add(length).filter(|end| !is_target && *end <= range.len());
                         let rest = range.start + offset..range.start + end.ok_or_else(outside)?;
                         if self.jobs.iter().any(|job| job.id == frame.id && job.index == frame.index) {
-                            return Err(Violation::Unexpected("the peer requested an attachment's bytes twice"));
+                            return Err(Violation::Unexpected("a second request for an attachment's bytes"));
                         }
                         let memory = memory.clone();
                         let (id, index, offset) = (frame.id, frame.index, frame.offset);
@@ -268,7 +266,7 @@ impl State {
         let Some(expected) = expected.filter(|expected| expected.index == frame.index) else { return Ok(()) };
         match frame.operation {
             BulkOperation::Data => {
-                let unexpected = || Violation::Unexpected("bytes arrived that were not requested");
+                let unexpected = || Violation::Unexpected("bytes that were not requested");
                 let end = expected.filled + frame.body.len();
                 if frame.offset != expected.from + expected.filled as u64 || end > expected.part.len() {
                     return Err(unexpected());
