@@ -155,6 +155,11 @@ impl Task {
             }
             if is_busy && self.armed.is_none() {
                 self.spin.found(self.driver.spin(), || now);
+                if self.driver.spin().is_zero() {
+                    // The next turn polls TCP with a system call. After it, the driver can sleep until the tasks that it
+                    // woke have frames to send.
+                    continue;
+                }
                 // The turn may have woken other tasks, which then run before the next turn.
                 break;
             }
