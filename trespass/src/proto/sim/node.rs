@@ -176,7 +176,9 @@ impl World {
         } as usize;
         let from = end.log.sent;
         let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
+        let is_free = end.connection.can_send() && end.connection.requests.is_empty();
         if !message.is_empty() && end.connection.send_now(&message, stock, &mut end.link) {
+            assert!(is_free, "a message overtakes a request, or is sent after the end");
             end.log.send(length);
             return;
         }
@@ -295,9 +297,15 @@ impl World {
                 let mut receive = peer.posted.pop_front().expect("a SEND finds a receive");
                 assert_eq!(receive.len(), SEGMENT);
                 receive[..send.len()].copy_from_slice(send);
-                if let Err(receive) = to.connection.received_alone(receive, send.len(), rng.one_in(2)) {
-                    to.connection.received(receive, send.len(), &mut peer.stock).expect("a valid SEND");
-                    to.mark(&peer.stock);
+                match to.connection.received_alone(receive, send.len(), rng.one_in(2)) {
+                    Ok(()) => assert!(
+                        to.dirty || peer.stock.starved || !to.connection.needs_turn(&peer.stock),
+                        "a SEND that leads to no turn leaves work"
+                    ),
+                    Err(receive) => {
+                        to.connection.received(receive, send.len(), &mut peer.stock).expect("a valid SEND");
+                        to.mark(&peer.stock);
+                    }
                 }
             }
             Request::Read { into, from, .. } => {
