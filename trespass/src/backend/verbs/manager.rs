@@ -197,10 +197,11 @@ impl Verbs {
     }
 
     fn make_queue_pair(&mut self, id: &Arc<Identifier>) -> io::Result<GenericQueuePair> {
-        if self.links.room == 0 {
+        // The last free entry is for requests of the existing links.
+        if self.links.room <= 1 {
             self.links.take_back_all();
         }
-        if self.links.room == 0 {
+        if self.links.room <= 1 {
             let text = "the completion queue has no entry for another link; raise the number of receives";
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }

@@ -74,6 +74,9 @@ use crate::memory::{Buf, Domain, HEADROOM, Pool};
 const SEND_QUEUE: u32 = 63;
 /// Every `SIGNAL_EVERY`-th posted request is signaled.
 const SIGNAL_EVERY: u32 = 16;
+/// If fewer completion queue entries than this are free, every request is signaled. So unsignaled requests never reserve
+/// all entries: these would be freed only by a later request, for which no entry would be left.
+const FEW: usize = (SEND_QUEUE + SIGNAL_EVERY) as usize;
 /// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;
 /// Maximum number of buffers that a link exposes at a time.

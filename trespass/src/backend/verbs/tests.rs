@@ -135,6 +135,23 @@ fn connected() -> [Side; 2] {
     sides
 }
 
+/// Tests for a former defect: unsignaled requests of many links reserved all entries of the completion queue. No signaled
+/// request could then be posted, so no entry became free.
+#[test]
+fn short_messages_leave_although_few_completion_queue_entries_are_free() {
+    let mut sides = connected();
+    sides[1].verbs.links.room = 4;
+    for number in 0..40 {
+        if number % 2 == 0 || !sides[1].verbs.send_now(LINK, &[0; HEADER], b"short") {
+            let request = Request::Send(sides[1].buf(b"short"));
+            sides[1].post([request]);
+        }
+        until(&mut sides, |sides| sides[0].log.received.len() > number);
+    }
+    until(&mut sides, |sides| sides[1].verbs.links.room == 4);
+    assert_eq!(sides[1].log.sent, 40);
+}
+
 #[test]
 fn messages_arrive_in_order_and_buffers_return() {
     let mut sides = connected();

@@ -20,6 +20,8 @@ pub(super) struct Batch<'l> {
     pub(super) unbound: &'l mut usize,
     pub(super) number: u64,
     pub(super) unsignaled: &'l mut u32,
+    /// Whether few completion queue entries are free, so that every request is signaled.
+    pub(super) is_short: bool,
     pub(super) inline: usize,
     pub(super) pool: &'l Pool,
 }
@@ -44,7 +46,7 @@ impl Batch<'_> {
             let is_last = index + 1 == count;
             let mut flags = |waits: bool, holds: &mut bool| {
                 *self.unsignaled += 1;
-                if waits || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
+                if waits || self.is_short || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
                     (*self.unsignaled, *holds) = (0, false);
                     return WorkRequestFlags::Signaled;
                 }
@@ -146,13 +148,12 @@ impl Batch<'_> {
             let part = held.bind(region);
             let number = self.number | u64::from(self.posted.next);
             *self.unsignaled += 1;
-            let flags = match *self.unsignaled {
-                SIGNAL_EVERY.. => WorkRequestFlags::Signaled,
-                _ => WorkRequestFlags::empty(),
-            };
-            if flags == WorkRequestFlags::Signaled {
+            let flags = if self.is_short || *self.unsignaled >= SIGNAL_EVERY {
                 *self.unsignaled = 0;
-            }
+                WorkRequestFlags::Signaled
+            } else {
+                WorkRequestFlags::empty()
+            };
             guard.construct_wr(number, flags).setup_bind_mw(window, *key, part);
             self.posted.push(Posted::Bind(index));
             taken += 1;

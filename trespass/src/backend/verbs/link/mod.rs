@@ -19,7 +19,7 @@ use sideway::rdmacm::Identifier;
 
 use self::batch::Batch;
 use self::window::{Window, bound};
-use super::{SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
+use super::{FEW, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
 use crate::memory::{Buf, Pool, Transfer};
 
@@ -172,6 +172,7 @@ impl Link {
         (room, pool): (usize, &Pool),
         spare: &mut Vec<Buf>,
     ) -> io::Result<()> {
+        let is_short = room < FEW;
         let room = room.min((SEND_QUEUE as usize).saturating_sub(self.posted.len()));
         let Some(queue_pair) = &mut self.queue_pair else { return Ok(()) };
         let mut batch = Batch {
@@ -180,6 +181,7 @@ impl Link {
             unbound: &mut self.unbound,
             number: self.number,
             unsignaled: &mut self.unsignaled,
+            is_short,
             inline: self.inline,
             pool,
         };
@@ -211,13 +213,14 @@ impl Link {
         if !matches!(self.state, State::Established) || self.unbound != 0 || free == 0 {
             return false;
         }
-        let is_signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
+        let is_short = *room < FEW;
+        let is_signaled = is_short || self.unsignaled + 1 >= SIGNAL_EVERY;
         let flags = if is_signaled { WorkRequestFlags::Signaled } else { WorkRequestFlags::empty() };
         if !self.post_inline(flags, header, payload) {
             return false;
         }
         self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
-        self.lent = (SIGNAL_EVERY - 1 - self.unsignaled).min(free as u32 - 1);
+        self.lent = if is_short { 0 } else { (SIGNAL_EVERY - 1 - self.unsignaled).min(free as u32 - 1) };
         self.unsignaled += self.lent;
         *room -= 1 + self.lent as usize;
         true
