@@ -116,7 +116,11 @@ impl Reactor {
     pub(super) fn handle_sessions(&self, peers: &Peers) {
         let _handling = unpoisoned(self.handling.lock());
         let mut events = [const { MaybeUninit::uninit() }; 64];
-        let Ok((events, _)) = epoll::wait(&self.sessions, &mut events, Some(&Timespec::default())) else { return };
+        let events = match epoll::wait(&self.sessions, &mut events, Some(&Timespec::default())) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return,
+            Err(error) => return log::error!("cannot wait for other processes: epoll failed: {error}"),
+        };
         for event in events {
             let (id, flags) = (event.data.u64(), event.flags);
             let Some(session) = peers.session(id) else { continue };
