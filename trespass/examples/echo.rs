@@ -4,6 +4,7 @@
 //! $ cargo run --example echo            # in one terminal: the server
 //! $ cargo run --example echo 127.0.0.1  # in another
 //! ```
+#![expect(clippy::print_stderr, reason = "a program for the command line")]
 
 use std::io::{self, Read, Write};
 use std::thread;
@@ -12,10 +13,15 @@ use trespass::net::{Listener, Shutdown, Stream};
 
 const PORT: u16 = 7471;
 
-fn main() -> io::Result<()> {
-    match std::env::args().nth(1) {
-        None => serve(&Listener::bind(("0.0.0.0", PORT))?),
-        Some(host) => talk(Stream::connect((host.as_str(), PORT))?),
+fn main() {
+    let done = match std::env::args().nth(1) {
+        None => Listener::bind(("0.0.0.0", PORT)).and_then(|listener| serve(&listener)),
+        Some(option) if option.starts_with('-') => Err(io::Error::other("usage: echo [HOST]; without HOST, serves")),
+        Some(host) => Stream::connect((host.as_str(), PORT)).and_then(talk),
+    };
+    if let Err(error) = done {
+        eprintln!("echo: {error}");
+        std::process::exit(1);
     }
 }
 
