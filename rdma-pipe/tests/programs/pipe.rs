@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -101,14 +102,24 @@ fn pipeline_continues_over_other_connections() {
     let data = bytes(12_000_000);
     let mut starter = place.command("rdpipe", ["a:cat", "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
     let (mut input, mut output) = (starter.stdin.take().unwrap(), starter.stdout.take().unwrap());
+    let count = AtomicUsize::new(0);
     let arrived = std::thread::scope(|scope| {
-        let reading = scope.spawn(move || {
-            let mut bytes = Vec::new();
-            output.read_to_end(&mut bytes).unwrap();
+        let reading = scope.spawn(|| {
+            let (mut bytes, mut part) = (Vec::new(), vec![0; 1 << 16]);
+            while let length @ 1.. = output.read(&mut part).unwrap() {
+                bytes.extend_from_slice(&part[..length]);
+                count.store(bytes.len(), Ordering::Relaxed);
+            }
             bytes
         });
         for (number, part) in data.chunks(1_000_000).enumerate() {
+            let before = count.load(Ordering::Relaxed);
             input.write_all(part).unwrap();
+            // The stream fails after several consecutive connections without progress, so a slow machine needs time.
+            let end = Instant::now() + Duration::from_secs(5);
+            while count.load(Ordering::Relaxed) == before && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let process = match number % 3 {
                 0 => Some(Pid::from_child(&starter)),
                 1 => place.far_side("a"),
