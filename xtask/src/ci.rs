@@ -19,7 +19,6 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::bindings::{self, Bindings};
-use crate::record::{Key, Record};
 use crate::repo::Package;
 use crate::table::{self, Finished, Row, State};
 use crate::test::{self, Extent, Ring};
@@ -28,8 +27,8 @@ use crate::{packages, plain, repo};
 
 /// Run everything that a change must pass
 ///
-/// The gate stops at the first step that fails; then the rings of tests run. A step or a test program that passed
-/// before with the same files is not run again. With names, only these steps and rings run.
+/// The gate stops at the first step that fails; then the rings of tests run. With names, only these steps and rings
+/// run.
 #[derive(Args, Debug)]
 pub(crate) struct Ci {
     /// Steps and rings to run instead of all
@@ -39,10 +38,6 @@ pub(crate) struct Ci {
     /// Run all steps and every ring whole, not just the gate's part
     #[arg(long)]
     full: bool,
-
-    /// Run also what passed before with the same files
-    #[arg(long, env = "XTASK_AGAIN", value_parser = clap::builder::FalseyValueParser::new())]
-    again: bool,
 
     /// Install missing packages and toolchains (Debian, Ubuntu)
     #[arg(long)]
@@ -136,22 +131,6 @@ impl Step {
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
-
-    /// The key of the step. Steps that take a second have none, and some steps have a key for each package.
-    fn key(self, record: &Record) -> Option<Key> {
-        let public: Vec<&str> = published(record).iter().map(|package| package.name.as_str()).collect();
-        let (packages, besides): (&[&str], &[&str]) = match self {
-            Self::Bindings => (&["rdma-mummy-sys-generator", "rdma-mummy-sys"], &[]),
-            Self::Api => (&["sideway", "softrnic", "xsk"], &["api"]),
-            Self::CompileFail => (&["sideway-tests"], &[]),
-            Self::Seeds => (&["trespass", "rdma-pipe"], &[]),
-            Self::Msrv | Self::Minimal | Self::Package => (&public, &["README.md"]),
-            Self::Features | Self::Aarch64 | Self::Fuzz | Self::Deny => (&[], &[]),
-            _ => return None,
-        };
-        let versions = if self == Self::Bindings { packages::versions(&[packages::BINDINGS]) } else { String::new() };
-        Some(record.key(&format!("step {} {versions}", self.name()), packages, besides))
-    }
 }
 
 /// Runs the task.
@@ -160,7 +139,7 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
         packages::allow_install();
     }
     let root = repo::root()?;
-    let record = Record::open(&root, task.again || task.write)?;
+    let packages = repo::packages(&root)?;
     let is_asked = |step: &Step| match task.steps.as_slice() {
         [] => task.full || !step.is_full(),
         steps => steps.contains(step),
@@ -169,7 +148,7 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
     let mut rows: Vec<Row> = Vec::new();
     for step in asked.iter().copied().filter(|step| step.ring().is_none()) {
         println!("== {} ==", step.name());
-        let row = Row::timed(&step.name(), || carry_out(step, task, &record));
+        let row = Row::timed(&step.name(), || carry_out(step, task, &packages));
         let failed = matches!(row.state, State::Failed(_));
         rows.push(row);
         if failed {
@@ -180,30 +159,17 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
     let rings: Vec<Ring> = asked.iter().filter_map(|step| step.ring()).collect();
     let named: &[Ring] = if task.steps.is_empty() { &[] } else { &rings };
     let extent = if task.full { Extent::Full } else { Extent::Gate };
-    rows.extend(test::run(&root, &record, extent, &test::options(), &rings, named));
+    rows.extend(test::run(&root, &packages, extent, &test::options(), &rings, named));
     table::print(&root, &rows)
 }
 
-/// Runs a step, unless it has passed before.
-fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
-    let key = step.key(record);
-    if key.as_ref().is_some_and(|key| record.find(key).is_some()) {
-        return Ok(Finished { state: State::Recorded, ..Finished::default() });
-    }
-    match run(step, task.write, record) {
+/// Runs a step; reports that it did not run if its toolchain is missing and may be.
+fn carry_out(step: Step, task: &Ci, packages: &[Package]) -> Result<Finished> {
+    match run(step, task.write, packages) {
         Err(error) if may_lack(task, packages::in_ci()) && error.is::<Missing>() => {
             Ok(Finished::did_not_run(format!("{error:#}")))
         }
-        done => {
-            let finished = done?;
-            // Computes the key again, because the step may have installed packages whose versions are in the key.
-            if finished.state == State::Passed
-                && let Some(key) = step.key(record)
-            {
-                record.keep(&key, &finished.results);
-            }
-            Ok(finished)
-        }
+        done => done,
     }
 }
 
@@ -213,28 +179,19 @@ fn may_lack(task: &Ci, in_ci: bool) -> bool {
     task.steps.is_empty() && !(task.full && in_ci)
 }
 
-fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
+fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
     let root = repo::root()?;
     match step {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[])?,
         Step::Layers => layers::check(&root)?,
         Step::Unsafe => inventory::check(&root)?,
         Step::Words => words::check(&root)?,
-        Step::Clippy => {
-            return by_package(record, "clippy", |packages| {
-                cargo(&[&["clippy"], packages, &["--all-targets", "--", "-D", "warnings"]].concat(), &[])
-            });
-        }
+        Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?,
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];
-            return by_package(record, "doc", |packages| {
-                cargo(&[&["doc", "--no-deps"], packages].concat(), &strict)?;
-                if !packages.contains(&"--workspace") && !packages.contains(&"sideway") {
-                    return Ok(());
-                }
-                // Leaves out the vendors, because other documentation must not link to their items.
-                cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
-            });
+            cargo(&["doc", "--no-deps", "--workspace"], &strict)?;
+            // Leaves out the vendors, because other documentation must not link to their items.
+            cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)?;
         }
         Step::Plain => {
             plain::check()?;
@@ -242,10 +199,10 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
             cargo(&["check", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])?;
         }
         Step::Bindings => bindings::main(&Bindings::CHECK)?,
-        Step::Msrv => msrv::check(&root, record)?,
+        Step::Msrv => msrv::check(&root, packages)?,
         Step::Api => api::check(&root, write)?,
         Step::CompileFail => return compile_fail::check(&root),
-        Step::Features => features::check(record)?,
+        Step::Features => features::check(packages)?,
         Step::Fuzz => {
             let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
             // libFuzzer is written in C++ and linked to the targets; a check needs neither a C++ compiler nor the
@@ -272,35 +229,17 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
         }
         Step::Drivers => return drivers::check(&root),
         Step::Aarch64 => aarch64::check()?,
-        Step::Minimal => minimal::check(&root, record)?,
-        Step::Package => package::check(&root, record)?,
+        Step::Minimal => minimal::check(&root, packages)?,
+        Step::Package => package::check(&root, packages)?,
         Step::Deny => deny::check(&root)?,
         _ => bail!("{} is a ring", step.name()),
     }
     Ok(Finished::default())
 }
 
-/// Runs `check` with the arguments that select the packages that have not passed it before.
-fn by_package(record: &Record, what: &str, check: impl FnOnce(&[&str]) -> Result<()>) -> Result<Finished> {
-    let key = |name: &str| record.key(&format!("step {what} {name}"), &[name], &["README.md"]);
-    let names = record.packages.iter().map(|package| package.name.clone());
-    let keys = names.map(|name| (key(&name), name)).filter(|(key, _)| record.find(key).is_none());
-    let (keys, names): (Vec<Key>, Vec<String>) = keys.unzip();
-    if names.is_empty() {
-        return Ok(Finished { state: State::Recorded, ..Finished::default() });
-    }
-    check(&test::selection(record, &names))?;
-    for key in keys {
-        record.keep(&key, &test::Results::default());
-    }
-    let note =
-        (names.len() < record.packages.len()).then(|| format!("of {}; the others passed before", names.join(", ")));
-    Ok(Finished { note, ..Finished::default() })
-}
-
 /// The packages that are published.
-fn published(record: &Record) -> Vec<&Package> {
-    record.packages.iter().filter(|package| package.is_published).collect()
+fn published(packages: &[Package]) -> Vec<&Package> {
+    packages.iter().filter(|package| package.is_published).collect()
 }
 
 fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {

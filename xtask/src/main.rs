@@ -9,7 +9,6 @@ mod packages;
 mod plain;
 mod preload;
 mod progress;
-mod record;
 mod repo;
 mod softroce;
 mod table;

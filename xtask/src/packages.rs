@@ -1,11 +1,10 @@
 //! Distribution packages that the tasks need: one place that checks, names all that is missing, and installs it on
 //! request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -146,7 +145,6 @@ pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
         bail!("{}", advice(purpose, &absent));
     }
     apt_install(&absent)?;
-    VERSIONS.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let still = missing(needs);
     if !still.is_empty() {
         bail!("{} installed, but still not found: {}", join(&absent), join(&still));
@@ -158,27 +156,6 @@ pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
 pub(crate) fn missing(needs: &[&[Need]]) -> BTreeSet<&'static str> {
     needs.iter().copied().flatten().filter(|need| !need.is_there()).map(|need| need.package).collect()
 }
-
-/// The installed versions of the packages of `needs`, for the keys of their users, and the names of the missing ones.
-/// dpkg prints the versions; on other distributions pkg-config prints those of libibverbs and librdmacm.
-pub(crate) fn versions(needs: &[&[Need]]) -> String {
-    let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let names: BTreeSet<&str> = needs.iter().copied().flatten().map(|need| need.package).collect();
-    let read = || {
-        let mut command = Command::new(if is_debian() { "dpkg-query" } else { "pkg-config" });
-        if is_debian() {
-            command.arg("--show").args(&names);
-        } else {
-            command.args(["--modversion", "libibverbs", "librdmacm"]);
-        }
-        let output = command.output().map(|output| output.stdout).unwrap_or_default();
-        format!("{:?} {}", missing(needs), String::from_utf8_lossy(&output))
-    };
-    versions.entry(names.clone()).or_insert_with(read).clone()
-}
-
-/// The results of [`versions`] by package names, until this run installs others.
-static VERSIONS: Mutex<BTreeMap<BTreeSet<&str>, String>> = Mutex::new(BTreeMap::new());
 
 /// The path of a program, from `PATH` and then from the folders for administrators.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
@@ -305,12 +282,6 @@ fn apt(arguments: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_include_missing_packages() {
-        const ABSENT: Need = program("no-such-package", "no-such-program");
-        assert!(versions(&[&[ABSENT]]).contains("no-such-package"));
-    }
 
     #[test]
     fn advice_names_all_missing_packages() {

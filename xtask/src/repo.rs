@@ -119,12 +119,8 @@ pub(crate) struct Package {
     pub(crate) rust_version: Option<String>,
     /// The features of the package, without `default`.
     pub(crate) features: Vec<String>,
-    /// The workspace packages that it depends on, and whether only for tests.
-    pub(crate) dependencies: Vec<(String, bool)>,
     /// The targets that `cargo test` builds as programs, by kind and name.
     pub(crate) tests: Vec<(String, String)>,
-    /// Whether `cargo test` runs the package's documentation tests.
-    pub(crate) has_documents: bool,
 }
 
 /// The packages of the workspace.
@@ -138,7 +134,6 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
         let manifest = PathBuf::from(text(&package["manifest_path"]));
         let targets = list(&package["targets"]);
         let tests = targets.iter().filter(|target| is_true(&target["test"]));
-        let ours = list(&package["dependencies"]).into_iter().filter(|dependency| dependency["path"].is_string());
         let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());
         Ok(Package {
             name: text(&package["name"]),
@@ -148,9 +143,7 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
             is_default: default.contains(&package["id"]),
             rust_version: package["rust_version"].as_str().map(str::to_owned),
             features: features.filter(|name| *name != "default").cloned().collect(),
-            dependencies: ours.map(|one| (text(&one["name"]), one["kind"] == "dev")).collect(),
             tests: tests.map(|target| (target_kind(target).to_owned(), text(&target["name"]))).collect(),
-            has_documents: targets.iter().any(|target| is_true(&target["doctest"])),
         })
     };
     list(&metadata["packages"]).iter().map(package).collect()
@@ -191,4 +184,17 @@ pub(crate) fn count_build(started: Instant) {
 /// The build time of this program so far.
 pub(crate) fn built_for() -> Duration {
     Duration::from_millis(BUILT.load(Ordering::Relaxed))
+}
+
+/// The processor time, in user and kernel mode, of all programs that this one has started and that have ended.
+pub(crate) fn processor_time() -> Duration {
+    // SAFETY: a zeroed `rusage` is valid, because it consists of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable for the duration of the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let time = |time: libc::timeval| {
+        let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
+        Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
 }

@@ -14,11 +14,8 @@ use crate::test::{End, Results};
 /// The outcome of a step or ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Passed now, or partly now and partly before.
     #[default]
     Passed,
-    /// All parts passed before with the same files.
-    Recorded,
     /// A test failed, or a required part could not run.
     Failed(String),
     /// Did not run, for this reason.
@@ -57,7 +54,7 @@ impl Finished {
         match part.state {
             State::Failed(fault) => self.fail(fault),
             State::DidNotRun(reason) => self.note = Some(reason),
-            State::Passed | State::Recorded => {}
+            State::Passed => {}
         }
     }
 
@@ -68,11 +65,10 @@ impl Finished {
         }
     }
 
-    /// Concludes the ring: without tests it has failed; if all its tests passed before, it is recorded.
+    /// Concludes the ring: without tests it has failed.
     pub(crate) fn or_nothing_ran(mut self) -> Self {
-        let Results { passed, failed, recorded, .. } = self.results;
-        if self.state == State::Passed && passed + failed == 0 {
-            self.state = if recorded > 0 { State::Recorded } else { State::Failed("no test ran".to_owned()) };
+        if self.state == State::Passed && self.results.passed + self.results.failed == 0 {
+            self.state = State::Failed("no test ran".to_owned());
         }
         self
     }
@@ -91,6 +87,8 @@ pub(crate) struct Row {
     pub(crate) build: Duration,
     /// The time besides the build.
     pub(crate) run: Duration,
+    /// The processor time of the programs that ran, in user and kernel mode.
+    pub(crate) processor: Duration,
     /// Whether the ring runs the device tests, which the other rings leave out.
     pub(crate) runs_device_tests: bool,
 }
@@ -98,26 +96,21 @@ pub(crate) struct Row {
 impl Row {
     /// Runs a step or ring and measures its time.
     pub(crate) fn timed(name: &str, run: impl FnOnce() -> Result<Finished>) -> Self {
-        let (started, built) = (Instant::now(), repo::built_for());
+        let (started, built, used) = (Instant::now(), repo::built_for(), repo::processor_time());
         let failed = |error| Finished { state: State::Failed(format!("{error:#}")), ..Finished::default() };
         let Finished { results, state, note } = run().unwrap_or_else(failed);
         let build = repo::built_for().saturating_sub(built);
         let run = started.elapsed().saturating_sub(build);
-        println!("== {name}: built for {:.1} s, ran for {:.1} s ==", build.as_secs_f64(), run.as_secs_f64());
-        Self { name: name.to_owned(), results, state, note, build, run, runs_device_tests: false }
+        let processor = repo::processor_time().saturating_sub(used);
+        let [built_for, ran_for, used] = [build, run, processor].map(|time| time.as_secs_f64());
+        println!("== {name}: built for {built_for:.1} s, ran for {ran_for:.1} s, processor time {used:.1} s ==");
+        Self { name: name.to_owned(), results, state, note, build, run, processor, runs_device_tests: false }
     }
 
     /// A short outcome.
     fn outcome(&self) -> String {
         match &self.state {
-            State::Passed if self.results.recorded > 0 => {
-                format!("passed; {} tests passed before (recorded)", self.results.recorded)
-            }
             State::Passed => "passed".to_owned(),
-            State::Recorded if self.results.recorded > 0 => {
-                format!("passed before (recorded): {} tests", self.results.recorded)
-            }
-            State::Recorded => "passed before (recorded)".to_owned(),
             State::Failed(reason) => format!("FAILED: {reason}"),
             State::DidNotRun(reason) => format!("did not run: {reason}"),
         }
@@ -148,8 +141,8 @@ fn text(rows: &[Row]) -> String {
         rows.iter().filter(|row| row.runs_device_tests).map(|row| row.results.for_device).max().unwrap_or(0);
     let mut total = Results::default();
     let mut text = format!(
-        "{:<15} {:>7} {:>7} {:>8} {:>8} {:>8}\n",
-        "step or ring", "passed", "failed", "skipped", "build s", "run s"
+        "{:<15} {:>7} {:>7} {:>8} {:>8} {:>8} {:>8}\n",
+        "step or ring", "passed", "failed", "skipped", "build s", "run s", "CPU s"
     );
     for row in rows {
         let mut results = row.results.clone();
@@ -161,11 +154,11 @@ fn text(rows: &[Row]) -> String {
             results.skipped = results.skipped.saturating_sub(results.for_device.min(on_device));
         }
         total.add(&results);
-        let (build, run) = (row.build.as_secs_f64(), row.run.as_secs_f64());
+        let [build, run, processor] = [row.build, row.run, row.processor].map(|time| time.as_secs_f64());
         let Results { passed, failed, skipped, .. } = results;
         let outcome = row.outcome().replace('\n', "\n    ");
         text.push_str(&format!(
-            "{:<15} {passed:>7} {failed:>7} {skipped:>8} {build:>8.1} {run:>8.1}  {outcome}\n",
+            "{:<15} {passed:>7} {failed:>7} {skipped:>8} {build:>8.1} {run:>8.1} {processor:>8.1}  {outcome}\n",
             row.name
         ));
         if let Some(note) = &row.note {
@@ -173,8 +166,8 @@ fn text(rows: &[Row]) -> String {
         }
     }
     let sum = |time: fn(&Row) -> Duration| rows.iter().map(time).sum::<Duration>().as_secs_f64();
-    let (build, run) = (sum(|row| row.build), sum(|row| row.run));
-    text.push_str(&format!("{:<15} {:>7} {:>7} {:>8} {build:>8.1} {run:>8.1}\n", "all", "", "", ""));
+    let [build, run, processor] = [sum(|row| row.build), sum(|row| row.run), sum(|row| row.processor)];
+    text.push_str(&format!("{:<15} {:>7} {:>7} {:>8} {build:>8.1} {run:>8.1} {processor:>8.1}\n", "all", "", "", ""));
     text + &format!("\n{} passed, {} failed, {} skipped\n", total.passed, total.failed, total.skipped)
 }
 
@@ -193,24 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn last_line_sums_what_ran_now() {
+    fn last_line_sums_the_tests() {
         let row =
             |name: &str, results: Results, state: State| Row { name: name.into(), results, state, ..Row::default() };
-        let sums = |passed, recorded| Results { passed, recorded, skipped: 3, for_device: 2, ..Results::default() };
+        let pure = Results { passed: 5, skipped: 3, for_device: 2, ..Results::default() };
         let mut rows = vec![
-            row("pure", sums(5, 7), State::Passed),
+            row("pure", pure, State::Passed),
             row("softroce", Results::default(), State::Failed("no test ran".into())),
             row("gpu", Results::default(), State::DidNotRun("there is no driver".into())),
         ];
         let first = text(&rows);
         assert!(first.ends_with("\n5 passed, 1 failed, 3 skipped\n"), "{first}");
-        assert!(first.contains("7 tests passed before (recorded)") && first.contains("did not run: there"), "{first}");
+        assert!(first.contains("did not run: there"), "{first}");
         rows[1].runs_device_tests = true;
         rows[1].results.passed = 9;
         rows[1].results.for_device = 1;
         assert!(text(&rows).ends_with("\n14 passed, 1 failed, 2 skipped\n"));
         rows[1].results.for_device = 2;
-        rows[0].results = rows[0].results.as_recorded();
-        assert!(text(&rows).ends_with("\n9 passed, 1 failed, 1 skipped\n"));
+        assert!(text(&rows).ends_with("\n14 passed, 1 failed, 1 skipped\n"));
     }
 }

@@ -4,16 +4,15 @@
 use anyhow::Result;
 
 use super::{cargo, published};
-use crate::record::Record;
 use crate::repo::Package;
 
 /// The package of the libraries for C programs, which is not published as a crate.
 const FOR_C: &str = "rdma-mummy-capi";
 
 /// Checks every set, from none to all.
-pub(super) fn check(record: &Record) -> Result<()> {
-    let for_c = record.packages.iter().filter(|package| package.name == FOR_C);
-    for Package { name, features, .. } in published(record).into_iter().chain(for_c) {
+pub(super) fn check(packages: &[Package]) -> Result<()> {
+    let for_c = packages.iter().filter(|package| package.name == FOR_C);
+    for Package { name, features, .. } in published(packages).into_iter().chain(for_c) {
         for set in subsets(features) {
             println!("{name} [{set}]");
             let words =

@@ -9,14 +9,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::published;
-use crate::record::Record;
 use crate::repo::Package;
 use crate::{repo, toolchain};
 
 /// Builds the crates, if a nightly toolchain is installed.
-pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
+pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {
     let nightly = toolchain::nightly(root, &[])?;
-    let crates = published(record);
+    let crates = published(packages);
     let copy = repo::target_folder(root)?.join("minimal");
     make(root, &copy, &crates)?;
     let update: &[&str] = &["update", "-Z", "direct-minimal-versions", "--quiet"];

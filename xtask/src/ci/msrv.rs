@@ -8,17 +8,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::published;
-use crate::record::Record;
+use crate::repo::Package;
 use crate::{repo, toolchain};
 
 /// Builds the public crates.
-pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
-    let versions = record.packages.iter().filter_map(|package| package.rust_version.as_deref());
+pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {
+    let versions = packages.iter().filter_map(|package| package.rust_version.as_deref());
     let oldest = versions.min_by_key(|version| number(version)).context("no package has a rust-version")?;
     toolchain::require(root, oldest)?;
     let mut command = repo::toolchain_cargo(root, oldest);
     command.args(["check", "--all-features", "--target-dir", "target/msrv"]);
-    command.args(published(record).iter().flat_map(|package| ["--package", &package.name]));
+    command.args(published(packages).iter().flat_map(|package| ["--package", &package.name]));
     repo::build(command).with_context(|| format!("Rust {oldest}, the `rust-version`"))
 }
 

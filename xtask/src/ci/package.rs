@@ -8,14 +8,13 @@ use std::{env, fs};
 use anyhow::{Context, Result};
 
 use super::{cargo, published};
-use crate::record::Record;
 use crate::repo::Package;
 
 const TARGET: &str = "target/packages";
 
 /// Packs and builds the crates together, so that cargo takes each dependency from the other packages.
-pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
-    let crates = published(record);
+pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {
+    let crates = published(packages);
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }

@@ -83,11 +83,6 @@ fn kernel_packages(release: Option<&str>) -> Result<BTreeSet<String>> {
     }
 }
 
-/// The release of the current kernel, from apt's lists.
-pub(crate) fn newest() -> Option<String> {
-    look_up(None).ok()??.iter().find_map(|name| name.strip_prefix("linux-image-").map(str::to_owned))
-}
-
 fn look_up(release: Option<&str>) -> Result<Option<BTreeSet<String>>> {
     let start: Vec<String> = match release {
         Some(release) => vec![format!("linux-image-{release}"), format!("linux-modules-extra-{release}")],

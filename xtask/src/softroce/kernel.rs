@@ -112,22 +112,6 @@ pub(crate) fn prepared(choice: &Choice, home: &Path) -> Result<Option<Kernel>> {
     Ok(folder.join("vmlinuz").is_file().then_some(Kernel { release, folder }))
 }
 
-/// The release that [`prepare`] would find. For the caller's image, the name of the prepared folder, which changes with
-/// the image.
-pub(crate) fn release(choice: &Choice, home: &Path) -> Option<String> {
-    match choice {
-        Choice::Own { image, modules } => {
-            let folder = own_folder(home, image, modules).ok()?;
-            Some(folder.file_name()?.to_string_lossy().into_owned())
-        }
-        Choice::Release(release) => Some(release.clone()),
-        Choice::Default => {
-            let prepared = prepared(choice, home).ok().flatten().map(|kernel| kernel.release);
-            prepared.or_else(|| Some(installed(None)?.release)).or_else(download::newest)
-        }
-    }
-}
-
 /// An installed kernel that this user may read and that has every module; the newest if there are several.
 pub(crate) fn installed(release: Option<&str>) -> Option<Tree> {
     let mut found: Vec<(SystemTime, Tree)> = std::fs::read_dir("/lib/modules")
@@ -228,29 +212,4 @@ fn modules_beside(image: &Path) -> Option<PathBuf> {
     let release = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
     let folder = Path::new("/lib/modules").join(release);
     folder.join("modules.dep").is_file().then_some(folder)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn release_is_that_of_the_prepared_or_named_kernel() {
-        let home = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
-        let folder = distribution_folder(&home, "1.2-test");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("vmlinuz"), "").unwrap();
-        std::fs::write(default_note(&home), "1.2-test").unwrap();
-        let found = release(&Choice::Default, &home);
-        let named = release(&Choice::Release("3.4-test".into()), &home);
-        // The caller's image may change under the same name.
-        let own = |text: &str| {
-            std::fs::write(home.join("modules.dep"), text).unwrap();
-            release(&Choice::Own { image: folder.join("vmlinuz"), modules: home.clone() }, &home)
-        };
-        let (old, new) = (own("a"), own("ab"));
-        std::fs::remove_dir_all(&home).unwrap();
-        assert_eq!((found.as_deref(), named.as_deref()), (Some("1.2-test"), Some("3.4-test")));
-        assert!(old.is_some() && old != new);
-    }
 }

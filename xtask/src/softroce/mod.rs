@@ -178,12 +178,6 @@ pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
     prepare(guest, &home).map(Ready)
 }
 
-/// The kernel of the guest, if it can be found without a download.
-pub(crate) fn release(guest: &Guest) -> Option<String> {
-    let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref()).ok()?;
-    kernel::release(&choice, &repo::softroce_folder().ok()?)
-}
-
 impl Ready {
     /// Boots and runs the request. A guest that hangs during boot is booted once more. After a time-out, prints the
     /// guest's last lines.

@@ -8,7 +8,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::record::Record;
 use crate::repo::{self, Package};
 
 /// A test program that cargo can build.
@@ -106,10 +105,10 @@ fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
 }
 
 /// The arguments that select these packages: the whole workspace, its default members, or each by name.
-pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a str> {
+pub(crate) fn selection<'a>(all: &[Package], packages: &'a [String]) -> Vec<&'a str> {
     // Packages without tests make no difference.
     let is_all = |of: &dyn Fn(&Package) -> bool| {
-        record.packages.iter().all(|one| one.tests.is_empty() || of(one) == packages.contains(&one.name))
+        all.iter().all(|one| one.tests.is_empty() || of(one) == packages.contains(&one.name))
     };
     if is_all(&|_| true) {
         return vec!["--workspace"];

@@ -18,22 +18,18 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         return Ok(Finished::did_not_run(format!("{error:#}")));
     }
     let is_full = context.extent == Extent::Full;
-    let versions = packages::versions(&[packages::C_TESTS, packages::COST]);
-    let key = context.record.key(&format!("cost {is_full} {versions}"), &[PACKAGE], &[]);
-    context.once("cost", &key, || {
-        build::release(context.root)?;
-        let mut finished = Finished::default();
-        for name in ["zero_cost", "xsk_cost", "trespass_cost"] {
-            let program = repo::target_folder(context.root)?.join("release").join(name);
-            let (end, _) = running::stream(Command::new(&program))?;
-            let passed = u64::from(end.is_success());
-            finished.add(name, (end, Results { passed, failed: 1 - passed, ..Results::default() }));
-        }
-        if is_full {
-            let mut cargo = repo::cargo(context.root);
-            cargo.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast", "--lib", "--bins", "--benches"]);
-            finished.add("cargo test --release", running::stream(cargo)?);
-        }
-        Ok(finished.or_nothing_ran())
-    })
+    build::release(context.root)?;
+    let mut finished = Finished::default();
+    for name in ["zero_cost", "xsk_cost", "trespass_cost"] {
+        let program = repo::target_folder(context.root)?.join("release").join(name);
+        let (end, _) = running::stream(Command::new(&program))?;
+        let passed = u64::from(end.is_success());
+        finished.add(name, (end, Results { passed, failed: 1 - passed, ..Results::default() }));
+    }
+    if is_full {
+        let mut cargo = repo::cargo(context.root);
+        cargo.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast", "--lib", "--bins", "--benches"]);
+        finished.add("cargo test --release", running::stream(cargo)?);
+    }
+    Ok(finished.or_nothing_ran())
 }

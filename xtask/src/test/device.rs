@@ -8,8 +8,6 @@ use anyhow::{Context as _, Result, ensure};
 use super::build::{self, Executable, Target};
 use super::{Context, Extent, Ring, running};
 use crate::packages;
-use crate::record::Key;
-use crate::softroce;
 use crate::table::Finished;
 
 /// The test program, and its package.
@@ -42,18 +40,17 @@ pub(crate) struct Module {
     pub(crate) ignored: u64,
 }
 
-/// The test program, if a ring runs it on a device and not all of its modules have passed before.
+/// The test program, if a ring runs it on a device.
 pub(crate) fn wanted(context: &Context<'_>) -> Result<Option<Target>> {
     let is_hardware = context.runs(Ring::Hardware) && std::env::var_os("SIDEWAY_TEST_DEVICE").is_some();
-    let is_softroce = context.runs(Ring::Softroce) && context.record.find(&whole(context)).is_none();
-    if !is_hardware && !is_softroce {
+    if !is_hardware && !context.runs(Ring::Softroce) {
         return Ok(None);
     }
     target(context).map(Some)
 }
 
 fn target(context: &Context<'_>) -> Result<Target> {
-    let package = context.record.packages.iter().find(|package| package.name == PACKAGE);
+    let package = context.packages.iter().find(|package| package.name == PACKAGE);
     let targets = package.map(Target::all).unwrap_or_default();
     targets.into_iter().find(runs_on_device).context("there is no program with device tests")
 }
@@ -67,45 +64,6 @@ pub(crate) fn runs_on_device(target: &Target) -> bool {
 pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
     let target = target(context)?;
     context.built()?.iter().find(|one| one.target == target).context("the device tests were not built")
-}
-
-/// The key of the whole softroce ring.
-pub(crate) fn whole(context: &Context<'_>) -> Key {
-    let what = format!("softroce {:?} {}", context.extent, guest(context));
-    context.record.key(
-        &what,
-        &[
-            PACKAGE,
-            "sideway-examples",
-            "stride-perf",
-            "rdma-pipe",
-            "trespass-rpc",
-            "rdma-mummy-capi",
-            "softrnic-preload",
-        ],
-        &[],
-    )
-}
-
-/// The key of one module on soft-RoCE. The programs of the other packages count only if its tests start them.
-pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
-    let more: &[&str] = match module.name.as_str() {
-        "programs_stride" => &["stride-perf"],
-        "programs_trespass" => &["rdma-pipe", "trespass-rpc"],
-        "programs_capi" => &["rdma-mummy-capi"],
-        "siw" => &["stride-perf", "softrnic-preload"],
-        _ => &[],
-    };
-    let packages: Vec<&str> = [PACKAGE, "sideway-examples"].iter().chain(more).copied().collect();
-    let what = format!("softroce {} {} {}", module.name, module.tests.join(" "), guest(context));
-    context.record.key(&what, &packages, &[])
-}
-
-/// Everything besides the files that affects the results in the guest.
-fn guest(context: &Context<'_>) -> String {
-    let guest = &context.options.guest;
-    let versions = packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES]);
-    format!("{guest:?} {:?} {versions}", softroce::release(guest))
 }
 
 /// The modules of the program, with the tests of this run.

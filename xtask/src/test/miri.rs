@@ -40,7 +40,7 @@ const RUNS: &[Run] = &[
 /// integers.
 const FLAGS: &str = "-Zmiri-isolation-error=warn-nobacktrace -Zmiri-env-forward=PROPTEST_CASES -Zmiri-ignore-leaks -Zmiri-permissive-provenance";
 
-/// Runs everything that has not passed before. The interpreter has one thread, so one runs on each processor.
+/// The interpreter has one thread, so one runs on each processor.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let nightly = match toolchain::nightly(context.root, &["miri", "rust-src"]) {
         Ok(nightly) => nightly,
@@ -51,17 +51,14 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     // Prepared once, before several processes would do so.
     let mut setup = repo::toolchain_cargo(context.root, &nightly);
     setup.args(["miri", "setup"]);
-    let has_new = runs.iter().any(|run| context.record.find(&key(context, &nightly, run)).is_none());
-    if has_new {
-        repo::build(setup)?;
-    }
+    repo::build(setup)?;
     let next = AtomicUsize::new(0);
     let finished = Mutex::new(Finished::default());
     let work = || -> Result<()> {
         while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (package, words, _) = run;
             let title = format!("cargo miri test --package {package} {}", words.join(" "));
-            let one = context.once(&title, &key(context, &nightly, run), || run_one(context, &nightly, &title, run))?;
+            let one = run_one(context, &nightly, &title, run)?;
             finished.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(one);
         }
         Ok(())
@@ -78,11 +75,6 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     })?;
     let finished = finished.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     Ok(finished.or_nothing_ran())
-}
-
-fn key(context: &Context<'_>, nightly: &str, (package, words, _): &Run) -> crate::record::Key {
-    let flags = std::env::var("MIRIFLAGS").unwrap_or_default();
-    context.record.key(&format!("miri {nightly} {flags} {}", words.join(" ")), &[package], &["fuzz/corpus"])
 }
 
 /// Executes one run, and prints its output when it has ended.

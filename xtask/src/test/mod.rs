@@ -24,8 +24,7 @@ use self::build::{Executable, Target};
 pub(crate) use self::results::Results;
 pub(crate) use self::running::{End, stream};
 use crate::packages;
-use crate::record::{Key, Record};
-use crate::repo;
+use crate::repo::{self, Package};
 use crate::softroce::Guest;
 use crate::table::{self, Finished, Row, State};
 
@@ -42,10 +41,6 @@ pub(crate) struct Test {
     /// Run this ring; may be repeated
     #[arg(long = "ring", value_enum, value_name = "RING")]
     rings: Vec<Ring>,
-
-    /// Run also what passed before with the same files
-    #[arg(long, env = "XTASK_AGAIN", value_parser = clap::builder::FalseyValueParser::new())]
-    again: bool,
 
     /// Install missing packages and toolchains (Debian, Ubuntu)
     #[arg(long)]
@@ -110,7 +105,8 @@ pub(crate) enum Extent {
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) root: &'a Path,
-    pub(crate) record: &'a Record,
+    /// The packages of the workspace.
+    pub(crate) packages: &'a [Package],
     pub(crate) extent: Extent,
     options: &'a Options,
     /// The rings that run.
@@ -126,14 +122,14 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
         packages::allow_install();
     }
     let root = repo::root()?;
-    let record = Record::open(&root, task.again)?;
+    let packages = repo::packages(&root)?;
     let rings: &[Ring] = match task.rings.as_slice() {
         [] if task.all => Ring::value_variants(),
         [] => &[Ring::Embedded],
         rings => rings,
     };
     let extent = if task.rings.is_empty() && !task.all { Extent::Quick } else { Extent::Full };
-    let rows = run(&root, &record, extent, &task.options, rings, &task.rings);
+    let rows = run(&root, &packages, extent, &task.options, rings, &task.rings);
     if extent == Extent::Quick {
         println!(
             "\nNot run, because they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, \
@@ -154,7 +150,7 @@ pub(crate) fn options() -> Options {
 /// Runs rings, one row each.
 pub(crate) fn run(
     root: &Path,
-    record: &Record,
+    packages: &[Package],
     extent: Extent,
     options: &Options,
     rings: &[Ring],
@@ -163,7 +159,7 @@ pub(crate) fn run(
     let rings = Ring::value_variants().iter().copied().filter(|ring| rings.contains(ring));
     // Pure and embedded run together.
     let rings: Vec<Ring> = rings.map(|ring| if ring == Ring::Pure { Ring::Embedded } else { ring }).collect();
-    let mut context = Context { root, record, extent, options, rings, named, built: OnceLock::new() };
+    let mut context = Context { root, packages, extent, options, rings, named, built: OnceLock::new() };
     context.rings.dedup();
     let context = &context;
     context.rings.iter().map(|ring| context.row(*ring)).collect()
@@ -209,35 +205,22 @@ impl Context<'_> {
         self.rings.contains(&ring)
     }
 
-    /// The test programs that are not in the record, for this machine and for its devices: all built in one call.
+    /// The test programs for this machine and for its devices, all built in one call.
     fn built(&self) -> Result<&[Executable]> {
         if let Some(built) = self.built.get() {
             return Ok(built);
         }
         let mut wanted: Vec<Target> = Vec::new();
         if self.runs(Ring::Embedded) {
-            wanted.extend(host::wanted(self).into_iter().map(|(target, _)| target));
+            wanted.extend(host::targets(self));
         }
         wanted.extend(device::wanted(self)?.into_iter().filter(|target| !wanted.contains(target)).collect::<Vec<_>>());
         let packages: BTreeSet<String> = wanted.iter().map(|target| target.package.clone()).collect();
         let packages: Vec<String> = packages.into_iter().collect();
-        let selection = selection(self.record, &packages);
+        let selection = selection(self.packages, &packages);
         let built =
             if wanted.is_empty() { Vec::new() } else { build::build(repo::cargo(self.root), &selection, &wanted)? };
         Ok(self.built.get_or_init(|| built))
-    }
-
-    /// Runs the part that `key` stands for, unless it has passed before; records a success.
-    fn once(&self, title: &str, key: &Key, run: impl FnOnce() -> Result<Finished>) -> Result<Finished> {
-        if let Some(results) = self.record.find(key) {
-            println!("{title}: passed before ({} tests)", results.passed);
-            return Ok(Finished { results: results.as_recorded(), state: State::Recorded, note: None });
-        }
-        let finished = run()?;
-        if finished.state == State::Passed {
-            self.record.keep(key, &finished.results);
-        }
-        Ok(finished)
     }
 }
 

@@ -15,8 +15,6 @@ pub(crate) struct Results {
     /// The ignored tests that are left to the softroce and hardware rings. In the results of these rings, the number of
     /// such tests that ran.
     pub(crate) for_device: u64,
-    /// Tests that passed before, and did not run now.
-    pub(crate) recorded: u64,
     /// The output about failures, by program.
     pub(crate) failures: Vec<String>,
 }
@@ -28,14 +26,7 @@ impl Results {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.for_device += other.for_device;
-        self.recorded += other.recorded;
         self.failures.extend_from_slice(&other.failures);
-    }
-
-    /// Converts these results to those of an earlier run.
-    pub(crate) fn as_recorded(&self) -> Self {
-        let Self { passed, skipped, for_device, .. } = *self;
-        Self { recorded: passed, skipped, for_device, ..Self::default() }
     }
 }
 

@@ -77,7 +77,7 @@ const ADDRESS_WITH_LEAKS: Sanitizer = Sanitizer {
     ..ADDRESS
 };
 
-/// Runs each sanitizer in turn on the tests that have not passed before.
+/// Runs each sanitizer in turn.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let nightly = match toolchain::nightly(context.root, &["rust-src"]) {
         Ok(nightly) => nightly,
@@ -95,46 +95,33 @@ impl Sanitizer {
     fn run(&self, context: &Context<'_>, nightly: &str, finished: &mut Finished) -> Result<()> {
         let mut runs = Vec::new();
         for &(package, name, parts) in self.runs {
-            let of_package = context.record.packages.iter().find(|one| one.name == package).map(Target::all);
+            let of_package = context.packages.iter().find(|one| one.name == package).map(Target::all);
             let Some(target) = of_package.into_iter().flatten().find(|target| target.name == name) else {
                 finished.fail(format!("{}: {package} has no test program {name}", self.name));
                 continue;
             };
-            let key =
-                context.record.key(&format!("{} {nightly} {name} {parts:?}", self.name), &[package], &["fuzz/corpus"]);
-            runs.push((target, parts, key));
+            runs.push((target, parts));
         }
-        let is_new = |(_, _, key): &&(Target, _, _)| context.record.find(key).is_none();
-        let wanted: Vec<Target> = runs.iter().filter(is_new).map(|(target, _, _)| target.clone()).collect();
-        let built = match wanted.is_empty() {
-            true => Vec::new(),
-            false => {
-                let mut cargo = repo::toolchain_cargo(context.root, nightly);
-                cargo.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS");
-                // With an explicit target, these flags do not apply to build scripts and macros.
-                let host = toolchain::printed(nightly, "host-tuple")?;
-                let folder = repo::target_folder(context.root)?.join("sanitizers");
-                let folder = folder.to_string_lossy();
-                let mut words = vec!["--target", &host, "--target-dir", &folder];
-                words.extend(self.options);
-                words.extend(["--package", "softrnic", "--package", "sideway-tests"]);
-                build::build(cargo, &words, &wanted)?
-            }
-        };
-        for (target, parts, key) in runs {
+        let mut cargo = repo::toolchain_cargo(context.root, nightly);
+        cargo.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS");
+        // With an explicit target, these flags do not apply to build scripts and macros.
+        let host = toolchain::printed(nightly, "host-tuple")?;
+        let folder = repo::target_folder(context.root)?.join("sanitizers");
+        let folder = folder.to_string_lossy();
+        let mut words = vec!["--target", &host, "--target-dir", &folder];
+        words.extend(self.options);
+        words.extend(["--package", "softrnic", "--package", "sideway-tests"]);
+        let wanted: Vec<Target> = runs.iter().map(|(target, _)| target.clone()).collect();
+        let built = build::build(cargo, &words, &wanted)?;
+        for (program, (target, parts)) in built.iter().zip(runs) {
             let title = format!("{}: {}", self.name, target.title());
-            let one = context.once(&title, &key, || {
-                println!("\n     Running {title}");
-                let mut one = Finished::default();
-                for program in built.iter().filter(|program| program.target == target) {
-                    let mut command = program.command();
-                    command.args(parts).args(self.left_out.iter().flat_map(|test| ["--skip", test]));
-                    command.env_remove("SIDEWAY_TEST_DEVICE").envs(self.environment.iter().copied());
-                    one.add(&title, running::stream(command)?);
-                }
-                Ok(one.or_nothing_ran())
-            })?;
-            finished.merge(one);
+            println!("\n     Running {title}");
+            let mut command = program.command();
+            command.args(parts).args(self.left_out.iter().flat_map(|test| ["--skip", test]));
+            command.env_remove("SIDEWAY_TEST_DEVICE").envs(self.environment.iter().copied());
+            let mut one = Finished::default();
+            one.add(&title, running::stream(command)?);
+            finished.merge(one.or_nothing_ran());
         }
         Ok(())
     }

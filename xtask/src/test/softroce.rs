@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::build;
-use super::device::{self, Module};
+use super::device;
 use super::results::Scanner;
 use super::{Context, Results};
 use crate::packages;
 use crate::preload;
 use crate::softroce::{self, Outcome, Request, Sinks};
-use crate::table::{Finished, State};
+use crate::table::Finished;
 
 /// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program; then follow the name of
 /// each module and its tests. The completions that the tests poll are logged; a module that has logged any runs again,
@@ -56,17 +56,12 @@ const ENDED: &str = "     Ended ";
 /// The module that compares the logs of the others.
 const COMPARISON: &str = "both_devices";
 
-/// Boots one guest for all modules that have not passed before.
+/// Boots one guest for all modules.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // Packages are installed first, because their versions are in the keys.
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
-    context.once("softroce", &device::whole(context), || run_new(context))
-}
-
-fn run_new(context: &Context<'_>) -> Result<Finished> {
     let ready = match softroce::ready(&context.options.guest.with_siw()) {
         Ok(ready) => ready,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
@@ -75,20 +70,8 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
     let mut finished = Finished::default();
     let (last, mut modules): (Vec<_>, Vec<_>) =
         device::modules(context, program)?.into_iter().partition(|module| module.name == COMPARISON);
+    // It needs the logs of all others.
     modules.extend(last);
-    // The comparison needs the logs of all others.
-    let is_new = |module: &Module| context.record.find(&device::key(context, module)).is_none();
-    if !modules.last().is_some_and(|last| last.name == COMPARISON && is_new(last)) {
-        for module in &modules {
-            if let Some(results) = context.record.find(&device::key(context, module)) {
-                finished.results.add(&results.as_recorded());
-            }
-        }
-        modules.retain(is_new);
-    }
-    if modules.is_empty() {
-        return Ok(finished.or_nothing_ran());
-    }
 
     // A hanging module must not discard the results of the others.
     let timeout = context.options.timeout;
@@ -125,11 +108,7 @@ fn run_new(context: &Context<'_>) -> Result<Finished> {
         results.for_device = module.ignored;
         println!("{:<28} {seconds:>5} s, {} tests", module.name, results.passed + results.failed);
         finished.results.add(&results);
-        // The comparison comes last; it has not passed if one of the others has logged only some of its completions.
-        let is_whole = module.name != COMPARISON || finished.state == State::Passed;
-        if status == 0 && results.failed == 0 && is_whole {
-            context.record.keep(&device::key(context, module), &results);
-        } else {
+        if status != 0 || results.failed != 0 {
             finished.fail(format!("{} ended with status {status}", module.name));
         }
     }

@@ -17,7 +17,6 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Context, Extent, Results, build};
 use crate::preload::{self, Built};
-use crate::record::Key;
 use crate::table::Finished;
 use crate::{packages, repo};
 
@@ -29,28 +28,17 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("mpi", "mpicc", &[]),
 ];
 
-/// Runs the rows that have not passed before: in the gate, one for each program and each way to start it.
+/// Runs the rows: in the gate, one for each program and each way to start it.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS]) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
-    let Context { root, record, .. } = context;
+    let root = context.root;
     let is_full = context.extent == Extent::Full;
     let only = context.options.only.as_str();
     // The library of another profile is a different one.
     let profile = if is_full { "for-c" } else { "release" };
-    let versions = packages::versions(&[packages::PROGRAMS]);
-    let key =
-        |name: &str, packages: &[&str]| record.key(&format!("program {name} {profile} {versions}"), packages, &[]);
     let mut finished = Finished::default();
-    let is_new = |finished: &mut Finished, key: &Key| match record.find(key) {
-        Some(results) => {
-            finished.results.add(&results.as_recorded());
-            false
-        }
-        None => true,
-    };
-
     let mut seen = Vec::new();
     let is_first = |row: &&table::Row| {
         let kind = row.kind();
@@ -58,18 +46,10 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         seen.push(kind);
         is_first || row.always || is_full || !only.is_empty()
     };
-    let rows = rows::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first);
-    let rows = rows.map(|row| {
-        let packages: &[&str] =
-            if row.runs_stride() { &["softrnic-preload", "stride-perf"] } else { &["softrnic-preload"] };
-        (row, key(row.name, packages))
-    });
-    let rows: Vec<_> = rows.filter(|(_, key)| is_new(&mut finished, key)).collect();
-    let checks = capi::CHECKS.iter().filter(|check| check.name.contains(only));
-    let checks = checks.map(|check| (check, key(check.name, &["rdma-mummy-capi"])));
-    let checks: Vec<_> = checks.filter(|(_, key)| is_new(&mut finished, key)).collect();
+    let rows: Vec<_> = rows::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first).collect();
+    let checks: Vec<_> = capi::CHECKS.iter().filter(|check| check.name.contains(only)).collect();
 
-    let mut judge = |name: &'static str, key: &Key, run: &dyn Fn() -> Result<()>| {
+    let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
         let started = Instant::now();
         let result = run();
         let time = started.elapsed().as_secs_f64();
@@ -85,22 +65,19 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
             }
         };
         finished.results.add(&one);
-        if one.failed == 0 {
-            record.keep(key, &one);
-        }
     };
     if !rows.is_empty() {
         let built = preload::build(root, build::BESIDE)?;
         let stride = repo::target_folder(root)?.join("release/stride-perf");
         let place = Place { own: compile(root, &built)?, built, stride };
-        for (row, key) in rows {
-            judge(row.name, &key, &|| play::play(row, &place));
+        for row in rows {
+            judge(row.name, &|| play::play(row, &place));
         }
     }
     if !checks.is_empty() {
         let door = capi::build(root, profile)?;
-        for (check, key) in checks {
-            judge(check.name, &key, &|| check.run(&door));
+        for check in checks {
+            judge(check.name, &|| check.run(&door));
         }
     }
     Ok(finished.or_nothing_ran())

@@ -65,15 +65,6 @@ impl Row {
         let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
         (self.way, program, discriminant(&self.shape))
     }
-
-    /// Whether the row runs stride-perf.
-    pub(crate) fn runs_stride(&self) -> bool {
-        match self.shape {
-            Shape::Compared(..) => true,
-            Shape::One(line) => line.contains("{stride}"),
-            _ => false,
-        }
-    }
 }
 
 #[cfg(test)]
