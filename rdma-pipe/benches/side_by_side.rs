@@ -6,9 +6,11 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its table")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+
+use sideway_test_names::{Folder, Port};
 
 /// A row: its name, and its scripts. Each script has a name, the program that it requires, and its text.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
@@ -125,14 +127,14 @@ fn main() -> ExitCode {
     if rounds.is_some() {
         arguments.remove(0);
     }
-    let folder = PathBuf::from(format!("/dev/shm/rdma-pipe-bench-{}", std::process::id()));
-    let done = prepare(&folder).and_then(|()| {
+    // In memory.
+    let in_memory = Folder::new_in(Path::new("/dev/shm"));
+    let folder = in_memory.path();
+    let done = prepare(folder).and_then(|()| {
         ROWS.iter()
             .filter(|(name, _)| arguments.is_empty() || arguments.iter().any(|text| name.contains(text.as_str())))
-            .try_for_each(|row| measure(&folder, row, rounds.unwrap_or(5)))
+            .try_for_each(|row| measure(folder, row, rounds.unwrap_or(5)))
     });
-    // Ignores the error: the folder is in memory, so a reboot removes it.
-    _ = std::fs::remove_dir_all(&folder);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -162,7 +164,7 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
     let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap_or(Path::new("."));
     let path = format!("{}:{}", programs.display(), std::env::var("PATH")?);
     let original = std::env::var("ORIGINAL").unwrap_or_default();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = Port::reserve();
     let before = processor_seconds()?;
     let started = Instant::now();
     let status = Command::new("bash")
@@ -172,7 +174,7 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
         .env("D", folder.join(to))
         .env("O", format!("softrnic-run {original}"))
         .env("RDMA_MUMMY_RDMACM", "softrnic")
-        .env("P", port.to_string())
+        .env("P", port.number().to_string())
         .status()?;
     let seconds = started.elapsed().as_secs_f64();
     if !status.success() {

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use sideway_test_names::Folder;
 
 use crate::device::{SOFT_DEVICE, TEST_DEVICE};
 
@@ -15,6 +16,8 @@ use crate::device::{SOFT_DEVICE, TEST_DEVICE};
 pub const EXAMPLES_DIR: &str = "SIDEWAY_EXAMPLES_DIR";
 
 const PAUSE: Duration = Duration::from_millis(10);
+/// The file for a program's output, in its folder.
+const OUTPUT: &str = "output";
 
 /// One of this project's examples. If the tests run on a device of the system, the example lists only such devices,
 /// like a C program.
@@ -65,7 +68,7 @@ fn beside_tests() -> PathBuf {
 pub struct Program {
     child: Child,
     name: String,
-    output: PathBuf,
+    folder: Folder,
     deadline: Instant,
 }
 
@@ -86,16 +89,15 @@ impl Program {
     /// If the program does not start.
     #[track_caller]
     pub fn start(mut command: Command, limit: Duration) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let output = env::temp_dir().join(format!("sideway-test-{}-{number}", std::process::id()));
+        let folder = Folder::new();
+        let output = folder.join(OUTPUT);
         let name = format!("{command:?}");
         let file = File::create(&output).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
         let errors = file.try_clone().unwrap_or_else(|error| panic!("{}: {error}", output.display()));
         // A missing backtrace must not hide a panic.
         command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(file).stderr(errors);
         let child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
-        Self { child, name, output, deadline: Instant::now() + limit }
+        Self { child, name, folder, deadline: Instant::now() + limit }
     }
 
     /// Waits until a program listens on the TCP port, in the network namespace of this program.
@@ -141,7 +143,7 @@ impl Program {
 
     /// The program's output so far.
     pub fn said(&self) -> String {
-        fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        fs::read(self.folder.join(OUTPUT)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// Waits until the program exits; `None` if the deadline passed and the program was killed.
@@ -195,7 +197,6 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         self.kill();
-        let _ = fs::remove_file(&self.output);
     }
 }
 

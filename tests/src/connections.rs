@@ -55,20 +55,24 @@ pub fn channel() -> Arc<EventChannel> {
 /// If the identifier cannot listen.
 #[track_caller]
 pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
-    listen_at(channel, port_space, address())
+    listen_at(channel, port_space, (address(), 0).into())
 }
 
-/// An identifier that listens on a free port of this address.
+/// An identifier that listens on this address, and the address. If its port is 0, the device chooses one.
 ///
 /// # Panics
 ///
 /// If the identifier cannot listen.
 #[track_caller]
-pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: IpAddr) -> (Arc<Identifier>, SocketAddr) {
+pub fn listen_at(
+    channel: &Arc<EventChannel>,
+    port_space: PortSpace,
+    address: SocketAddr,
+) -> (Arc<Identifier>, SocketAddr) {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
-    id.bind_addr(SocketAddr::new(address, 0)).unwrap_or_else(|error| panic!("{error}"));
+    id.bind_addr(address).unwrap_or_else(|error| panic!("{error}"));
     id.listen(0).unwrap_or_else(|error| panic!("{error}"));
-    let address = SocketAddr::new(address, id.port());
+    let address = SocketAddr::new(address.ip(), id.port());
     (id, address)
 }
 
@@ -178,7 +182,7 @@ pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
 /// If the ends do not connect.
 #[track_caller]
 pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
-    let (_listener, address) = listen_at(channel, PortSpace::Tcp, address);
+    let (_listener, address) = listen_at(channel, PortSpace::Tcp, (address, 0).into());
     let active = End::of(resolve(channel, PortSpace::Tcp, address));
     active.id.connect(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}"));
     let request = expect(channel, EventType::ConnectRequest);

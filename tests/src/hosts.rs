@@ -7,14 +7,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::requirements::may_not_run;
+use sideway_test_names::unique;
 
-/// The number of the next pair of hosts, or interface.
-static NEXT: AtomicU32 = AtomicU32::new(0);
+use crate::requirements::may_not_run;
 
 /// Two hosts with a cable between them. Dropping the value removes both hosts.
 #[derive(Debug)]
@@ -47,8 +46,8 @@ impl Hosts {
         Self::made(|hosts| {
             let mut ends = Vec::new();
             for host in hosts {
-                // At most 15 characters.
-                let name = format!("bad{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                // A name in the namespace of this program, in which tests of other programs create interfaces too.
+                let name = unique("bad");
                 ends.push(tap(&name).ok()?);
                 ip(&format!("link set {name} netns {host} name v0")).then_some(())?;
             }
@@ -62,8 +61,7 @@ impl Hosts {
 
     /// `connect` creates the interface `v0` of both hosts.
     fn made(connect: impl FnOnce(&[String; 2]) -> Option<Option<Cable>>) -> Option<Self> {
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let names = ["a", "b"].map(|end| format!("softiw-{process}-{number}-{end}"));
+        let names = ["softiw-a-", "softiw-b-"].map(unique);
         let mut hosts = Self { names, cable: None };
         let mut is_made = hosts.names.iter().all(|host| ip(&format!("netns add {host}")));
         if is_made {

@@ -1,14 +1,12 @@
 //! Ping-pongs, and programs that find each other in the same way: a server and a client, ours or rdma-core's.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use sideway_test_names::Port;
 
 use crate::child::{self, Ended, Program, example};
 use crate::{device, errors};
@@ -19,20 +17,14 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// Texts that no program prints on success.
 const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
 
-/// A TCP and connection manager port that no other test uses, in this program or another, and that is free now. An
-/// abstract socket reserves it until this program ends, because softrnic's ports are not visible among the host's.
+/// A TCP and connection manager port that is reserved until this program ends.
+///
+/// # Panics
+///
+/// If all ports are in use.
+#[track_caller]
 pub fn port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(21_000);
-    static TAKEN: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
-    loop {
-        let port = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{port}"));
-        let Ok(taken) = name.and_then(|name| UnixDatagram::bind_addr(&name)) else { continue };
-        if TcpListener::bind(("::", port)).is_ok() {
-            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
-            return port;
-        }
-    }
+    Port::reserve().keep()
 }
 
 /// One of the examples, with the device and the TCP port.
@@ -239,20 +231,5 @@ pub fn fails(ended: &Ended, words: &[&str]) {
     assert!(output.lines().last().is_some_and(|line| line.ends_with(error)), "nothing follows the error: {output}");
     for word in words {
         assert!(error.contains(word), "no `{word}` in: {output}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "makes system calls")]
-    fn port_is_reserved_for_its_test() {
-        let [one, other] = [port(), port()];
-        assert_ne!(one, other);
-        // Another test program sees the reservation, although nothing listens on the port.
-        let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{one}")).expect("it is short");
-        assert!(UnixDatagram::bind_addr(&name).is_err());
     }
 }

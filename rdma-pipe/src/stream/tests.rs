@@ -101,8 +101,8 @@ fn wrong_key_ends_only_the_sender() {
 
 #[test]
 fn missing_receiver_is_unreachable_after_the_patience() {
-    let free = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options(Transport::Tcp)).unwrap().port();
-    let address = [format!("127.0.0.1:{free}")];
+    let free = sideway_test_names::Port::reserve();
+    let address = [format!("127.0.0.1:{}", free.number())];
     let patience = Duration::from_millis(100);
     let refused = connect(&address, b"key", Purpose::Send, Patience::Coming(patience), &options(Transport::Tcp));
     assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::Unreachable));

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+use sideway_test_names::Port;
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -169,16 +170,9 @@ impl From<Output> for Ran {
     }
 }
 
-/// Returns a port that is free at the moment.
+/// Returns a port that is reserved until the tests end.
 pub(crate) fn port() -> u16 {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let base = 20_000 + (std::process::id() as usize * 16) % 12_000;
-    loop {
-        let port = (base + NEXT.fetch_add(1, Ordering::Relaxed)) as u16;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
+    Port::reserve().keep()
 }
 
 /// Forwards TCP connections to a port of this host. Each of the first connections is cut after the given number of

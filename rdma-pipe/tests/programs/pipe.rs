@@ -66,7 +66,7 @@ fn reader_that_has_enough_ends_the_pipeline() {
 #[test]
 fn killed_starter_leaves_no_command() {
     let place = Place::new();
-    let marker = format!("31{}.5", std::process::id() % 1_000_000);
+    let marker = format!("31{}.5", sideway_test_names::random() % 1_000_000_000);
     let command = [format!("a:exec sleep {marker}"), "b:cat".to_owned()];
     let mut starter = place.command("rdpipe", command).stdin(Stdio::piped()).spawn().unwrap();
     let runs = || {

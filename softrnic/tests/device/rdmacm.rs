@@ -11,6 +11,7 @@ use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use rdma_mummy_sys::rdma_cm_event_type as event_type;
 use rdma_mummy_sys::*;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sideway_test_names::Port;
 
 const TIMEOUT: c_int = 20_000;
 
@@ -306,13 +307,11 @@ fn addresses_conflict_like_those_of_sockets() {
     let channel = Channel::new();
     let make = || channel.id(TCP);
     let [any, one, other, third] = [make(), make(), make(), make()];
-    bind(any, v4([0; 4], 0)).unwrap();
+    let reserved = Port::reserve();
+    let port = reserved.number();
+    bind(any, v4([0; 4], port)).unwrap();
     // SAFETY: the identifier is alive.
-    let port = unsafe {
-        assert!((*any).verbs.is_null());
-        u16::from_be(rdma_get_src_port(any))
-    };
-    assert!(port >= 32768, "{port}");
+    assert!(unsafe { (*any).verbs }.is_null());
     for address in [here(port), v4([0; 4], port)] {
         assert_eq!(bind(one, address), Err(libc::EADDRNOTAVAIL), "the kernel's error for wildcard addresses");
     }
@@ -333,6 +332,17 @@ fn addresses_conflict_like_those_of_sockets() {
     for id in [one, other, third, datagram] {
         destroy(id);
     }
+}
+
+#[test]
+fn automatic_port_is_in_the_range_of_the_kernel() {
+    let channel = Channel::new();
+    let id = channel.id(TCP);
+    bind(id, v4([0; 4], 0)).unwrap();
+    // SAFETY: the identifier is alive.
+    let port = u16::from_be(unsafe { rdma_get_src_port(id) });
+    assert!(port >= 32768, "{port}");
+    destroy(id);
 }
 
 #[test]

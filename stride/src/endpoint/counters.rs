@@ -179,14 +179,16 @@ fn number(file: &Path) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
+    use sideway_test_names::Folder;
+
     use super::*;
 
-    /// The folder of a port for a test, which is removed on drop.
-    struct Port(PathBuf);
+    /// The folder of a port for a test.
+    struct Port(Folder);
 
     impl Port {
-        fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("stride-{name}-{}", std::process::id()));
+        fn new() -> Self {
+            let folder = Folder::new();
             for kind in KINDS {
                 fs::create_dir_all(folder.join(kind)).unwrap();
             }
@@ -205,19 +207,13 @@ mod tests {
 
         fn open(&self, asked: &[&str]) -> Result<Option<Counters>, String> {
             let asked: Vec<_> = asked.iter().map(|name| (*name).to_owned()).collect();
-            Counters::open(Some(self.0.clone()), &asked, "port 1 of it")
-        }
-    }
-
-    impl Drop for Port {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            Counters::open(Some(self.0.path().to_owned()), &asked, "port 1 of it")
         }
     }
 
     #[test]
     fn changes_are_reported_since_begin() {
-        let port = Port::new("counters");
+        let port = Port::new();
         let mut named = port.open(&["symbol_error", "hw_counters/out_of_buffer"]).unwrap().unwrap();
         let mut all = port.open(&["all"]).unwrap().unwrap();
         named.begin();
@@ -237,7 +233,7 @@ mod tests {
 
     #[test]
     fn unknown_counter_error_lists_the_existing_ones() {
-        let port = Port::new("no-counters");
+        let port = Port::new();
         let there = "counters/port_xmit_data, counters/symbol_error, hw_counters/out_of_buffer";
         for name in ["port_rcv_errors", "lifespan", "hw_counters/symbol_error", "../counters/symbol_error", "x", ""] {
             let error = port.open(&["symbol_error", name]).err();
@@ -274,7 +270,7 @@ mod tests {
 
     #[test]
     fn name_in_both_folders_selects_both() {
-        let port = Port::new("both-counters");
+        let port = Port::new();
         port.write("hw_counters/symbol_error", "5");
         let counters = port.open(&["symbol_error", "counters/symbol_error"]).unwrap().unwrap();
         assert_eq!(counters.names, ["counters/symbol_error", "hw_counters/symbol_error"]);

@@ -139,15 +139,13 @@ mod tests {
 
     /// Returns a machine that has two nodes with processors and one node that has only memory.
     fn machine() -> Nodes {
-        let folder = std::env::temp_dir().join(format!("stride-nodes-{}", std::process::id()));
+        let folder = sideway_test_names::Folder::new();
         for (node, list) in [("node1", "4-7,12-15\n"), ("node0", "0-3,8-11\n"), ("node2", "\n"), ("power", "x")] {
             fs::create_dir_all(folder.join(node)).unwrap();
             fs::write(folder.join(node).join("cpulist"), list).unwrap();
         }
         fs::write(folder.join("online"), "0-2\n").unwrap();
-        let nodes = Nodes::read(&folder).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
-        nodes
+        Nodes::read(folder.path()).unwrap()
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn different_governors_are_all_listed() {
-        let folder = std::env::temp_dir().join(format!("stride-governors-{}", std::process::id()));
+        let folder = sideway_test_names::Folder::new();
         for (policy, governor) in [("policy0", "powersave\n"), ("policy4", "performance\n"), ("policy8", "powersave\n")]
         {
             fs::create_dir_all(folder.join(policy)).unwrap();
@@ -51,8 +51,7 @@ mod tests {
         }
         // The folder also contains other files, which must be ignored.
         fs::write(folder.join("boost"), "1\n").unwrap();
-        assert_eq!(governors(&folder), "performance,powersave");
-        fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(governors(&folder), "");
+        assert_eq!(governors(folder.path()), "performance,powersave");
+        assert_eq!(governors(&folder.join("absent")), "");
     }
 }

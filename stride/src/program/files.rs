@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn created_file_is_truncated() {
-        let file = std::env::temp_dir().join(format!("stride-created-{}", std::process::id()));
+        let folder = sideway_test_names::Folder::new();
+        let file = folder.join("created");
         fs::write(&file, "old and long").unwrap();
         can_be_written(&file).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "old and long");

@@ -205,11 +205,13 @@ fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::BorrowedFd;
+
+    use sideway_test_names::Folder;
+
     use super::*;
     use crate::cli::{self, Job};
     use crate::endpoint::fake::{Fake, Stage};
-    use std::os::fd::BorrowedFd;
-
     use crate::endpoint::{self, Endpoint, PeerInfo, PortInfo, Role, StepProgress, Verbs};
     use crate::plan::SideConfig;
     use crate::stats::Figures;
@@ -279,7 +281,8 @@ mod tests {
 
     #[test]
     fn undelivered_writes_miss_limits() {
-        let file = std::env::temp_dir().join(format!("stride-lossy-{}.json", std::process::id()));
+        let folder = Folder::new();
+        let file = folder.join("lossy.json");
         let run = |words: &str, factory: &dyn EndpointFactory| {
             let words = format!("{words} -c uc -d soft0 --loopback --min-mpps 0.000001 --json {}", file.display());
             let end = exit(&words, factory);
@@ -317,7 +320,8 @@ mod tests {
 
     #[test]
     fn port_without_arrivals_counts_as_zero() {
-        let file = std::env::temp_dir().join(format!("stride-lossy-port-{}.json", std::process::id()));
+        let folder = Folder::new();
+        let file = folder.join("lossy-port.json");
         for words in ["-n 500", "-n 500 --reversed", "-D 20ms --warm-up 0", "-n 500 -b"] {
             let words = format!(
                 "write bw {words} -s 64 -c uc -q 2 -d soft0,soft0 --loopback --min-mpps 0.000001 --json {}",
@@ -355,7 +359,8 @@ mod tests {
 
     #[test]
     fn rdma_failure_names_the_size_among_several() {
-        let file = std::env::temp_dir().join(format!("stride-size-{}.json", std::process::id()));
+        let folder = Folder::new();
+        let file = folder.join("size.json");
         let error = |sizes: &str| {
             let factory = Fake { fails: Some((Role::Server, Stage::Run)), ..Fake::default() };
             let words = format!("write bw -s {sizes} -n 1000 --loopback --json {}", file.display());
@@ -399,8 +404,8 @@ mod tests {
 
     #[test]
     fn empty_run_is_still_checked_against_limits() {
-        let file = |ending| std::env::temp_dir().join(format!("stride-blank-{}.{ending}", std::process::id()));
-        let (json, svg) = (file("json"), file("svg"));
+        let folder = Folder::new();
+        let (json, svg) = (folder.join("blank.json"), folder.join("blank.svg"));
         for (words, is_idle) in [("write bw -D 1ms -s 1G", false), ("write lat -D 1ms -s 8M", true)] {
             let limit = if is_idle { "--max-p99 1" } else { "--min-gbps 1" };
             let words = format!("{words} --loopback {limit} --json {} --plot {}", json.display(), svg.display());

@@ -2,37 +2,36 @@
 //! reads or that has no space.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::{ends, program};
+use sideway_test_names::Folder;
 
-/// Returns the path of a log file that contains one line.
-fn log(name: &str) -> PathBuf {
-    let file = std::env::temp_dir().join(format!("stride-log-{name}-{}", std::process::id()));
-    fs::write(&file, "an old line\n").unwrap();
-    file
+use super::{ends, port, program};
+
+/// Returns a folder with the file `log`, which contains one line.
+fn log() -> Folder {
+    let folder = Folder::new();
+    fs::write(folder.join("log"), "an old line\n").unwrap();
+    folder
 }
 
 /// Runs a test whose standard output or standard error is a log file, and returns the contents of the file afterwards.
-fn logged(name: &str, words: &str, is_error: bool, is_appended: bool) -> String {
-    let file = log(name);
+fn logged(words: &str, is_error: bool, is_appended: bool) -> String {
+    let folder = log();
+    let file = folder.join("log");
     let opened = if is_appended { File::options().append(true).open(&file) } else { File::create(&file) };
     let (log, other) = (Stdio::from(opened.unwrap()), Stdio::null());
     let (out, err) = if is_error { (other, log) } else { (log, other) };
     let words = format!("write bw -d soft0 --loopback -n 10 {words}").replace("LOG", file.to_str().unwrap());
     assert!(program(&words).stdout(out).stderr(err).status().unwrap().success(), "{words}");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::remove_file(&file).unwrap();
-    text
+    fs::read_to_string(&file).unwrap()
 }
 
 #[test]
 fn results_on_standard_output_follow_its_contents() {
     for words in ["--csv /dev/stdout", "--csv /dev/fd/1", "--csv /proc/self/fd/1", "--csv LOG"] {
         for is_appended in [true, false] {
-            let text = logged("out", words, false, is_appended);
+            let text = logged(words, false, is_appended);
             assert_eq!(text.starts_with("an old line\n"), is_appended, "{words}: {text}");
             let [table, csv] = ["  client: soft0", "\n65536,"].map(|part| text.find(part));
             assert!(table.is_some() && table < csv && !text.contains('\0'), "{words}: {text:?}");
@@ -43,25 +42,26 @@ fn results_on_standard_output_follow_its_contents() {
 #[test]
 fn results_on_standard_error_follow_its_contents() {
     for words in ["--json /dev/stderr", "--json /dev/fd/2", "--json LOG"] {
-        let text = logged("err", words, true, true);
+        let text = logged(words, true, true);
         assert!(text.starts_with("an old line\n") && text.ends_with("}\n"), "{words}: {text}");
     }
 }
 
 #[test]
 fn plot_on_standard_output_keeps_the_table() {
-    let file = log("plot").with_extension("svg");
+    let folder = Folder::new();
+    let file = folder.join("plot.svg");
     let out = File::create(&file).unwrap();
     let words = format!("write bw -d soft0 --loopback -n 10 -s 64,128 --plot {}", file.display());
     assert!(program(&words).stdout(out).stderr(Stdio::null()).status().unwrap().success());
     let text = fs::read_to_string(&file).unwrap();
-    fs::remove_file(&file).unwrap();
     assert!(text.contains("  client: soft0") && text.ends_with("</svg>\n") && !text.contains('\0'), "{text}");
 }
 
 #[test]
 fn results_are_written_without_a_reader_of_the_table() {
-    let file = std::env::temp_dir().join(format!("stride-unseen-{}.json", std::process::id()));
+    let folder = Folder::new();
+    let file = folder.join("unseen.json");
     let words = |more: &str| format!("write bw -s 64,128 -n 100 --loopback -d soft0 {more}");
     let unseen = |more: &str| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -70,7 +70,6 @@ fn results_are_written_without_a_reader_of_the_table() {
     };
     ends(&unseen(&format!("--json {}", file.display())), 0);
     let text = fs::read_to_string(&file).unwrap();
-    fs::remove_file(&file).unwrap();
     assert_eq!(text.matches("\"size_bytes\":").count(), 2, "{text}");
     let (_, err) = ends(&unseen("--min-gbps 1000000"), 3);
     assert!(err.contains("missed: "), "{err}");
@@ -78,9 +77,7 @@ fn results_are_written_without_a_reader_of_the_table() {
 
 #[test]
 fn emfile_error_suggests_ulimit() {
-    // Finds a free port.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port);
+    let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port());
     let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
     assert!(err.ends_with("Too many open files (os error 24); raise the limit (`ulimit -n`)\n"), "{err}");
 }

@@ -9,8 +9,9 @@ mod measurements;
 mod ports;
 mod signals;
 
-use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+
+use sideway_test_names::Port;
 
 /// Returns a command that runs the program with these words as arguments, and with softrnic's librdmacm.
 fn program(words: &str) -> Command {
@@ -27,9 +28,9 @@ fn run(words: &str) -> Output {
     program(words).output().unwrap()
 }
 
-/// Returns a free TCP port.
+/// Returns a TCP port that is reserved until the tests end.
 fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    Port::reserve().keep()
 }
 
 /// Checks the exit status of a run, and returns its standard output and standard error.

@@ -6,7 +6,8 @@ use std::thread;
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use sideway::rdmacm::{ConnectionParameter, Connector, RejectReason};
-use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
+use sideway_test_names::Port;
+use stride_perf::endpoint::{Endpoint, EndpointFactory, Listening, Path, Role, Verbs};
 use stride_perf::plan::{Plan, QpAttributes, Queues, Workload};
 
 /// Allows a test to move a side to another thread.
@@ -84,12 +85,12 @@ fn server_without_listener_is_an_error() {
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     client.create_queue_pairs(&path).unwrap();
     let mut far = server.create_queue_pairs(&path).unwrap();
-    let listening = far.listening.take();
+    let listening = far.listening.take().unwrap();
     let error = client.connect(&path, &far).unwrap_err().to_string();
     assert!(error.contains("sent no port for --rdma-cm"), "{error}");
-    // The server has sent the number of a port, but no longer listens on it.
-    far.listening = listening;
-    drop(server);
+    // No server listens on the port that the server has sent.
+    let reserved = Port::reserve();
+    far.listening = Some(Listening { port: reserved.number(), ..listening });
     let (error, refusal) =
         (format!("{:#}", client.connect(&path, &far).unwrap_err()), RejectReason::InvalidServiceId.to_string());
     assert!(error.starts_with("--rdma-cm: queue pair 0: ") && error.contains(&refusal), "{error}");

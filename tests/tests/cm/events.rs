@@ -244,7 +244,7 @@ fn waits_end_on_time() {
     let error = channel.get_cm_event(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT);
     assert_eq!(error.hint(), Some("no event of the connection manager arrived in time"));
-    let (_listener, address) = sideway_tests::connections::listen_at(&channel, PortSpace::Tcp, HERE);
+    let (_listener, address) = sideway_tests::connections::listen_at(&channel, PortSpace::Tcp, (HERE, 0).into());
     // This time-out exceeds the range of the clock.
     let id = resolve(&channel, PortSpace::Tcp, address);
     id.connect(&ConnectionParameter::default()).unwrap();

@@ -1,12 +1,13 @@
 //! Calls on identifiers: the arguments that C receives, and calls that are rejected before C.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, PortSpace};
 use sideway_tests::connections::{End, expect};
+use sideway_tests::programs::port;
 use sideway_tests::recording::Kind;
 use sideway_tests::shim::{Shim, channel};
 
@@ -17,11 +18,11 @@ fn source_address_is_valid_when_c_reads_it() {
     let _shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
-    let source: SocketAddr = "127.0.0.1:4242".parse().unwrap();
+    let source = SocketAddr::from((Ipv4Addr::LOCALHOST, port()));
     id.resolve_addr(Some(source), "127.0.0.1:7".parse().unwrap(), Duration::from_secs(1)).unwrap();
     expect(&channel, EventType::AddressResolved);
     assert_eq!(id.local_address(), Some(source));
-    assert_eq!((id.port(), id.peer_port()), (4242, 7));
+    assert_eq!((id.port(), id.peer_port()), (source.port(), 7));
 }
 
 #[test]

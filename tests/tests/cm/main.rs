@@ -26,7 +26,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// A listener, and an identifier with a route to it.
 #[track_caller]
 fn pair(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, Arc<Identifier>) {
-    let (listener, address) = listen_at(channel, port_space, HERE);
+    let (listener, address) = listen_at(channel, port_space, (HERE, 0).into());
     let id = resolve(channel, port_space, address);
     (listener, id)
 }

@@ -20,7 +20,7 @@ fn channels_identifiers_and_events_move_between_threads() {
     let _shim = Shim::new();
     let channel = channel();
     is_send_and_sync(&channel);
-    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
+    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, (HERE, 0).into());
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, address, Duration::from_secs(1)).unwrap();
     let event = channel.get_cm_event(None).unwrap();
@@ -34,7 +34,7 @@ fn channels_identifiers_and_events_move_between_threads() {
 fn identifier_is_not_read_while_an_event_writes_it() {
     let shim = Shim::new();
     let channel = channel();
-    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
+    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, (HERE, 0).into());
     for _ in 0..ROUNDS {
         let id = channel.create_id(PortSpace::Tcp).unwrap();
         let is_over = AtomicBool::new(false);
@@ -99,7 +99,7 @@ fn identifiers_and_queue_pairs_are_dropped_while_another_thread_reads_their_even
 fn queue_pair_may_be_dropped_during_a_connect() {
     let shim = Shim::new();
     let channel = channel();
-    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
+    let (_listener, address) = listen_at(&channel, PortSpace::Tcp, (HERE, 0).into());
     for _ in 0..ROUNDS {
         let active = End::of(resolve(&channel, PortSpace::Tcp, address));
         active.id.connect(&ConnectionParameter::default()).unwrap();

@@ -1,6 +1,6 @@
 //! Address information, and identifiers created from it, with the kernel's connection manager.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState, QueuePairType};
@@ -9,6 +9,7 @@ use sideway::rdmacm::communication_manager::{
     GetAddressInfoError, Identifier, InfiniBandAddress, PortSpace, getaddrinfo,
 };
 use sideway_tests::connections::{End, LONG, address, channel, expect};
+use sideway_tests::programs::port;
 
 fn numeric() -> AddressInfo {
     let mut hints = AddressInfo::new();
@@ -63,12 +64,13 @@ fn numeric_addresses_resolve_unchanged() {
 fn unspecified_address_is_only_for_listeners() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::Passive).setup_family(AddressFamily::Ipv4);
-    let info = one(None, Some("7471"), &hints);
-    assert_eq!(info.source().unwrap().ip(), Some("0.0.0.0:7471".parse().unwrap()));
+    let port = port();
+    let info = one(None, Some(&port.to_string()), &hints);
+    assert_eq!(info.source().unwrap().ip(), Some((Ipv4Addr::UNSPECIFIED, port).into()));
     let channel = channel();
     let id = channel.create_ep(&info).unwrap();
     id.listen(0).unwrap();
-    assert_eq!(id.port(), 7471);
+    assert_eq!(id.port(), port);
     // The port is in use.
     let error = channel.create_ep(&info).and_then(|id| id.listen(0)).unwrap_err();
     assert!([libc::EADDRINUSE, libc::EADDRNOTAVAIL].contains(&error.errno().raw()), "{error}");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace, RejectReason};
-use sideway_tests::connections::{End, LONG, channel, connect, expect, listen, resolve};
+use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
+use sideway_tests::programs::port;
 
 #[test]
 fn both_ends_are_ready_to_send_once_they_are_established() {
@@ -76,9 +77,7 @@ fn unaccepted_request_is_rejected() {
 #[test]
 fn port_without_a_listener_is_a_rejection_with_that_reason() {
     let channel = channel();
-    let (listener, address) = listen(&channel, PortSpace::Tcp);
-    drop(listener);
-    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    let active = End::of(resolve(&channel, PortSpace::Tcp, (address(), port()).into()));
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let event = channel.get_cm_event(Some(LONG)).unwrap();
     assert_eq!(event.to_string(), "rejected: no listener on that port");

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use sideway::ibverbs::queue_pair::QueuePair;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace, SidrStatus};
-use sideway_tests::connections::{channel, datagram_end, expect, listen, resolve, send_datagram};
+use sideway_tests::connections::{address, channel, datagram_end, expect, listen, listen_at, resolve, send_datagram};
 use sideway_tests::datagrams::GRH;
+use sideway_tests::programs::port;
 
 #[test]
 fn datagram_arrives_at_the_looked_up_destination() {
@@ -55,7 +56,7 @@ fn accept_reports_the_number_of_a_programs_own_queue_pair() {
 #[test]
 fn refused_lookup_reports_why() {
     let channel = channel();
-    let (listener, address) = listen(&channel, PortSpace::Udp);
+    let (listener, address) = listen_at(&channel, PortSpace::Udp, (address(), port()).into());
     let refused = |data: &[u8], status: SidrStatus| {
         let event = expect(&channel, EventType::Unreachable);
         let EventKind::Unreachable(unreachable) = event.kind() else { panic!("{event:?}") };

@@ -14,8 +14,9 @@ use sideway::rdmacm::communication_manager::{
     ConnectionParameter, EventChannel, EventKind, EventType, Identifier, PortSpace, RejectReason,
 };
 use sideway_tests::child::Program;
-use sideway_tests::connections::{End, LONG, channel, expect, listen, resolve};
+use sideway_tests::connections::{End, LONG, address, channel, expect, listen, listen_at, resolve};
 use sideway_tests::process::alone;
+use sideway_tests::programs::port;
 use sideway_tests::resources::Held;
 
 /// Connections that are established and ended.
@@ -149,7 +150,7 @@ fn connects_without_a_listener_leak_nothing() {
         return;
     }
     let channel = channel();
-    let (listener, address) = listen(&channel, PortSpace::Tcp);
+    let (listener, address) = listen_at(&channel, PortSpace::Tcp, (address(), port()).into());
     let before = held(address, &channel);
     // The identifier keeps its port, but does not listen.
     drop(listener);

@@ -2,12 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sideway::ibverbs::queue_pair::QueuePair;
 use sideway::rdmacm::communication_manager::{
     EventChannel, EventKind, EventType, Identifier, MulticastJoinFlag, MulticastMembership, PortSpace,
 };
+use sideway_test_names::Port;
 use sideway_tests::connections::{DatagramEnd, LONG, address, channel, datagram_end, expect, send_datagram};
 use sideway_tests::datagrams::GRH;
 use sideway_tests::recording::Warnings;
@@ -15,8 +16,8 @@ use sideway_tests::recording::Warnings;
 /// Tests run in parallel, also in other processes of the user, and a datagram reaches all members of its group in every
 /// process. Each test and each process therefore uses its own groups.
 fn group(last: u8) -> SocketAddr {
-    let process = std::process::id().to_le_bytes()[0];
-    SocketAddr::from(([239, 9, process, last], 0))
+    static PORT: LazyLock<Port> = LazyLock::new(Port::reserve);
+    SocketAddr::from((PORT.group(last), 0))
 }
 
 /// An identifier for datagrams on the device.

@@ -9,6 +9,7 @@ use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, Identifier, PathRecord, PortSpace};
 use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
+use sideway_tests::programs::port;
 
 #[test]
 fn address_can_be_shared_with_reuseaddr() {
@@ -35,7 +36,7 @@ fn af_only_leaves_the_port_of_the_other_family_free() {
     for af_only in [true, false] {
         let [six, four] = [(), ()].map(|()| channel.create_id(PortSpace::Tcp).unwrap());
         six.set_af_only(af_only).unwrap();
-        six.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)).unwrap();
+        six.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port())).unwrap();
         six.listen(0).unwrap();
         let other = SocketAddr::new([0, 0, 0, 0].into(), six.port());
         assert_eq!(four.bind_addr(other).is_ok(), af_only);

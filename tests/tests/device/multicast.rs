@@ -1,7 +1,6 @@
 //! Multicast groups, and offload verbs that a device may lack: each returns an error with its own name.
 
-use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sideway::error::VerbError;
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid, GidType, GlobalRoutingHeader};
@@ -16,6 +15,7 @@ use sideway::ibverbs::queue_pair::{
     RateLimit,
 };
 use sideway::ibverbs::work_request::{WorkRequestFlags, WorkRequestOperationType};
+use sideway_test_names::Port;
 use sideway_tests::datagrams::{Datagrams, GRH, QKEY};
 use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind, ready_to_receive, to};
 use sideway_tests::recording::Warnings;
@@ -23,8 +23,8 @@ use sideway_tests::{device, on_all_kinds};
 
 fn group(last: u8) -> Gid {
     // A datagram also reaches members in other processes of the user.
-    let process = std::process::id().to_le_bytes()[0];
-    Gid::of_multicast_group(Ipv4Addr::new(239, 7, process, last).into(), GidType::RoceV2).expect("a group")
+    static PORT: LazyLock<Port> = LazyLock::new(Port::reserve);
+    Gid::of_multicast_group(PORT.group(last).into(), GidType::RoceV2).expect("a group")
 }
 
 #[test]

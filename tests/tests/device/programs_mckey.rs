@@ -3,8 +3,10 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use sideway_test_names::Port;
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::connections::address;
 use sideway_tests::device;
@@ -14,7 +16,8 @@ const NAME: &str = "mckey";
 
 /// A group that only this test uses.
 fn group(last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(239, 71, 5, last)
+    static PORT: LazyLock<Port> = LazyLock::new(Port::reserve);
+    PORT.group(last)
 }
 
 #[track_caller]

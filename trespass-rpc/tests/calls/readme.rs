@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use sideway_test_names::Port;
+
 /// Ends the server, even if the test fails.
 struct Server(Child);
 
@@ -50,8 +52,10 @@ fn commands_of_the_readme_print_what_it_shows() {
     }
     let [(server, _), (client, lines), (load, _)] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(*server, "");
-    // The README's port may be in use, so the system chooses one.
-    let mut process = Server(kv().args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
+    // The README's port may be in use.
+    let port = Port::reserve();
+    let own = format!("127.0.0.1:{}", port.number());
+    let mut process = Server(kv().args(["--listen", &own]).stdout(Stdio::piped()).spawn().unwrap());
     let mut said = String::new();
     BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
     let address = said.trim().strip_prefix("serving at ").unwrap();

@@ -11,12 +11,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Compiles an example. If there is no compiler, prints a line and returns `None`.
-fn compile(compiler: &str, name: &str) -> Option<PathBuf> {
+use sideway_test_names::{Folder, Turn};
+
+/// Compiles an example into a folder. If there is no compiler, prints a line and returns `None`.
+fn compile(compiler: &str, name: &str, to: &Folder) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Cargo puts the static library beside the programs of the tests.
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    let program = folder.join(name).with_extension(format!("{}.example", std::process::id()));
+    let program = to.join(name).with_extension("example");
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(sources.join("include"));
     command.arg(sources.join("examples").join(name)).arg(folder.join("libtrespass_c.a"));
@@ -31,23 +33,32 @@ fn compile(compiler: &str, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-struct Ended(Child, PathBuf);
+/// Returns a folder for programs. It is beside the tests, because programs in the directory for temporary files may not
+/// be executable.
+fn folder() -> Folder {
+    Folder::new_in(env::current_exe().unwrap().parent().unwrap())
+}
+
+/// A process that is killed on drop.
+struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-        let _ = std::fs::remove_file(&self.1);
     }
 }
 
 #[test]
 fn c_programs_of_two_processes_echo_over_softrnic() {
-    let Some(echo) = compile("cc", "echo.c") else { return };
+    let folder = folder();
+    let Some(echo) = compile("cc", "echo.c", &folder) else { return };
+    // The example has no option for its port.
+    let _turn = Turn::wait_for("echo.c").unwrap();
     let server = Command::new(&echo).arg("--soft").stdout(Stdio::piped()).spawn().unwrap();
-    let mut server = Ended(server, echo.clone());
+    let mut server = Ended(server);
     // Retries, because connecting is refused until the server listens.
-    let answered = (0..200).find_map(|_| {
+    let answered = (0..2000).find_map(|_| {
         let output = Command::new(&echo).args(["--soft", "127.0.0.1"]).output().unwrap();
         if !output.status.success() {
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -63,9 +74,9 @@ fn c_programs_of_two_processes_echo_over_softrnic() {
 
 #[test]
 fn a_cpp_program_polls_several_connections() {
-    let Some(fan) = compile("c++", "fan.cpp") else { return };
+    let folder = folder();
+    let Some(fan) = compile("c++", "fan.cpp", &folder) else { return };
     let output = Command::new(&fan).output().unwrap();
-    std::fs::remove_file(&fan).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text.lines().count(), 3, "{text}");

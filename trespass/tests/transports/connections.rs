@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, on_both, pair, pair_with, worker};
+use sideway_test_names::Port;
 use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
@@ -217,9 +218,8 @@ fn nonblocking_stream_signals_its_descriptor() {
 #[test]
 fn port_without_listener_is_refused() {
     on_both(|transport| {
-        let listener = Listener::bind_on(&worker(transport), device()).unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let port = Port::reserve();
+        let address = device().replace(":0", &format!(":{}", port.number()));
         let refused = Connection::connect_on(&worker(transport), address, Some(LONG)).map(drop);
         assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::ConnectionRefused));
     });

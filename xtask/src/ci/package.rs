@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn only_own_crates_of_a_local_registry_are_removed() {
-        let sources = env::temp_dir().join(format!("xtask-package-{}", std::process::id()));
+        let folder = sideway_test_names::Folder::new();
+        let sources = folder.path();
         for folder in ["-1/softrnic-0.5.0", "-1/libc-0.2.0", "crates.io-1/softrnic-0.5.0"] {
             fs::create_dir_all(sources.join(folder)).unwrap();
         }
         let known = Package { name: "softrnic".into(), ..Package::default() };
-        forget(&sources, &[&known]).unwrap();
+        forget(sources, &[&known]).unwrap();
         assert!(!sources.join("-1/softrnic-0.5.0").exists());
         assert!(sources.join("-1/libc-0.2.0").exists() && sources.join("crates.io-1/softrnic-0.5.0").exists());
-        fs::remove_dir_all(sources).unwrap();
     }
 }

@@ -80,17 +80,17 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "reads files")]
     fn gid_attributes_come_from_files() {
-        let device = std::env::temp_dir().join(format!("sideway-sysfs-{}", std::process::id()));
+        let folder = sideway_test_names::Folder::new();
+        let device = folder.path();
         let attributes = device.join("ports/1/gid_attrs");
         for (folder, text) in [("types", "RoCE v2\n"), ("ndevs", "eth7\n")] {
             fs::create_dir_all(attributes.join(folder)).unwrap();
             fs::write(attributes.join(folder).join("3"), text).unwrap();
         }
-        let third = GidAttributes::new(&device, 1, 3);
+        let third = GidAttributes::new(device, 1, 3);
         assert_eq!(third.gid_type(LinkLayer::Ethernet), Some(GidType::RoceV2));
         assert_eq!(third.netdev_name().as_deref(), Some("eth7"));
-        let absent = GidAttributes::new(&device, 2, 3);
+        let absent = GidAttributes::new(device, 2, 3);
         assert_eq!((absent.gid_type(LinkLayer::Ethernet), absent.netdev_name()), (None, None));
-        fs::remove_dir_all(device).unwrap();
     }
 }

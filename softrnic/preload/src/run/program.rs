@@ -170,8 +170,7 @@ mod tests {
 
     #[test]
     fn file_capabilities_are_read_back() {
-        let folder = env::temp_dir().join(format!("softrnic-run-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = sideway_test_names::Folder::new();
         let file = folder.join("program");
         fs::copy("/bin/sh", &file).unwrap();
         assert!(!has_capabilities(&file));
@@ -180,7 +179,6 @@ mod tests {
             Ok(()) => assert!(has_capabilities(&file)),
             Err(error) => println!("skipped: cannot set capabilities of a file: {error}"),
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

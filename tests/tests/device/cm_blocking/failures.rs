@@ -11,6 +11,7 @@ use sideway::rdmacm::{ConnectCause, ConnectError, ConnectStep, ConnectionParamet
 use sideway_tests::connections::{End, LONG, address};
 use sideway_tests::device;
 use sideway_tests::interface::Interface;
+use sideway_tests::programs::port;
 
 use super::{connector, listener};
 
@@ -42,7 +43,7 @@ fn fail_without_answer(to: SocketAddr) -> (ConnectError, Duration) {
 
 #[test]
 fn port_without_a_listener_refuses() {
-    let to = listener().local_address();
+    let to = SocketAddr::new(address(), port());
     let error = fail(&connector(), to);
     assert_eq!(error.rejection().unwrap().reason(), Some(RejectReason::InvalidServiceId));
     assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(to)));

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use sideway_test_names::Folder;
 use sideway_tests::child::{self, Program};
 use sideway_tests::hosts::Hosts;
 use sideway_tests::programs::{LIMIT, succeeds};
 use sideway_tests::requirements::may_not_run;
 
-use super::programs::Folder;
 use super::{Measuring, built, is_soft};
 
 /// The operations of the test: writes, read requests and responses, sends (RFC 5040, section 4.3), immediate data, atomic
@@ -23,8 +23,8 @@ fn wireshark_reads_all_frames_between_two_hosts() {
         return may_not_run("tshark is not installed");
     }
     let Some(hosts) = Hosts::new() else { return };
-    let folder = Folder::new("dissected");
-    let capture = folder.path("frames.pcapng");
+    let folder = Folder::new();
+    let capture = folder.join("frames.pcapng");
     let mut command = hosts.command(1, "tshark");
     command.args(["-i", "v0", "-f", "tcp", "-w"]).arg(&capture);
     let mut capturing = Program::start(command, LIMIT);

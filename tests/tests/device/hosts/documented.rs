@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use sideway_test_names::Folder;
 use sideway_tests::child::{self, Ended, example};
 use sideway_tests::programs::LIMIT;
 use sideway_tests::requirements::may_not_run;
@@ -38,7 +39,7 @@ fn recipe_for_two_hosts_works_as_written() {
     }
     let rping = example("rping");
     let examples = Path::new(rping.get_program()).parent().expect("it is in a folder");
-    let folder = std::env::temp_dir().join(format!("sideway-recipe-{}", std::process::id()));
+    let folder = Folder::new();
     fs::create_dir_all(folder.join("target/debug")).expect("the folder is new");
     std::os::unix::fs::symlink(examples, folder.join("target/debug/examples")).expect("the folder is new");
     let commands = recipe();
@@ -46,9 +47,8 @@ fn recipe_for_two_hosts_works_as_written() {
     let (build, commands) = commands.split_once('\n').expect("there are several commands");
     assert_eq!(build, "cargo build --example rping");
     let mut command = isolated();
-    command.arg(format!("{own_names}\n{commands}")).current_dir(&folder);
+    command.arg(format!("{own_names}\n{commands}")).current_dir(folder.path());
     let ended = child::run(command, LIMIT);
-    let _ = fs::remove_dir_all(&folder);
     // The client fails until the server listens.
     let Ended { status, output } = ended;
     assert!(status.success() && output.contains("\nping data: rdma-ping-2"), "{status}\n{output}");

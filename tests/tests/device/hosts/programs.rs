@@ -7,6 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use sideway_test_names::Folder;
 use sideway_tests::child::{self, Ended, Program};
 use sideway_tests::hosts::Hosts;
 use sideway_tests::programs::{LIMIT, port, succeeds};
@@ -91,32 +92,11 @@ fn kv_of_trespass_rpc_reaches_another_host() {
     succeeds(&until_it_listens(&mut server, client), &lines);
 }
 
-/// A folder that is removed at the end.
-pub(super) struct Folder(std::path::PathBuf);
-
-impl Folder {
-    pub(super) fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("sideway-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("the folder is new");
-        Self(folder)
-    }
-
-    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("the folder is ours");
-        fs::write(&path, bytes).expect("the folder is ours");
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn write(folder: &Folder, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().expect("it has one")).expect("the folder is ours");
+    fs::write(&path, bytes).expect("the folder is ours");
+    path
 }
 
 fn bytes(length: usize) -> Vec<u8> {
@@ -127,11 +107,11 @@ fn bytes(length: usize) -> Vec<u8> {
 fn rdcp_copies_a_tree_to_another_host() {
     let Some(rdcp) = is_soft().then(|| built("rdcp")).flatten() else { return };
     let Some(hosts) = Hosts::new() else { return };
-    let folder = Folder::new("rdcp");
+    let folder = Folder::new();
     for number in 0..50 {
-        folder.write(&format!("tree/d{}/f{number}", number % 3), bytes(number * 1013));
+        write(&folder, &format!("tree/d{}/f{number}", number % 3), bytes(number * 1013));
     }
-    folder.write("tree/large", bytes(5_000_000));
+    write(&folder, "tree/large", bytes(5_000_000));
     // Replaces ssh: drops the options and the host, and runs the command on the other host.
     let [here, there] = Hosts::ADDRESSES;
     let mut enter = hosts.command(1, "sh");
@@ -142,19 +122,19 @@ fn rdcp_copies_a_tree_to_another_host() {
          export SSH_CONNECTION=\"{here} 1 {there} 22\"\nexec ip {} \"$*\"\n",
         enter.join(" ")
     );
-    let ssh = folder.write("ssh", script);
+    let ssh = write(&folder, "ssh", script);
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("the file is ours");
     let copy = |options: &[&str]| {
         let mut command = hosts.command(0, &rdcp);
         command.arg("--rsh").arg(&ssh).arg("--rdcp-path").arg(&rdcp).args(options);
-        command.arg(folder.0.join("tree")).arg(format!("{there}:{}", folder.0.join("copy").display()));
+        command.arg(folder.join("tree")).arg(format!("{there}:{}", folder.join("copy").display()));
         child::run(command, LIMIT)
     };
     succeeds(&copy(&["-r"]), &[]);
     let are_same = |one: &Path, other: &Path| Command::new("diff").arg("-r").args([one, other]).status();
-    let status = are_same(&folder.0.join("tree"), &folder.0.join("copy")).expect("diff is installed");
+    let status = are_same(&folder.join("tree"), &folder.join("copy")).expect("diff is installed");
     assert!(status.success(), "the copy differs");
-    assert_eq!(fs::metadata(folder.0.join("copy/large")).expect("it was copied").len(), 5_000_000);
+    assert_eq!(fs::metadata(folder.join("copy/large")).expect("it was copied").len(), 5_000_000);
 }
 
 #[test]
@@ -165,15 +145,15 @@ fn rdsend_sends_a_file_to_another_host() {
         return;
     };
     let Some(hosts) = Hosts::new() else { return };
-    let folder = Folder::new("rdsend");
-    let sent = folder.write("sent", bytes(3_000_000));
+    let folder = Folder::new();
+    let sent = write(&folder, "sent", bytes(3_000_000));
     let mut receive = hosts.command(1, rdrecv);
-    receive.args(["7300", "key"]).arg(folder.0.join("received"));
+    receive.args(["7300", "key"]).arg(folder.join("received"));
     let mut receiver = Program::start(receive, LIMIT);
     let mut send = hosts.command(0, rdsend);
     send.args([Hosts::ADDRESSES[1], "7300", "key"]).arg(&sent);
     succeeds(&child::run(send, LIMIT), &[]);
     let ended = receiver.wait().unwrap_or_else(|| panic!("the receiver does not end:\n{}", receiver.said()));
     succeeds(&ended, &[]);
-    assert!(fs::read(folder.0.join("received")).expect("it was received") == bytes(3_000_000));
+    assert!(fs::read(folder.join("received")).expect("it was received") == bytes(3_000_000));
 }

@@ -1,12 +1,13 @@
 //! Runs a row of the table: starts its processes, watches them and checks the result.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use sideway_test_names::{Port, Turn};
 
 use super::Place;
 use super::process::{LOOK, Process};
@@ -23,9 +24,11 @@ const AGAIN: Duration = Duration::from_millis(200);
 ///
 /// What failed, with the output of the programs.
 pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
+    // Some programs have no option for the port that they listen on, so other runs must wait.
+    let _turn = row.has_fixed_port().then(|| Turn::wait_for(row.name)).transpose()?;
     let deadline = Instant::now() + LIMIT;
-    let port = free_port()?;
-    let start = |line: &str| Process::start(command(row.way, line, place, port));
+    let port = Port::reserve();
+    let start = |line: &str| Process::start(command(row.way, line, place, &port));
     match row.shape {
         Shape::One(line) => {
             let mut only = start(line)?;
@@ -34,13 +37,13 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
         Shape::Waiting(line) => said(&mut start(line)?, row.expected, deadline),
         Shape::Pair(server, client) => {
             let mut server = start(server)?;
-            listens(&mut server, port, deadline)?;
+            listens(&mut server, port.number(), deadline)?;
             let mut client = start(client)?;
             finish(&mut client, Some(&mut server), row.expected, deadline)
         }
         Shape::Compared(server, client, words) => {
             let mut server = start(server)?;
-            listens(&mut server, port, deadline)?;
+            listens(&mut server, port.number(), deadline)?;
             let mut client = start(client)?;
             finish(&mut client, Some(&mut server), "#bytes", deadline)?;
             let text = place.own.join(row.name).with_extension("txt");
@@ -60,7 +63,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             let named = server.contains("{port}");
             let mut server = start(server)?;
             if named {
-                listens(&mut server, port, deadline)?;
+                listens(&mut server, port.number(), deadline)?;
             }
             loop {
                 let mut attempt = start(client)?;
@@ -79,12 +82,13 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
 }
 
 /// The command of a row. The first word runs through softrnic-run, unless the row has `{run}` or `{stride}`.
-fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
+fn command(way: Way, line: &str, place: &Place, port: &Port) -> Command {
     let run = place.built.run.display().to_string();
     let own = place.own.display().to_string();
     let stride = place.stride.display().to_string();
     let filled = |word: &str| {
-        let word = word.replace("{port}", &port.to_string()).replace("{build}", &own);
+        let word = word.replace("{port}", &port.number().to_string()).replace("{group}", &port.group(7).to_string());
+        let word = word.replace("{build}", &own);
         word.replace("{run}", &run).replace("{stride}", &stride)
     };
     let mut words: Vec<String> = line.split_whitespace().map(filled).collect();
@@ -213,12 +217,6 @@ fn listens_on_softrnic(port: u16) -> bool {
             && line.contains(&wanted)
             && line.split_whitespace().any(|word| word == ACCEPTS)
     })
-}
-
-/// A TCP port that is free at the moment.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free TCP port")?;
-    Ok(listener.local_addr()?.port())
 }
 
 #[cfg(test)]

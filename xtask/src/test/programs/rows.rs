@@ -366,9 +366,9 @@ pub(crate) const ROWS: &[Row] = &[
         "mckey",
         Preload,
         Shape::Said(
-            "stdbuf -oL {run} mckey -m 239.0.0.7 -b 127.0.0.1 -C 10",
+            "stdbuf -oL {run} mckey -m {group} -b 127.0.0.1 -C 10",
             "receiving data transfers",
-            "mckey -m 239.0.0.7 -b 127.0.0.1 -C 10 -s",
+            "mckey -m {group} -b 127.0.0.1 -C 10 -s",
         ),
         "return status 0",
     ),

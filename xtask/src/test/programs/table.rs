@@ -1,6 +1,7 @@
 //! The form of a row: a program, its options and how its processes start.
 //!
-//! In a command, `{port}` is a free TCP port, `{build}` the folder of our own programs, and `{stride}` stride-perf.
+//! In a command, `{port}` is a reserved TCP port, `{group}` a reserved multicast group, `{build}` the folder of our own
+//! programs, and `{stride}` stride-perf.
 
 use std::mem::{Discriminant, discriminant};
 
@@ -64,6 +65,11 @@ impl Row {
         let program = line.split(' ').find(is_program).unwrap_or(line);
         let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
         (self.way, program, discriminant(&self.shape))
+    }
+
+    /// Whether the server has no option for its port.
+    pub(crate) fn has_fixed_port(&self) -> bool {
+        matches!(self.shape, Shape::Retried(line, _) | Shape::Said(line, ..) if !line.contains("{port}"))
     }
 }
 
