@@ -11,6 +11,7 @@ mod layers;
 mod minimal;
 mod msrv;
 mod package;
+mod weight;
 mod words;
 
 use std::process::ExitCode;
@@ -59,6 +60,8 @@ enum Step {
     Unsafe,
     /// Prose avoids the words and phrases that `words.txt` lists
     Words,
+    /// README's two commands are cheap to build
+    Weight,
     /// clippy reports nothing
     Clippy,
     /// rustdoc reports nothing
@@ -186,6 +189,7 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
         Step::Layers => layers::check(&root)?,
         Step::Unsafe => inventory::check(&root)?,
         Step::Words => words::check(&root)?,
+        Step::Weight => weight::check(&root)?,
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?,
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];

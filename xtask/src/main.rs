@@ -15,6 +15,7 @@ mod table;
 mod test;
 mod toolchain;
 mod trespass_capi;
+mod weigh;
 
 use std::process::ExitCode;
 
@@ -38,11 +39,15 @@ enum Task {
     Capi(capi::Capi),
     TrespassCapi(trespass_capi::TrespassCapi),
     Bindings(bindings::Bindings),
+    Weigh(weigh::Weigh),
     Ci(ci::Ci),
 }
 
 fn main() -> ExitCode {
-    let result: Result<ExitCode> = match Arguments::parse().task {
+    if weigh::is_wrapper() {
+        return report(weigh::wrap());
+    }
+    report(match Arguments::parse().task {
         Task::Demo(task) => demo::main(&task),
         Task::Softroce(task) => Ok(softroce::main(task)),
         Task::Test(task) => test::main(&task),
@@ -50,8 +55,12 @@ fn main() -> ExitCode {
         Task::Capi(task) => capi::main(&task),
         Task::TrespassCapi(task) => trespass_capi::main(&task),
         Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
+        Task::Weigh(task) => weigh::main(&task),
         Task::Ci(task) => ci::main(&task),
-    };
+    })
+}
+
+fn report(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE

@@ -6,8 +6,8 @@
 //! A process ID is not unique: containers that share `/tmp` have their own process IDs.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, Ipv6Addr};
-use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use socket2::{Domain, Socket, Type};
 
 /// The first port that is reserved. Lower ports belong to services.
 const FIRST: u16 = 20_000;
@@ -37,7 +36,7 @@ const END: u16 = 32_768;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _socket: OwnedFd,
+    _socket: Socket,
 }
 
 impl Port {
@@ -56,7 +55,7 @@ impl Port {
             let number = FIRST + (start + step) % count;
             match bound(number) {
                 Ok(socket) => return Self { number, _socket: socket },
-                Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {}
                 Err(error) => panic!("cannot bind TCP port {number}: {error}"),
             }
         }
@@ -87,23 +86,22 @@ impl Port {
 }
 
 /// Returns a socket that is bound to the port on all addresses of IPv6 and IPv4, or of IPv4 if there is no IPv6.
-fn bound(port: u16) -> Result<OwnedFd, Errno> {
+fn bound(port: u16) -> io::Result<Socket> {
     match bound_to((Ipv6Addr::UNSPECIFIED, port).into()) {
-        Err(error) if error != Errno::ADDRINUSE => bound_to((Ipv4Addr::UNSPECIFIED, port).into()),
+        Err(error) if error.kind() != ErrorKind::AddrInUse => bound_to((Ipv4Addr::UNSPECIFIED, port).into()),
         bound => bound,
     }
 }
 
-fn bound_to(address: net::SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+fn bound_to(address: net::SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, false)?;
+        socket.set_only_v6(false)?;
     }
     // Without SO_REUSEADDR, the kernel binds the socket only if no other socket has the port, such as that of another
     // `Port`. With it, the socket shares the port with a server.
-    bind(&socket, &address)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    socket.bind(&address.into())?;
+    socket.set_reuse_address(true)?;
     Ok(socket)
 }
 
@@ -126,7 +124,7 @@ impl Turn {
         loop {
             match UnixDatagram::bind_addr(&address) {
                 Ok(socket) => return Ok(Self { _socket: socket }),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(Duration::from_millis(50)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => thread::sleep(Duration::from_millis(50)),
                 Err(error) => return Err(error),
             }
         }
@@ -183,7 +181,7 @@ impl Drop for Folder {
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.0) {
             // A test may have removed it.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 debug_assert!(thread::panicking(), "cannot remove {}: {error}", self.0.display());
             }
             _ => {}

@@ -14,11 +14,11 @@ use crate::packages;
 use crate::repo;
 use crate::table::Finished;
 
-/// The test programs of a quick run, by package and name: the main job of each crate. They need few dependencies, and so
-/// take little time to build.
+/// The test programs of a quick run, by package and name: the main job of each crate. They have few dependencies, so
+/// they take little time to build.
 const QUICK: &[(&str, &str)] = &[
-    ("rdma-mummy-sys", "rdma_mummy_sys"),
     ("sideway-tests", "device"),
+    ("sideway-tests", "benchmark"),
     ("trespass", "transports"),
     ("trespass-rpc", "calls"),
     ("rdma-pipe", "programs"),

@@ -28,9 +28,9 @@ use crate::repo::{self, Package};
 use crate::softroce::Guest;
 use crate::table::{self, Finished, Row, State};
 
-/// Run the tests: by default those that need only Rust, in under ten minutes
+/// Run the tests: by default the main jobs of each crate, which need only Rust, in five minutes
 ///
-/// The closing table names each ring that did not run, and how to run it. With --all, every ring that this machine
+/// The closing text names what did not run, and how to run it. With --all, every ring that this machine
 /// supports runs whole. A ring named with --ring must run. Nothing is installed, except with --install or CI=true.
 #[derive(Debug, Parser)]
 pub(crate) struct Test {
@@ -41,6 +41,10 @@ pub(crate) struct Test {
     /// Run this ring; may be repeated
     #[arg(long = "ring", value_enum, value_name = "RING")]
     rings: Vec<Ring>,
+
+    /// Build the tests, but do not run them
+    #[arg(long, conflicts_with_all = ["all", "rings"])]
+    no_run: bool,
 
     /// Install missing packages and toolchains (Debian, Ubuntu)
     #[arg(long)]
@@ -93,7 +97,7 @@ pub(crate) enum Ring {
 /// How much of each ring runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The tests that need only Rust and little time.
+    /// The tests of the main jobs, which need only Rust and little time.
     Quick,
     /// The tests that a change must pass.
     Gate,
@@ -129,18 +133,29 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
         rings => rings,
     };
     let extent = if task.rings.is_empty() && !task.all { Extent::Quick } else { Extent::Full };
+    if task.no_run {
+        let (rings, options, built) = (rings.to_vec(), &task.options, OnceLock::new());
+        Context { root: &root, packages: &packages, extent, options, rings, named: &[], built }.built()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let rows = run(&root, &packages, extent, &task.options, rings, &task.rings);
     if extent == Extent::Quick {
-        println!(
-            "\nNot run, because they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, \
-             softroce, hardware and gpu, the examples in documentation, the programs that must not compile, the tests \
-             of the examples and of the measurements.\n  cargo xtask test --all           every ring that this \
-             machine supports\n  cargo xtask test --ring NAME     one of them\n  cargo xtask test --all --install \
-             installs what is missing first (Debian, Ubuntu)"
-        );
+        println!("{NOT_RUN}");
     }
     table::print(&root, &rows)
 }
+
+/// What a quick run leaves out.
+const NOT_RUN: &str = "
+Run were the main jobs of each crate, on softrnic and over TCP. Not run:
+  cargo test                         unit tests, property tests, tests with other libraries, examples in documentation
+  cargo xtask test --ring programs   programs of rdma-core, perftest and others, on softrnic
+  cargo xtask test --ring cost       instructions of posting and polling, compared with C
+  cargo xtask test --ring miri       undefined behaviour; also --ring sanitizers
+  cargo xtask test --ring softroce   the kernel's soft-RoCE, in QEMU
+  cargo xtask test --ring hardware   an RDMA NIC; also --ring gpu
+  cargo xtask test --all             everything above that this machine supports; with --install, installs what is
+                                     missing first (Debian, Ubuntu)";
 
 /// The rings with default options, for `cargo xtask ci`.
 pub(crate) fn options() -> Options {
