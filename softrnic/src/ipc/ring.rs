@@ -4,7 +4,7 @@
 //! Both cursors count bytes since the ring was created and never wrap around. The cursor of the other process is
 //! checked, so that every access is within the ring and within the records that were written.
 //!
-//! Atomics and fences come from `sync`, so that a test can replace them by loom's (`tests/loom`), which tries the
+//! Atomics and fences come from `sync`, so that a test can replace them by loom's (`tests/models`), which tries the
 //! interleavings of both ends.
 
 use std::marker::PhantomData;

@@ -5,7 +5,7 @@
 //! the following read, so at least one side reads what the peer has written. `WANTS_SPACE` works the same way in
 //! the other direction.
 //!
-//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
+//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/models`).
 
 use super::ring::Ring;
 use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, unpoisoned};

@@ -1,7 +1,7 @@
 //! Deferred work under contention: a thread whose `try_lock` fails sets a flag, and the holder of the lock runs the
 //! work after unlocking. The bits of a second word describe the work.
 //!
-//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/loom`).
+//! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/models`).
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering, TryLockError, fence};
 

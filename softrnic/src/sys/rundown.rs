@@ -1,7 +1,7 @@
 //! Run-down protection: an object has any number of users, until one thread refuses new users and waits for the rest.
 //! That thread then has exclusive access.
 //!
-//! Atomics and locks come from `sync`, so that the tests in `tests/loom` can replace them by those of loom, which tries
+//! Atomics and locks come from `sync`, so that the tests in `tests/models` can replace them by those of loom, which tries
 //! the possible interleavings of threads.
 
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};

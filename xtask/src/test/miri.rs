@@ -32,6 +32,7 @@ const RUNS: &[Run] = &[
     ("sideway-tests", &["--test", "verbs", "--", "holes::"], false),
     ("rdma-mummy-sys", &["--lib"], true),
     ("xsk", &["--lib", "--test", "simulation"], true),
+    ("sideway-models", &["--test", "frames"], true),
 ];
 
 /// The clock counts executed instructions, so a test behaves the same on a busy machine: no clock, file or variable of

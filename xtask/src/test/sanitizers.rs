@@ -35,8 +35,8 @@ const ADDRESS: Sanitizer = Sanitizer {
     flag: "-Zsanitizer=address",
     options: &[],
     environment: &[],
-    // The software NIC, also with other processes, connections and threads, and sideway on it. softrnic's test `loom`
-    // is left out, because its model has its own stacks.
+    // The software NIC, also with other processes, connections and threads, and sideway on it. The loom tests in
+    // `tests/models` are left out, because the model has its own stacks.
     runs: &[
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &[]),

@@ -39,7 +39,7 @@ mod sys {
     }
 }
 
-#[path = "../../src/ring.rs"]
+#[path = "../../../../xsk/src/ring.rs"]
 #[expect(dead_code, reason = "the test uses only a part of the module")]
 mod ring;
 

@@ -1,7 +1,7 @@
 //! Tests run-downs in all interleavings of two threads, and in interleavings of three threads with up to two
 //! preemptions. The run-down must wait until all uses have ended, and the object must not change while it is in use.
 
-#[path = "../../src/sys/rundown.rs"]
+#[path = "../../../../softrnic/src/sys/rundown.rs"]
 mod rundown;
 
 use loom::cell::UnsafeCell;

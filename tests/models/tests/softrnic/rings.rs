@@ -5,10 +5,10 @@
 //! The model supports SeqCst fences, but treats other SeqCst accesses much like AcqRel, so the tests pass only if the
 //! fences are sufficient.
 
-#[path = "../../src/ipc/ring.rs"]
+#[path = "../../../../softrnic/src/ipc/ring.rs"]
 #[expect(dead_code, reason = "the tests use a part of it")]
 mod ring;
-#[path = "../../src/ipc/wakeup.rs"]
+#[path = "../../../../softrnic/src/ipc/wakeup.rs"]
 #[expect(dead_code, reason = "the tests use a part of it")]
 mod wakeup;
 

@@ -1,7 +1,7 @@
 //! Tests deferred runs of a requester in all interleavings of threads with a limited number of preemptions. When all
 //! threads have ended, every run that was requested must have happened.
 
-#[path = "../../src/qp/deferred_run.rs"]
+#[path = "../../../../softrnic/src/qp/deferred_run.rs"]
 mod deferred_run;
 
 use loom::sync::Arc;
