@@ -74,7 +74,7 @@ enum Step {
     Msrv,
     /// The public items of the crates match `api/`
     Api,
-    /// The programs in `compile-fail` fail with the expected errors
+    /// The programs in `tests/compile-fail` fail with the expected errors
     CompileFail,
     /// The public crates build with every set of their features (full run)
     Features,
