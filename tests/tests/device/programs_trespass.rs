@@ -122,7 +122,7 @@ fn calls_carry_attachments() {
 #[ignore = "needs a device of the system: cargo xtask softroce"]
 fn peers_with_tls_call_each_other_and_refuse_relays() {
     let Some(tests) = env::var_os("SIDEWAY_RPC_TESTS") else {
-        return may_not_run("SIDEWAY_RPC_TESTS does not name the test program of trespass-rpc");
+        return may_not_run("SIDEWAY_RPC_TESTS does not name the test program of trespass-rpc-ecosystem");
     };
     let mut command = Command::new(tests);
     command.args(["tls::", "--skip", "on_iwarp", "--test-threads=1"]).env(softrnic::DEVICES_VARIABLE, "0");

@@ -1,15 +1,16 @@
 //! Attachments and targets.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::common::{ADDRESS, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{
     Attachment, CallOptions, Certainty, Channel, Context, Endpoint, Memory, Options, Server, Serving, Status, Target,
 };
+use trespass_rpc_ecosystem::{ADDRESS, on_both, options};
 
 /// Stores one value.
 #[trespass_rpc::service(name = "test.Store")]
@@ -331,4 +332,15 @@ fn attachments_and_targets_beyond_4_gib_keep_their_bytes() {
 fn registered_attachments_and_targets_beyond_4_gib_keep_their_bytes() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(ends_keep_their_bytes(&options(Transport::Rdma)));
+}
+
+/// Runs the tests of this module again, on softrnic's iWARP device.
+#[test]
+fn attachments_and_targets_keep_their_bytes_on_iwarp() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["bulk::", "--skip", "on_iwarp"]).env("SOFTRNIC_DEVICES", "softiw0");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(output.status.success() && passed >= 10, "{passed} passed\n{text}");
 }

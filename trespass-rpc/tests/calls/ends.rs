@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::common::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 use tokio::sync::{Semaphore, mpsc};
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Handler, Items, MethodInfo, Options, Postcard, Request, Response,
     Server, Serving, Status, Stream,
 };
+use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 
 /// A hand-written handler for `Sums`.
 struct ByHand {

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Server, Status};
+use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 
 #[test]
 fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
@@ -213,7 +213,7 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
 
 #[test]
 fn runtime_without_io_or_timers_is_an_error() {
-    let options = crate::common::options(trespass::Transport::Tcp);
+    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
     let build = |set: fn(&mut tokio::runtime::Builder) -> &mut tokio::runtime::Builder| {
         set(&mut tokio::runtime::Builder::new_current_thread()).build().unwrap()
     };
@@ -227,7 +227,7 @@ fn runtime_without_io_or_timers_is_an_error() {
 
 #[test]
 fn dropped_runtime_fails_calls_instead_of_hanging() {
-    let options = crate::common::options(trespass::Transport::Tcp);
+    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
     let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = serving.block_on(async {
         let server = Server::new(SumsServer::new(Service::default()));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
 use sideway_test_names::Port;
 use trespass::Transport;
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
     Status, blocking,
 };
+use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
 
 async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serving {
     let endpoint = Endpoint::spawn(options).unwrap();

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
-use crate::common::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options};
 
 /// The variable with the role of the test `child` in a child process: a server, or the address of the server to which a
 /// client connects. The second variable selects the transport.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
 
-use crate::common::{ADDRESS, Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::generated::{set_items, streaming};
 use trespass_rpc::{Answers, Call, Channel, Endpoint, Error, Postcard, Server, Status, Stream};
+use trespass_rpc_ecosystem::{ADDRESS, Listed, Refusal, Service, SumsClient, SumsServer, on_both, pair};
 
 #[test]
 fn answers_arrive_in_order_beyond_the_window_and_end_with_the_error() {

@@ -1,7 +1,7 @@
 //! Calls with one answer.
 
-use crate::common::{Refusal, on_both, pair};
 use trespass_rpc::{CallOptions, Error};
+use trespass_rpc_ecosystem::{Refusal, on_both, pair};
 
 #[test]
 fn call_returns_the_result_or_the_handlers_error() {

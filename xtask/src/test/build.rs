@@ -131,10 +131,10 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     cargo.args(["build", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
     repo::build(cargo)?;
     let calls = Target {
-        package: "trespass-rpc".to_owned(),
-        folder: root.join("trespass-rpc"),
+        package: "trespass-rpc-ecosystem".to_owned(),
+        folder: root.join("trespass-rpc/ecosystem"),
         kind: "test".to_owned(),
-        name: "calls".to_owned(),
+        name: "libraries".to_owned(),
     };
     let calls = build(repo::cargo(root), &[], &[calls])?.into_iter().map(|built| built.file);
     let mut variables = vec![

@@ -8,9 +8,9 @@ use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, M
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 
-use crate::common::{ADDRESS, Service, SumsClient, SumsServer, on_both, options};
 use trespass::Transport;
 use trespass_rpc::{Channel, CodecError, Decode, Encode, Endpoint, Observed, Protobuf, Rkyv, Server, Status};
+use trespass_rpc_ecosystem::{ADDRESS, Service, SumsClient, SumsServer, on_both, options};
 
 /// A recorder that counts how often each counter and histogram was used, by name and labels.
 #[derive(Clone, Debug, Default)]

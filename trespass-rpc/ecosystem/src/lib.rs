@@ -1,4 +1,6 @@
-//! The service of the tests, and pairs of server and client.
+//! The service of the tests of trespass-rpc, and pairs of server and client.
+
+#![expect(clippy::unwrap_used, reason = "for tests")]
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -12,16 +14,21 @@ use trespass_rpc::Stream;
 use trespass_rpc::{CallOptions, Channel, Context, Endpoint, Items, Options, Server, Serving};
 
 /// A time limit that only a hung operation reaches.
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(120);
 
+/// The error of the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Refusal {
-    Negative { number: i64 },
+pub enum Refusal {
+    /// An argument is negative, or an item or a call has failed.
+    Negative {
+        /// The argument, or the number of the failure.
+        number: i64,
+    },
 }
 
 /// The service of the tests.
 #[trespass_rpc::service(name = "test.Sums")]
-pub(crate) trait Sums {
+pub trait Sums {
     /// Returns the sum of two numbers.
     #[idempotent]
     async fn add(&self, cx: &Context, left: i64, right: i64) -> Result<i64, Refusal>;
@@ -47,12 +54,13 @@ pub(crate) trait Sums {
     async fn back(&self, cx: &Context, number: i64) -> Result<i64, Refusal>;
 }
 
+/// The server's side of [`Sums`].
 #[derive(Debug, Default)]
-pub(crate) struct Service {
-    /// The number of handlers of `wait` that have started, and the number of handlers that were dropped before they
-    /// returned.
-    pub(crate) begun: AtomicUsize,
-    pub(crate) dropped: AtomicUsize,
+pub struct Service {
+    /// The number of handlers of `wait` that have started.
+    pub begun: AtomicUsize,
+    /// The number of handlers of `wait` that were dropped before they returned.
+    pub dropped: AtomicUsize,
 }
 
 struct Dropped<'s>(&'s Service, bool);
@@ -141,7 +149,8 @@ impl Stream for Doubled {
 }
 
 /// A stream that returns the items of an iterator.
-pub(crate) struct Listed<I>(pub(crate) I);
+#[derive(Debug)]
+pub struct Listed<I>(pub I);
 
 impl<I: Iterator + Unpin> Stream for Listed<I> {
     type Item = I::Item;
@@ -156,14 +165,15 @@ impl<I: Iterator + Unpin> Stream for Listed<I> {
 const DEVICE: &str = "TRESPASS_RPC_TEST_DEVICE";
 
 /// The address of the device to test on.
-pub(crate) static HOST: LazyLock<String> = LazyLock::new(|| {
+pub static HOST: LazyLock<String> = LazyLock::new(|| {
     std::env::var(DEVICE).map_or("127.0.0.1".to_owned(), |device| device.split_once('=').unwrap().1.to_owned())
 });
 
 /// The address of the device to test on, with port 0.
-pub(crate) static ADDRESS: LazyLock<String> = LazyLock::new(|| format!("{}:0", *HOST));
+pub static ADDRESS: LazyLock<String> = LazyLock::new(|| format!("{}:0", *HOST));
 
-pub(crate) fn options(transport: Transport) -> Options {
+/// Options for one transport, on the device to test on.
+pub fn options(transport: Transport) -> Options {
     let mut options = Options::default();
     match std::env::var(DEVICE) {
         Ok(device) => options.worker.device = Some(device.split_once('=').unwrap().0.to_owned()),
@@ -175,7 +185,7 @@ pub(crate) fn options(transport: Transport) -> Options {
 }
 
 /// Runs a test over RDMA and over TCP, in a runtime of one thread.
-pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
+pub fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
     for transport in [Transport::Rdma, Transport::Tcp] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -185,7 +195,7 @@ pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
 }
 
 /// Creates a server and a client, each on its own endpoint.
-pub(crate) async fn pair(options: &Options) -> (Serving, SumsClient, std::sync::Arc<Service>) {
+pub async fn pair(options: &Options) -> (Serving, SumsClient, std::sync::Arc<Service>) {
     let service = std::sync::Arc::new(Service::default());
     let server = Server::new(SumsServer::shared(std::sync::Arc::clone(&service)));
     let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap();

@@ -1,8 +1,8 @@
 //! A gRPC service of `tonic`, over TCP sockets or over streams of `trespass`; only two lines differ.
 //!
 //! ```console
-//! $ cargo run --release -p trespass-rpc --features tonic --example tonic             # the server
-//! $ cargo run --release -p trespass-rpc --features tonic --example tonic 127.0.0.1   # the client, in another terminal
+//! $ cargo run --release -p trespass-rpc-ecosystem --example tonic             # the server
+//! $ cargo run --release -p trespass-rpc-ecosystem --example tonic 127.0.0.1   # the client, in another terminal
 //! ```
 //!
 //! The messages are plain bytes, so that the example needs no `protoc`. Generated services work in the same way.

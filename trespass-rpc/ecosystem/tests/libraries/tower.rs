@@ -11,10 +11,10 @@ use tower::retry::{Policy, Retry};
 use tower::timeout::Timeout;
 use tower::{ServiceBuilder, ServiceExt};
 
-use crate::common::{ADDRESS, Service, SumsClient, SumsServer, on_both, pair};
 use trespass_rpc::{
     BoxError, Call, Certainty, Channel, Endpoint, Handler, Layered, Options, Reply, RpcError, Server, Serving, Status,
 };
+use trespass_rpc_ecosystem::{ADDRESS, Service, SumsClient, SumsServer, on_both, pair};
 
 #[test]
 fn client_within_a_timeout_cancels_the_call() {

@@ -17,7 +17,7 @@ use trespass_rpc::{
     Target, Tls,
 };
 
-use crate::common::{ADDRESS, HOST, LONG, on_both};
+use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, on_both};
 
 /// A service that returns the certificates of its callers.
 #[trespass_rpc::service(name = "test.Callers")]
@@ -281,13 +281,13 @@ fn replayed_connection_is_refused() {
     });
 }
 
-/// Runs the tests of this module and of attachments again, on softrnic's iWARP device.
+/// Runs the tests of this module again, on softrnic's iWARP device.
 #[test]
 fn peers_on_iwarp_call_each_other_and_refuse_relays() {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["tls::", "bulk::", "--skip", "on_iwarp"]).env("SOFTRNIC_DEVICES", "softiw0");
+    command.args(["tls::", "--skip", "on_iwarp"]).env("SOFTRNIC_DEVICES", "softiw0");
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
-    assert!(output.status.success() && passed >= 10, "{passed} passed\n{text}");
+    assert!(output.status.success() && passed == 4, "{passed} passed\n{text}");
 }

@@ -1,0 +1,6 @@
+//! Calls with other libraries: TLS, layers of `tower`, spans, metrics, and codecs.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod observed;
+mod tls;
+mod tower;
