@@ -5,11 +5,13 @@
 //! plan      what is measured, and on which devices; the same on both sides
 //! control   the control channel over TCP, which carries versions, the plan, queue pair addresses and results
 //! endpoint  one side of a test, with its device, memory and queue pairs; uses sideway, or is a fake for tests
-//! run       the loops that measure
-//! stats     the figures that the loops produce
+//! stats     the figures of a test
 //! report    formats figures as tables, JSON, CSV and plots, and compares them
 //! program   runs the commands, with the modules above
 //! ```
+//!
+//! The crate `stride-run` contains the loops that measure, and everything else that runs once per message or per byte.
+//! In the release profile, only that crate is optimized.
 //!
 //! # From an option to its files
 //!
@@ -20,23 +22,23 @@
 //! | options | declared in | used in |
 //! |---|---|---|
 //! | `--msg-size` `--all-sizes` `--min-msg-size` `--max-msg-size` `--step-factor` | `cli/options/messages.rs` | `cli/build.rs`, `plan/size.rs` |
-//! | `--iters` `--duration` `--run-infinitely` `--warm-up` | `cli/options/messages.rs` | `cli/build.rs`, `plan/run_length.rs`, `run/bandwidth/mod.rs`, `run/latency.rs` |
-//! | `--imm` `--atomic` | `cli/options/messages.rs` | `cli/build.rs`, `plan/operation.rs`, `run/request.rs` |
-//! | `--latency` | `cli/options/messages.rs` | `plan/operation.rs`, `run/latency.rs` |
+//! | `--iters` `--duration` `--run-infinitely` `--warm-up` | `cli/options/messages.rs` | `cli/build.rs`, `plan/run_length.rs`, `../run/src/bandwidth/mod.rs`, `../run/src/latency.rs` |
+//! | `--imm` `--atomic` | `cli/options/messages.rs` | `cli/build.rs`, `plan/operation.rs`, `../run/src/request.rs` |
+//! | `--latency` | `cli/options/messages.rs` | `plan/operation.rs`, `../run/src/latency.rs` |
 //! | `--like-perftest` | `cli/options/messages.rs` | `cli/preset.rs` |
-//! | `--validate` | `plan/workload.rs` | `endpoint/verbs/contents.rs`, `run/pattern.rs`, `run/cas_check.rs` |
-//! | `--rate-limit` `--burst-size` | `plan/workload.rs` | `run/bandwidth/pace.rs` |
-//! | `--gap` | `plan/workload.rs` | `run/gap.rs` |
-//! | `--bidirectional` `--reversed` | `cli/options/messages.rs` | `plan/workload.rs`, `endpoint/verbs/step/mod.rs` |
+//! | `--validate` | `plan/workload.rs` | `endpoint/verbs/contents.rs`, `../run/src/pattern.rs`, `../run/src/cas_check.rs` |
+//! | `--rate-limit` `--burst-size` | `plan/workload.rs` | `../run/src/bandwidth/pace.rs` |
+//! | `--gap` | `plan/workload.rs` | `../run/src/gap.rs` |
+//! | `--bidirectional` `--reversed` | `cli/options/messages.rs` | `plan/workload.rs`, `endpoint/verbs/step.rs` |
 //! | `--qp-count` `--threads` | `cli/options/messages.rs` | `plan/queues.rs`, `endpoint/verbs/worker_resources.rs`, `endpoint/verbs/pairs.rs` |
-//! | `--tx-depth` `--cq-mod` | `cli/options/messages.rs` | `plan/queues.rs`, `run/qp_driver.rs`, `run/bandwidth/mod.rs` |
-//! | `--post-list` | `plan/queues.rs` | `run/bandwidth/mod.rs` |
-//! | `--rx-depth` `--recv-post-list` | `plan/queues.rs` | `run/receive.rs` |
+//! | `--tx-depth` `--cq-mod` | `cli/options/messages.rs` | `plan/queues.rs`, `../run/src/qp_driver.rs`, `../run/src/bandwidth/mod.rs` |
+//! | `--post-list` | `plan/queues.rs` | `../run/src/bandwidth/mod.rs` |
+//! | `--rx-depth` `--recv-post-list` | `plan/queues.rs` | `../run/src/receive.rs` |
 //! | `--inline` | `plan/queues.rs` | `endpoint/verbs/pairs.rs` |
-//! | `--events` | `plan/queues.rs` | `run/wait.rs` |
+//! | `--events` | `plan/queues.rs` | `../run/src/wait.rs` |
 //! | `--no-relaxed-ordering` `--mr-per-qp` | `plan/side_config.rs` | `endpoint/verbs/memory/mod.rs` |
 //! | `--odp` | `plan/side_config.rs` | `endpoint/verbs/memory/on_demand.rs` |
-//! | `--transport` | `plan/queues.rs` | `endpoint/verbs/pairs.rs`, `endpoint/verbs/step/choice.rs` |
+//! | `--transport` | `plan/queues.rs` | `endpoint/verbs/pairs.rs`, `../run/src/step/choice.rs` |
 //! | `--mtu` | `plan/queues.rs` | `control/path/mod.rs` |
 //! | `--qp-timeout` `--sl` `--tclass` `--flow-label` | `plan/queues.rs` | `endpoint/verbs/connect/manual.rs` |
 //! | `--rdma-cm` | `plan/queues.rs` | `endpoint/verbs/connect/rdma_cm.rs` |
@@ -46,7 +48,7 @@
 //! | `--use-cuda` `--gpu-registration` `--remote-use-cuda` `--remote-gpu-registration` | `cli/options/place.rs` | `plan/gpu.rs`, `endpoint/verbs/memory/gpu/mod.rs` |
 //! | `--huge-pages` `--remote-huge-pages` | `cli/options/place.rs` | `endpoint/verbs/memory/mod.rs` |
 //! | `--cpu` `--no-numa` `--remote-cpu` `--remote-no-numa` | `cli/options/place.rs` | `endpoint/numa.rs`, `endpoint/verbs/worker.rs` |
-//! | `--interval` | `plan/workload.rs` | `run/interval.rs` |
+//! | `--interval` | `plan/workload.rs` | `endpoint/interval.rs` |
 //! | `--counters` | `plan/workload.rs` | `endpoint/counters.rs` |
 //! | `--port` `--ipv4` `--ipv6` `--timeout` | `cli/options/control.rs` | `control/options.rs` |
 //! | `--one-off` | `cli/options/control.rs` | `program/serve.rs` |
@@ -65,5 +67,4 @@ pub mod fuzz;
 pub mod plan;
 pub mod program;
 pub mod report;
-mod run;
 pub mod stats;

@@ -13,21 +13,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stride_run::{Messages, Scale, Signal};
 use trespass::{ConnectionId, Kind, ListenId, Options, Worker};
 
 use super::{Endpoint, Listening, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress, Unsupported};
 use crate::plan::{Measure, Plan, RunLength, Semantics};
-use crate::run::{Samples, Scale, Signal, Tsc, Until};
-use crate::stats::{Bandwidth, Figures};
+use crate::stats::{Bandwidth, Figures, Latency};
 
 /// Time limit for connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the control channel is checked for messages of the peer.
 const TICK: Duration = Duration::from_millis(20);
-/// Largest message that the library copies. The library sends larger messages from the program's buffer.
-const COPIED: usize = 16 << 10;
-/// Number of latency samples that are stored one by one.
-const KEPT: u64 = 1 << 20;
 
 /// A side that has one connection of the library.
 pub(super) struct MessageEndpoint {
@@ -152,12 +148,21 @@ impl Endpoint for MessageEndpoint {
         };
         let (signal, begun) = (Signal::default(), Instant::now());
         let Self { plan, role, worker, message, .. } = self;
-        let mut turns = Loop { plan, worker, id, message, signal: &signal };
+        let (amount, sleeps_on_events) = (plan.workload.amount.into(), plan.queues.sleeps_on_events);
+        let mut messages = Messages { worker, id, message, amount, sleeps_on_events, signal: &signal };
+        let measure = plan.workload.measure;
         thread::scope(|scope| {
-            let measuring = scope.spawn(move || match (role, turns.plan.workload.measure) {
-                (Role::Client, Measure::Latency(semantics)) => turns.ping(semantics).map(Some),
-                (Role::Client, Measure::Bandwidth) => turns.send().map(Some),
-                (Role::Server, measure) => turns.serve(matches!(measure, Measure::Latency(_))).map(|()| None),
+            let measuring = scope.spawn(move || match (role, measure) {
+                (Role::Client, Measure::Latency(semantics)) => {
+                    let latency = Latency::of_tally(&messages.ping()?.tally(), Scale::now().tick(), semantics);
+                    latency.map(|latency| Some(Figures::Latency(latency))).context("no message was answered")
+                }
+                (Role::Client, Measure::Bandwidth) => {
+                    let (messages, time) = messages.send()?;
+                    let (seconds, interval) = (time.as_secs_f64(), time.as_secs_f64());
+                    Ok(Some(Figures::Bandwidth(Bandwidth { messages, seconds, interval, ..Bandwidth::default() })))
+                }
+                (Role::Server, measure) => messages.serve(matches!(measure, Measure::Latency(_))).map(|()| None),
             });
             while !measuring.is_finished() {
                 wait_readable(readable_fd);
@@ -179,129 +184,6 @@ impl Endpoint for MessageEndpoint {
         let begun = Instant::now();
         while self.worker.is_established(id).is_ok() && begun.elapsed() < TIMEOUT {
             self.worker.poll();
-        }
-    }
-}
-
-/// The loops of a step, which run on a thread of their own.
-struct Loop<'l> {
-    plan: &'l Plan,
-    worker: &'l mut Worker,
-    id: ConnectionId,
-    message: &'l [u8],
-    signal: &'l Signal,
-}
-
-impl Loop<'_> {
-    /// Runs the client of a latency test, which sends a message and waits for the reply.
-    fn ping(&mut self, semantics: Semantics) -> Result<Figures> {
-        let (mut samples, until) = match self.plan.workload.amount {
-            RunLength::Messages { count, warm_up } => {
-                (Samples::new(count.min(KEPT) as usize, warm_up), Until::Count(count + warm_up))
-            }
-            RunLength::Time { time, warm_up } => {
-                let begin = Tsc::now().after(warm_up);
-                (Samples::new(KEPT as usize, 0).from(begin), Until::Time(begin.after(time)))
-            }
-        };
-        let mut count = 0;
-        while !until.is_reached(count, samples.stamp(self.signal)) && self.send_one()? && self.receive_one()? {
-            count += 1;
-            self.signal.add(1);
-        }
-        let latency = samples.tally().latency(Scale::now().tick(), semantics);
-        latency.map(Figures::Latency).context("no message was answered")
-    }
-
-    /// Runs the client of a bandwidth test, which sends until the peer's device has received everything.
-    fn send(&mut self) -> Result<Figures> {
-        let (warm_up, until) = match self.plan.workload.amount {
-            RunLength::Messages { count, warm_up } => {
-                self.send_until(|sent, _| sent >= warm_up)?;
-                (Duration::ZERO, Until::Count(count))
-            }
-            RunLength::Time { time, warm_up } => (warm_up, Until::Time(Tsc::now().after(warm_up + time))),
-        };
-        let begin = Tsc::now().after(warm_up);
-        self.send_until(|_, now| now >= begin)?;
-        let begun = Instant::now();
-        let messages = self.send_until(|sent, now| until.is_reached(sent, now))?;
-        while !self.worker.is_flushed(self.id)? {
-            self.worker.poll();
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        Ok(Figures::Bandwidth(Bandwidth { messages, seconds, interval: seconds, ..Bandwidth::default() }))
-    }
-
-    fn send_until(&mut self, mut is_over: impl FnMut(u64, Tsc) -> bool) -> Result<u64> {
-        let mut sent = 0;
-        while !is_over(sent, Tsc::now()) && self.send_one()? {
-            sent += 1;
-            self.signal.add(1);
-        }
-        Ok(sent)
-    }
-
-    /// Runs the server, which replies to each message or discards it.
-    fn serve(&mut self, answers: bool) -> Result<()> {
-        while self.receive_one()? && (!answers || self.send_one()?) {
-            self.signal.add(1);
-        }
-        Ok(())
-    }
-
-    /// Sends a message. Returns `false` if the step was stopped before.
-    #[inline]
-    fn send_one(&mut self) -> Result<bool> {
-        if self.message.len() > COPIED {
-            return self.send_buffer();
-        }
-        loop {
-            match self.worker.try_send(self.id, self.message) {
-                Ok(()) => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.worker.poll(),
-                Err(error) => return Err(error.into()),
-            };
-            if self.signal.has_stopped() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Sends a message from a registered buffer, as a program does that creates its messages in such a buffer.
-    fn send_buffer(&mut self) -> Result<bool> {
-        let mut buffer = self.worker.alloc(self.id, self.message.len());
-        loop {
-            match self.worker.try_send_buf(self.id, buffer) {
-                Ok(()) => return Ok(true),
-                Err((error, back)) if error.kind() == io::ErrorKind::WouldBlock => buffer = back,
-                Err((error, _)) => return Err(error.into()),
-            }
-            self.worker.poll();
-            if self.signal.has_stopped() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Receives a message. Returns `false` if the step was stopped before.
-    #[inline]
-    fn receive_one(&mut self) -> Result<bool> {
-        loop {
-            match self.worker.try_recv(self.id) {
-                Ok(_) => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
-            }
-            // Until an event occurs, there is no message to receive.
-            while self.worker.poll() == 0 {
-                if self.signal.has_stopped() {
-                    return Ok(false);
-                }
-                if self.plan.queues.sleeps_on_events {
-                    self.worker.wait(TICK)?;
-                }
-            }
         }
     }
 }

@@ -4,6 +4,7 @@
 pub mod fake;
 
 mod counters;
+pub(crate) mod interval;
 mod message;
 mod numa;
 mod port_info;

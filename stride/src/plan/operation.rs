@@ -128,6 +128,18 @@ impl Transport {
         }
     }
 
+    /// Returns the name of the transport in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+            Self::Xrc => "XRC",
+            Self::Dc => "DC",
+            Self::Srd => "SRD",
+        }
+    }
+
     /// Whether the peer acknowledges messages, so that none is lost silently.
     pub fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc | Self::Srd)
@@ -154,14 +166,7 @@ impl Transport {
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Rc => "RC",
-            Self::Uc => "UC",
-            Self::Ud => "UD",
-            Self::Xrc => "XRC",
-            Self::Dc => "DC",
-            Self::Srd => "SRD",
-        })
+        f.pad(self.name())
     }
 }
 

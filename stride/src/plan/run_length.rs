@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stride_run::Amount;
 
 use super::BANDWIDTH_MESSAGES;
 
@@ -32,6 +33,15 @@ impl Default for RunLength {
     /// Returns the default of bandwidth tests.
     fn default() -> Self {
         Self::Messages { count: BANDWIDTH_MESSAGES, warm_up: 128 }
+    }
+}
+
+impl From<RunLength> for Amount {
+    fn from(length: RunLength) -> Self {
+        match length {
+            RunLength::Messages { count, warm_up } => Self::Messages { count, warm_up },
+            RunLength::Time { time, warm_up } => Self::Time { time, warm_up },
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stride_run::in_pairs;
 
 /// What one side counted in its window. A message counts if the side polled its completion within the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,15 +43,6 @@ const MANY: usize = 20;
 /// Minimum average number of completions per interval. With fewer, intervals would be imprecise, because messages are
 /// counted by completions.
 const COMPLETIONS: u64 = 16;
-
-/// Merges each two adjacent intervals. If their number is odd, the last one is dropped.
-pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
-    let count = intervals.len() / 2;
-    for at in 0..count {
-        intervals[at] = intervals[2 * at].saturating_add(intervals[2 * at + 1]);
-    }
-    intervals.truncate(count);
-}
 
 /// The rates that result from messages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The figures of latency tests.
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stride_run::{Summary, Tally};
 
 use crate::plan::Semantics;
 
@@ -59,65 +59,26 @@ impl Latency {
     {
         let mut tally = Tally::new();
         tally.add(ticks.into_iter().map(Into::into));
-        tally.latency(nanoseconds_per_tick, semantics)
-    }
-}
-
-/// Statistics of many samples. The samples themselves are not kept.
-#[derive(Clone, Debug)]
-pub(crate) struct Tally {
-    samples: u64,
-    min: u64,
-    max: u64,
-    mean: f64,
-    /// The sum of the squared deviations from the mean.
-    squares: f64,
-    /// A histogram with a precision of three digits. The option is always `Some`, because the bounds are valid.
-    fine: Option<Histogram<u64>>,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Self {
-        let fine = Histogram::new_with_max(LONGEST, 3).ok();
-        Self { samples: 0, min: u64::MAX, max: 0, mean: 0.0, squares: 0.0, fine }
+        Self::of_tally(&tally, nanoseconds_per_tick, semantics)
     }
 
-    /// Adds samples, in ticks of a clock.
-    pub(crate) fn add(&mut self, ticks: impl Iterator<Item = u64> + Clone) {
-        let (Some(min), Some(max)) = (ticks.clone().min(), ticks.clone().max()) else { return };
-        let more = ticks.clone().count() as u64;
-        let (mean, squares) = moments(ticks.clone(), min, more);
-        // Combines the statistics of the earlier and the new samples as in Chan, Golub and LeVeque, "Updating
-        // formulae", 1979.
-        let (before, away) = (self.samples as f64, mean - self.mean);
-        self.samples += more;
-        let share = more as f64 / self.samples as f64;
-        self.mean += away * share;
-        self.squares += squares + away * away * before * share;
-        (self.min, self.max) = (self.min.min(min), self.max.max(max));
-        if let Some(fine) = &mut self.fine {
-            ticks.for_each(|tick| fine.saturating_record(tick.min(LONGEST)));
-        }
-    }
-
-    /// Returns the figures, or `None` if there are no samples.
-    pub(crate) fn latency(&self, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Latency> {
-        let Self { samples, min, max, mean, squares, fine } = self;
-        let (min, max, fine) = (*min, *max, fine.as_ref().filter(|_| *samples > 0)?);
+    /// Computes the figures from the statistics of the samples, as [`of`](Self::of) does from the samples themselves.
+    pub(crate) fn of_tally(tally: &Tally, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Self> {
+        let Summary { samples, min, max, mean, stdev, quantiles, bins } = tally.summary()?;
         let scale = nanoseconds_per_tick * share(semantics);
-        let at = |quantile| fine.value_at_quantile(quantile).clamp(min, max) as f64 * scale;
-        Some(Latency {
-            samples: *samples,
+        let [p50, p90, p99, p99_9, p99_99] = quantiles.map(|ticks| ticks as f64 * scale);
+        Some(Self {
+            samples,
             min: min as f64 * scale,
             mean: mean * scale,
-            stdev: (squares / *samples as f64).sqrt() * scale,
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p99_9: at(0.999),
-            p99_99: at(0.9999),
+            stdev: stdev * scale,
+            p50,
+            p90,
+            p99,
+            p99_9,
+            p99_99,
             max: max as f64 * scale,
-            histogram: bins(fine, max)?.into_iter().map(|(end, count)| (end as f64 * scale, count)).collect(),
+            histogram: bins.into_iter().map(|(end, count)| (end as f64 * scale, count)).collect(),
         })
     }
 }
@@ -128,30 +89,6 @@ pub(crate) fn share(semantics: Semantics) -> f64 {
         Semantics::Oneway => 0.5,
         Semantics::Ack | Semantics::Rtt => 1.0,
     }
-}
-
-/// Returns the mean, and the sum of the squared deviations from it. Both results are computed from the differences to
-/// the minimum, so that they are precise even if times are long but differ little.
-fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
-    let above = ticks.map(|tick| (tick - min) as f64);
-    let mean = above.clone().sum::<f64>() / samples as f64;
-    let squares = above.map(|tick| (tick - mean).powi(2)).sum::<f64>();
-    (min as f64 + mean, squares)
-}
-
-/// The longest time that a histogram can contain, which is 36 years in nanoseconds.
-const LONGEST: u64 = 1 << 60;
-
-/// Returns a histogram with a precision of two digits, which is small enough for a document and a screen.
-fn bins(fine: &Histogram<u64>, max: u64) -> Option<Vec<(u64, u64)>> {
-    let mut coarse = Histogram::<u64>::new_with_max(max.clamp(2, LONGEST), 2).ok()?;
-    coarse.add(fine).ok()?;
-    Some(
-        coarse
-            .iter_recorded()
-            .map(|bin| (bin.value_iterated_to().min(max), bin.count_since_last_iteration()))
-            .collect(),
-    )
 }
 
 #[cfg(test)]
@@ -226,7 +163,7 @@ mod tests {
         for part in [&ticks[..1], &ticks[1..7000], &[], &ticks[7000..]] {
             tally.add(part.iter().copied());
         }
-        let (parts, whole) = (tally.latency(1.0, Semantics::Ack).unwrap(), of(&ticks));
+        let (parts, whole) = (Latency::of_tally(&tally, 1.0, Semantics::Ack).unwrap(), of(&ticks));
         assert!((parts.mean - whole.mean).abs() < 1e-6 && (parts.stdev - whole.stdev).abs() < 1e-6, "{parts:?}");
         let exact = |one: Latency| Latency { mean: 0.0, stdev: 0.0, ..one };
         assert_eq!(exact(parts), exact(whole));

@@ -5,10 +5,9 @@ mod latency;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::bandwidth::in_pairs;
 pub use self::bandwidth::{Bandwidth, Rates};
 pub use self::latency::Latency;
-pub(crate) use self::latency::{Tally, share};
+pub(crate) use self::latency::share;
 
 /// The figures of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,13 +1,13 @@
 //! The contents of messages for `--validate`, which are written before a step and checked after it.
 
 use anyhow::{Result, anyhow, ensure};
+use stride_run::{cas_check, pattern, slot_offsets};
 
 use super::memory;
 use super::step::{Part, part};
 use super::worker_resources::{HEADROOM, WorkerResources};
 use crate::endpoint::Role;
 use crate::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};
-use crate::run::{Places, cas_check, pattern};
 
 /// What an area of a queue pair's memory contains before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,10 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
         let place = worker.memory.offset(qp);
         let memory = worker.memory.of_mut(qp);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
-            let bytes = 0..size as usize;
             let message = |number| match area {
-                Area::Filled => bytes.clone().map(|index| pattern::byte(size, qp, index)).collect(),
-                Area::Blank => bytes.clone().map(|index| pattern::blank(size, qp, index)).collect(),
-                Area::Zero => vec![0; bytes.len()],
+                Area::Filled => pattern::message(size, qp),
+                Area::Blank => pattern::blank_message(size, qp),
+                Area::Zero => vec![0; size as usize],
                 Area::CasCheck => cas_check::value(qp, number, 0).to_ne_bytes().to_vec(),
                 Area::Returned => cas_check::blank(qp, number).to_ne_bytes().to_vec(),
             };
@@ -66,7 +65,7 @@ pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     for qp in 0..worker.unposted.len() {
         let place = worker.memory.offset(qp);
         let memory = worker.memory.of_mut(qp);
-        for offset in Places::offsets(size, false) {
+        for offset in slot_offsets(size, false) {
             let end = place + offset + last as u64;
             if goes_out {
                 memory.outgoing.write_at(end, &[pattern::byte(size, qp, last)])?;
@@ -83,7 +82,7 @@ pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
 pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(true) };
     for qp in 0..worker.unposted.len() {
-        for offset in Places::offsets(size, false) {
+        for offset in slot_offsets(size, false) {
             let mut byte = [0];
             let end = worker.memory.offset(qp) + offset + last as u64;
             worker.memory.of(qp).incoming.read_at(end, &mut byte)?;
@@ -100,7 +99,7 @@ fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     let is_received =
         matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
     let headroom = if plan.attributes.transport == Transport::Ud { HEADROOM } else { 0 };
-    if is_received { vec![headroom] } else { Places::offsets(size, is_in_one_place(plan)).collect() }
+    if is_received { vec![headroom] } else { slot_offsets(size, is_in_one_place(plan)).collect() }
 }
 
 /// Whether all messages share one slot.
@@ -165,7 +164,7 @@ fn words(
         memory(worker.memory.of(qp)).read_at(worker.memory.offset(qp) + offset, &mut word)?;
         Ok(u64::from_ne_bytes(word))
     };
-    Places::offsets(size, false).map(word).collect()
+    slot_offsets(size, false).map(word).collect()
 }
 
 fn check_area(

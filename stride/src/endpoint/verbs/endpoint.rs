@@ -11,22 +11,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::Mtu;
+use stride_run::{Outcome, Scale, Signal};
 
 use super::arrival;
 use super::connect::{Manager, Manual, Shared};
 use super::port_context::{self, PortContext};
 use super::ports;
-use super::step::{self, Outcome};
+use super::step;
 use super::sum::sum;
 use super::worker_resources::{self, WorkerResources};
 use super::worker_wait::{WorkerCount, WorkerWait};
 use super::{contents, device};
 use super::{vendor, worker};
 use crate::endpoint::counters::Counters;
+use crate::endpoint::interval::{Intervals, SHORTEST, length};
 use crate::endpoint::numa;
 use crate::endpoint::{Changes, Endpoint, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress};
 use crate::plan::{Plan, RunLength, SideConfig, cpus};
-use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
 /// Interval of progress reports. More frequent reports would disturb the measurement on a machine with few processors.

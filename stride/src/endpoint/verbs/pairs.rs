@@ -9,12 +9,13 @@ use sideway::ibverbs::queue_pair::{
     Datagram, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType, Service, Xrc,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
+use stride_run::{DatagramSend, Pair};
 
 use super::vendor_pairs::{Dynamic, Scalable, scalable_inline};
-use crate::endpoint::Intake;
+use crate::endpoint::{Intake, QpAddress};
 use crate::plan::{Measure, Plan, Transport};
-use crate::run::{self, DatagramSend};
 
 /// Default size up to which latency tests send messages inline, in bytes.
 pub(super) const INLINE: u32 = 220;
@@ -132,6 +133,29 @@ impl Pairs {
         (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
     }
 
+    /// Returns the queues to which the loops post, with the destinations of requests. `theirs` are the peer's queue
+    /// pairs.
+    pub(super) fn queues(&mut self, theirs: &[QpAddress]) -> stride_run::Pairs<'_> {
+        match self {
+            Self::Connected(pairs) => {
+                stride_run::Pairs::Connected(pairs.iter_mut().map(|pair| own(pair.queues(), ())).collect())
+            }
+            Self::Datagram(pairs) => {
+                let queues = pairs.iter_mut().map(|(pair, target)| own(pair.queues(), target.clone()));
+                stride_run::Pairs::Datagram(queues.collect())
+            }
+            Self::Xrc(pairs) => {
+                let queues = pairs.iter_mut().zip(theirs).map(|(pair, their)| pair.queues(their));
+                stride_run::Pairs::Xrc(queues.collect())
+            }
+            Self::Dynamic(pairs) => stride_run::Pairs::Dynamic(pairs.iter_mut().map(Dynamic::queues).collect()),
+            Self::Scalable(pairs) => {
+                let queues = pairs.iter_mut().map(|Scalable { pair, there }| own(pair.queues(), there.clone()));
+                stride_run::Pairs::Scalable(queues.collect())
+            }
+        }
+    }
+
     /// Returns the number of each queue pair that sends, and the object that receives if it is another one.
     pub(super) fn numbers(&self) -> Result<Vec<(u32, Option<Intake>)>> {
         match self {
@@ -161,15 +185,24 @@ impl XrcPair {
         Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
     }
 
-    /// Returns the queues to which requests and receives are posted.
-    pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<Xrc>, run::Intake<'_>) {
-        (self.sender.queues().0, run::Intake::Named(&mut self.queue))
+    /// Returns the queues to which requests and receives are posted, and the number of the peer's receive queue.
+    fn queues(&mut self, their: &QpAddress) -> Pair<'_, GenericSendQueue<Xrc>, u32> {
+        let to = match their.intake {
+            Some(Intake::Xrc { srq, .. }) => srq,
+            _ => 0,
+        };
+        Pair { send: self.sender.queues().0, intake: stride_run::Intake::Named(&mut self.queue), to }
     }
 
     fn numbers(&self) -> Result<(u32, Option<Intake>)> {
         let intake = Intake::Xrc { number: self.receiver.qp_number(), srq: self.queue.srq_number()? };
         Ok((self.sender.qp_number(), Some(intake)))
     }
+}
+
+/// Returns the queues of a queue pair that has a receive queue of its own.
+fn own<'q, S, T>((send, receive): (&'q mut S, &'q mut ReceiveQueue), to: T) -> Pair<'q, S, T> {
+    Pair { send, intake: stride_run::Intake::Own(receive), to }
 }
 
 /// Creates an XRC domain that only this process uses.

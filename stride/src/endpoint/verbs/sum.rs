@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::step::Outcome;
+use stride_run::{Outcome, Scale, Window};
+
 use crate::plan::{Plan, RunLength};
-use crate::run::{Scale, Window};
-use crate::stats::{Bandwidth, Figures};
+use crate::stats::{Bandwidth, Figures, Latency};
 
 /// Returns the combined result of all threads.
 pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
@@ -23,7 +23,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
         })
         .collect();
     if let crate::plan::Measure::Latency(semantics) = plan.workload.measure {
-        return times?.latency(Scale::now().tick(), semantics).map(Figures::Latency);
+        return Latency::of_tally(&times?, Scale::now().tick(), semantics).map(Figures::Latency);
     }
     let bandwidth = of_windows(&windows.concat(), plan, size)?;
     let ports = plan.ports() as usize;

@@ -10,13 +10,12 @@ use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, ExtendedSendQueue, QueuePair, TargetQueuePair};
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
-use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
+use stride_run::{DatagramSend, Intake, Pair, Target};
 
 use super::pairs::{INLINE, Queues, equip, set_send_queue};
 use crate::endpoint;
 use crate::plan::{Operation, Plan};
-use crate::run::{DatagramSend, Intake, Target};
 
 /// A DC initiator, and a target for the peer's messages. perftest uses the same pair. The fields are dropped in this
 /// order.
@@ -53,9 +52,9 @@ impl Dynamic {
         Ok(Self { initiator, target, queue, key, there: None })
     }
 
-    /// Returns the queues to which requests and receives are posted.
-    pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<DynamicallyConnected>, Intake<'_>) {
-        (self.initiator.queues().0, Intake::Named(&mut self.queue))
+    /// Returns the queues to which requests and receives are posted, and the peer's target.
+    pub(super) fn queues(&mut self) -> Pair<'_, ExtendedSendQueue<DynamicallyConnected>, Option<Target>> {
+        Pair { send: self.initiator.queues().0, intake: Intake::Named(&mut self.queue), to: self.there.clone() }
     }
 
     /// Returns the number of the initiator, and the description of the target.
@@ -77,11 +76,6 @@ impl Scalable {
         let mut builder = pd.create_srd_qp_builder();
         equip(&mut builder, plan, queues, inline);
         Ok(Self { pair: builder.build_srd()?, there: None })
-    }
-
-    /// Returns the queues to which requests and receives are posted.
-    pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<ScalableReliableDatagram>, &mut ReceiveQueue) {
-        self.pair.queues()
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
+use stride_run::{CompletionEvents, Failed};
 
 use super::memory::{Areas, Source};
 use super::pairs::Pairs;
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
-use crate::run::{CompletionEvents, Failed};
 
 /// Number of bytes for the GRH, which precedes each received datagram in memory.
 pub(super) const HEADROOM: u64 = 40;

@@ -1,9 +1,9 @@
 //! Hints about intervals that the user requested but that never ended.
 
 use super::{Given, Hint};
+use crate::endpoint::interval;
 use crate::plan::{Measure, RunLength};
 use crate::report::Row;
-use crate::run;
 use crate::stats::share;
 
 /// Returns the hint for tests that run for a number of messages. The number of intervals of a timed test is known
@@ -21,7 +21,7 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
             arrived.all(|row| row.jitter().is_none()).then_some(Hint::NoTwoIntervals(length))
         }
         Measure::Latency(semantics) => {
-            let length = run::length(plan);
+            let length = interval::length(plan);
             let pause = plan.workload.gap.unwrap_or_default().as_secs_f64();
             let time = |row: &Row| {
                 let latency = row.latency()?;

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::{Hint, Remedy};
+use crate::endpoint::interval::SHORTEST;
 use crate::plan::time;
 use crate::report::bytes_in_words as bytes;
-use crate::run::SHORTEST;
 
 /// The options that hints name.
 pub const OPTIONS: [&str; 20] = [

@@ -7,13 +7,13 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttribute, QueuePairState, TargetQueuePair};
+use stride_run::Target;
 
 use super::{Manual, RNR_TIMER, Shared};
 use crate::endpoint::verbs::pairs::Pairs;
 use crate::endpoint::verbs::vendor_pairs::Dynamic;
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
-use crate::run::Target;
 
 impl Manual {
     /// Makes the DC targets of a side ready, if it has any. A target has a number only after this. The address vector

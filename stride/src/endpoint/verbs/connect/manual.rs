@@ -8,11 +8,11 @@ use sideway::efa::EfaDeviceCapabilityFlags;
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
+use stride_run::DatagramSend;
 
 use super::{Address, Direction, Route, Shared, Unconnected, intake};
 use crate::endpoint::{PeerInfo, PortInfo, QpAddress};
 use crate::plan::Plan;
-use crate::run::DatagramSend;
 
 /// Hop limit of the packets.
 const HOP_LIMIT: u8 = 64;

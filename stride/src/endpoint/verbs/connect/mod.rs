@@ -12,6 +12,7 @@ use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{
     Datagram, GenericQueuePair, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairState,
 };
+use stride_run::DatagramSend;
 
 pub(super) use self::manual::Manual;
 pub(super) use self::rdma_cm::Manager;
@@ -19,7 +20,6 @@ use super::pairs::{Pairs, XrcPair};
 use super::vendor_pairs::{Dynamic, Scalable};
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
-use crate::run::DatagramSend;
 
 /// The value of `min_rnr_timer` that means 0.64 ms.
 const RNR_TIMER: u8 = 12;

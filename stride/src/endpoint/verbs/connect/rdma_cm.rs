@@ -15,6 +15,7 @@ use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Identifier, Listener, PortSpace, Request};
+use stride_run::DatagramSend;
 
 use super::addresses::{agree, is_link_local, own, unreachable};
 use super::manual::Manual;
@@ -23,7 +24,6 @@ use crate::endpoint::verbs::device;
 use crate::endpoint::verbs::pairs::XrcPair;
 use crate::endpoint::{Listening, PeerInfo, QpAddress, Role};
 use crate::plan::{Plan, QpAttributes, SideConfig, Transport};
-use crate::run::DatagramSend;
 
 /// Time limit of each step of a connection.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::signal::{Moment, SampleWindow, Signal};
-use super::tsc::{Scale, Tsc};
+use stride_run::{Moment, SampleWindow, Scale, Signal, Tsc};
+
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::run::wait::LONGEST;
+use crate::wait::LONGEST;
 
 /// Limits the rate at which messages are sent, in bursts of `burst` messages.
 pub(super) struct Pace {

@@ -7,14 +7,14 @@ use sideway::ibverbs::memory_region::LocalKey;
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 
-use super::bandwidth::watch::Watch;
-use super::bandwidth::window::{Clock, Window, interval_buffer};
-use super::cause::of_receive;
-use super::poll::Poll;
-use super::qp_driver::qp_index;
-use super::signal::{Idle, Signal};
-use super::wait::LONGEST;
-use crate::plan::RunLength;
+use crate::amount::Amount;
+use crate::bandwidth::watch::Watch;
+use crate::bandwidth::window::{Clock, Window, interval_buffer};
+use crate::cause::of_receive;
+use crate::poll::Poll;
+use crate::qp_driver::qp_index;
+use crate::signal::{Idle, Signal};
+use crate::wait::LONGEST;
 
 /// The receives of all queue pairs of a thread, which complete on one completion queue.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Receives<'q, C> {
 
 /// The queue to which receives are posted: a receive queue or a shared receive queue.
 #[derive(Debug)]
-pub(crate) enum Intake<'q> {
+pub enum Intake<'q> {
     /// The receive queue of the queue pair itself.
     Own(&'q mut ReceiveQueue),
     /// A shared receive queue, whose number the peer's messages contain.
@@ -148,11 +148,11 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// Creates the condition for a loop that starts now and has `qps` queue pairs.
-    pub(crate) fn new(amount: RunLength, qps: u64) -> Self {
+    pub(crate) fn new(amount: Amount, qps: u64) -> Self {
         let now = Instant::now();
         match amount {
-            RunLength::Messages { warm_up, .. } => Self { after: warm_up * qps, at: now },
-            RunLength::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
+            Amount::Messages { warm_up, .. } => Self { after: warm_up * qps, at: now },
+            Amount::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
         }
     }
 
@@ -211,15 +211,15 @@ const LONGEST_LINGER: Duration = Duration::from_secs(1);
 /// has a window of zero length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
-    amount: RunLength,
+    amount: Amount,
     interval: Option<Duration>,
     signal: &Signal,
 ) -> Result<Window> {
     let (qps, mut buffer) = (receives.qps.len() as u64, interval_buffer());
     let begun = Instant::now();
     let (all, warm_up, begin, end) = match amount {
-        RunLength::Messages { count, warm_up } => ((count + warm_up) * qps, warm_up * qps, begun, None),
-        RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
+        Amount::Messages { count, warm_up } => ((count + warm_up) * qps, warm_up * qps, begun, None),
+        Amount::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
     // `before` is the number of messages when the window started, and `counted` is the number at the last update that
@@ -297,8 +297,8 @@ fn with_first(window: Window, all: u64) -> Window {
 
 #[cfg(test)]
 mod tests {
-    use super::super::poll::Done;
     use super::*;
+    use crate::poll::Done;
 
     /// A completion queue that returns one message per poll until the window is open and `more` messages have arrived.
     struct Steady<'s> {
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    fn opened(amount: RunLength) -> (super::super::signal::Moment, u64) {
+    fn opened(amount: Amount) -> (crate::signal::Moment, u64) {
         let signal = Signal::default();
         let mut queue = Steady { signal: &signal, more: 10 };
         let mut receives = Receives::new(&mut queue, Vec::new());
@@ -333,10 +333,10 @@ mod tests {
 
     #[test]
     fn warm_up_messages_belong_to_no_interval() {
-        let (moment, done) = opened(RunLength::Messages { count: 10, warm_up: 500 });
+        let (moment, done) = opened(Amount::Messages { count: 10, warm_up: 500 });
         assert_eq!((moment.done, done), (1500, 1510));
         let (begin, warm_up) = (Instant::now(), Duration::from_millis(20));
-        let (moment, done) = opened(RunLength::Time { time: warm_up, warm_up });
+        let (moment, done) = opened(Amount::Time { time: warm_up, warm_up });
         assert!(moment.at >= begin + warm_up && moment.done + 10 == done, "{moment:?} {done}");
     }
 }

@@ -9,7 +9,7 @@ use sideway::ibverbs::queue_pair::{Connected, Datagram, PostSendGuard, Service, 
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
 use sideway::mlx5::DynamicallyConnected;
 
-use super::cas_check::CasCheck;
+use crate::cas_check::CasCheck;
 
 /// The immediate data that all requests send.
 const IMMEDIATE: u32 = 0x5354_5244;
@@ -147,10 +147,13 @@ pub(crate) struct PeerQueue(pub(crate) u32);
 
 /// The destination of a request over DC.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) way: Arc<AddressHandle>,
-    pub(crate) number: u32,
-    pub(crate) key: u64,
+pub struct Target {
+    /// The way to the peer's port.
+    pub way: Arc<AddressHandle>,
+    /// Number of the DC target.
+    pub number: u32,
+    /// The DC access key of the target.
+    pub key: u64,
 }
 
 /// Builds a request that sends or writes.
@@ -228,10 +231,13 @@ impl Request for Chosen<Message, DatagramSend> {
 
 /// A send over datagrams, with its destination.
 #[derive(Clone, Debug)]
-pub(crate) struct DatagramSend {
-    pub(crate) way: Arc<AddressHandle>,
-    pub(crate) number: u32,
-    pub(crate) qkey: u32,
+pub struct DatagramSend {
+    /// The way to the peer's port.
+    pub way: Arc<AddressHandle>,
+    /// Number of the peer's queue pair.
+    pub number: u32,
+    /// The Q_Key of the peer's queue pair.
+    pub qkey: u32,
 }
 
 /// A send with immediate data over datagrams, with its destination.

@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::gap::Gap;
-use super::list_queue::ListQueue;
-use super::poll::Poll;
-use super::qp_driver::QpDriver;
-use super::receive::Receives;
-use super::request::Request;
-use super::signal::{Idle, LOOKS, SampleWindow, Signal};
-use super::tsc::{Scale, Tsc};
-use super::wait::LONGEST;
-use crate::plan::{Transport, time};
-use crate::stats::Tally;
+use crate::gap::Gap;
+use crate::poll::Poll;
+use crate::qp_driver::Drive;
+use crate::receive::Receives;
+use crate::signal::{Idle, LOOKS, SampleWindow, Signal};
+use crate::tally::Tally;
+use crate::tsc::{Scale, Tsc};
+use crate::wait::LONGEST;
 
 /// When a loop ends: after a number of messages, or at a point in time.
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +45,11 @@ pub(crate) struct Turns {
 
 /// The time limit of a wait for a message that may have been lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LossTimeout {
-    pub(crate) most: Duration,
-    pub(crate) service: Transport,
+pub struct LossTimeout {
+    /// The time after which the message counts as lost.
+    pub most: Duration,
+    /// Name of the transport, for the error text.
+    pub transport: &'static str,
 }
 
 /// The state of a wait for the peer's message.
@@ -82,7 +81,7 @@ impl Wait {
 
     #[cold]
     fn consider(&mut self) -> Result<()> {
-        let Some(LossTimeout { most, service }) = self.turns.loss_timeout else { return Ok(()) };
+        let Some(LossTimeout { most, transport }) = self.turns.loss_timeout else { return Ok(()) };
         let now = Instant::now();
         if now - *self.since.get_or_insert(now) < most {
             return Ok(());
@@ -93,16 +92,15 @@ impl Wait {
             (false, count) => format!("message {}, or the reply to the previous one,", count + 1),
         };
         bail!(
-            "{what} was lost: nothing arrived for {}, and {service} does not retransmit; run again, give --transport \
-             rc, or raise --timeout if the peer may pause that long",
-            time::show(most)
+            "{what} was lost: nothing arrived for {most:?}, and {transport} does not retransmit; run again, give \
+             --transport rc, or raise --timeout if the peer may pause that long"
         )
     }
 }
 
 /// The samples of a test. Each sample is the number of ticks from one time stamp to the next.
 #[derive(Debug)]
-pub(crate) struct Samples {
+pub struct Samples {
     /// Samples in memory. Each sample is below `u32::MAX`, and the number of samples never exceeds the initial
     /// capacity.
     times: Vec<u32>,
@@ -221,7 +219,7 @@ impl Samples {
     fn fold(&mut self, time: u64) {
         self.gather();
         self.reporting.window = self.reporting.window.with(time);
-        let older = self.older.get_or_insert_with(Tally::new);
+        let older = self.older.get_or_insert_default();
         if self.times.len() == self.times.capacity() {
             self.reporting.from = 0;
             older.add(self.times.iter().map(|&time| time.into()));
@@ -249,26 +247,21 @@ impl Samples {
     }
 
     /// Returns a tally of all samples.
-    pub(crate) fn tally(self) -> Tally {
-        let mut all = self.older.unwrap_or_else(Tally::new);
+    pub fn tally(self) -> Tally {
+        let mut all = self.older.unwrap_or_default();
         all.add(self.times.iter().map(|&time| time.into()));
         all
     }
 }
 
 /// Measures the time from posting each message to its local completion. One side sends, and the other is passive.
-pub(crate) fn acknowledged<S, R, C>(
-    qp: &mut QpDriver<'_, S, R>,
+pub(crate) fn acknowledged<D: Drive, C: Poll>(
+    qp: &mut D,
     queue: &mut C,
     turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
-) -> Result<()>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+) -> Result<()> {
     let mut count = 0;
     while !turns.until.is_reached(count, samples.stamp(signal)) && !signal.has_stopped() {
         if let Some(gap) = turns.gap.filter(|_| count > 0) {
@@ -289,19 +282,14 @@ where
 ///
 /// `out` points to the last byte of the messages that the queue pair sends, `back` to the last byte of those that it
 /// receives. Both pointers are valid, and no other code of this process accesses these bytes.
-pub(crate) unsafe fn by_memory<S, R, C>(
-    qp: &mut QpDriver<'_, S, R>,
+pub(crate) unsafe fn by_memory<D: Drive, C: Poll>(
+    qp: &mut D,
     queue: &mut C,
     (out, back): (*mut u8, *mut u8),
     turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
-) -> Result<()>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+) -> Result<()> {
     let Turns { begins, until, .. } = turns;
     // SAFETY: the caller guarantees that both are valid and unused elsewhere; devices write single bytes too.
     let (out, back) = unsafe { (AtomicU8::from_ptr(out), AtomicU8::from_ptr(back)) };
@@ -334,18 +322,13 @@ where
 
 /// Waits until the byte has the expected value. Returns `false` if the loop is stopped before.
 #[inline]
-fn wait_for_byte<S, R, C>(
+fn wait_for_byte<D: Drive, C: Poll>(
     (byte, turn): (&AtomicU8, u8),
     queue: &mut C,
-    qp: &mut QpDriver<'_, S, R>,
+    qp: &mut D,
     mut wait: Wait,
     signal: &Signal,
-) -> Result<bool>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+) -> Result<bool> {
     let (mut looks, mut idle) = (0_u32, Idle::default());
     while byte.load(Ordering::Acquire) != turn {
         idle.look(LOOKS);
@@ -368,19 +351,14 @@ where
 
 /// Measures latencies while both sides send in turn. Each side detects the peer's message by the completion of a
 /// receive.
-pub(crate) fn by_receives<S, R, C>(
-    qp: &mut QpDriver<'_, S, R>,
+pub(crate) fn by_receives<D: Drive, C: Poll>(
+    qp: &mut D,
     queue: &mut C,
     receives: &mut Receives<'_, C>,
     turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
-) -> Result<()>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+) -> Result<()> {
     let Turns { begins, until, .. } = turns;
     let mut count = 0;
     let mut expected = receives.taken;
@@ -421,12 +399,7 @@ where
 
 /// Waits until all posted requests have completed.
 #[inline]
-fn wait_for_completion<S, R, C>(qp: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+fn wait_for_completion<D: Drive, C: Poll>(qp: &mut D, queue: &mut C, signal: &Signal) -> Result<()> {
     let mut idle = Idle::default();
     while qp.in_flight() > 0 {
         let count = queue.poll(|done| {

@@ -14,10 +14,14 @@ use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType};
 
-use super::poll::Done;
-use super::signal::Idle;
 use super::*;
-use crate::plan::{RunLength, Semantics, Transport};
+use crate::bandwidth::{Send, send};
+use crate::latency::{Turns, Until, acknowledged, by_memory, by_receives};
+use crate::poll::{Done, Poll};
+use crate::qp_driver::{Drive, Places, Posting, QpDriver};
+use crate::receive::{Receives, Refill, take_count};
+use crate::request::{Memory, SendPlain, Write};
+use crate::signal::Idle;
 
 /// Number of requests in flight.
 const DEPTH: u32 = 16;
@@ -130,7 +134,7 @@ fn timed_window_counts_completions_whenever_posted() {
     let mut late =
         Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), reported: Vec::new() };
     let rules = Send {
-        amount: RunLength::Time { time: Duration::from_millis(200), warm_up: Duration::from_millis(10) },
+        amount: Amount::Time { time: Duration::from_millis(200), warm_up: Duration::from_millis(10) },
         depth: DEPTH.into(),
         list: 1,
         interval: Some(Duration::from_millis(4)),
@@ -158,7 +162,7 @@ fn rate_limit_holds_in_a_short_run() {
     let mut qp = [qp!(near, far, Write, 1)];
     for (warm_up, burst) in [(0, 1), (8, 1), (8, 5)] {
         let rules = Send {
-            amount: RunLength::Messages { count: 10, warm_up },
+            amount: Amount::Messages { count: 10, warm_up },
             depth: DEPTH.into(),
             list: 1,
             interval: None,
@@ -179,7 +183,7 @@ fn window_ends_without_further_completions() {
     let mut late =
         Late { queue: &mut near.sends, period: Duration::ZERO, next, kept: Vec::new(), reported: Vec::new() };
     let rules = Send {
-        amount: RunLength::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
+        amount: Amount::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
         depth: DEPTH.into(),
         list: 1,
         interval: None,
@@ -193,7 +197,7 @@ fn window_ends_without_further_completions() {
 /// Runs a side whose first message gets no reply, and returns the error.
 fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
     let [mut near, far] = two_ends(QueuePairType::UnreliableConnection);
-    let loss_timeout = LossTimeout { most: Duration::from_millis(40), service: Transport::Uc };
+    let loss_timeout = LossTimeout { most: Duration::from_millis(40), transport: "UC" };
     let turns = Turns { begins, until, loss_timeout: Some(loss_timeout), gap: None };
     let (mut samples, signal) = (Samples::new(8, 0), Signal::default());
     let bytes = (near.memory.as_ptr(), near.memory.as_ptr().wrapping_add(64));
@@ -238,9 +242,9 @@ fn gap_is_excluded_from_samples() {
         let turns = Turns { gap: Some(Gap { length, sleeps }), ..alone_for(11) };
         acknowledged(&mut qp, &mut near.sends, turns, &mut samples, &signal).unwrap();
         let passed = begin.elapsed();
-        let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
+        let latency = samples.tally().summary().unwrap();
         assert_eq!((latency.samples, signal.done()), (11, 11));
-        let times = Duration::from_secs_f64(latency.mean * 11.0 * 0.999 / 1e9);
+        let times = Duration::from_secs_f64(latency.mean * Scale::now().tick() * 11.0 * 0.999 / 1e9);
         assert!(passed >= length * 10 + times, "{passed:?} with {times:?} of messages");
     }
     // Stopping the loop also ends a pause.
@@ -273,8 +277,8 @@ fn samples_beyond_capacity_are_kept_as_a_histogram() {
     assert_eq!((intervals.len(), intervals.iter().map(|interval| interval.samples).sum::<u64>()), (99, 100));
     assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));
     assert!(samples.capacity() < 32, "{samples:?}");
-    let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
-    assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
+    let latency = samples.tally().summary().unwrap();
+    assert_eq!((latency.samples, latency.bins.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
 }
 
 #[test]
@@ -283,13 +287,14 @@ fn sample_beyond_u32_keeps_its_length() {
     let mut qp = qp!(near, far, Write, 1);
     let mut samples = Samples::new(16, 0).since(Tsc::now().before(Duration::from_secs(10)));
     acknowledged(&mut qp, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
-    let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
+    let latency = samples.tally().summary().unwrap();
     assert_eq!(latency.samples, 2);
-    assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
+    let [min, max] = [latency.min, latency.max].map(|ticks| ticks as f64 * Scale::now().tick());
+    assert!(max >= 10e9 && min < 10e9, "{latency:?}");
 }
 
 /// Returns the window of the far side while the near side sends `messages` messages.
-fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
+fn counted(amount: Amount, messages: u32, signal: &Signal) -> Window {
     let [near, far] = two_ends(QueuePairType::ReliableConnection);
     let (mut near, mut far) = (near, far);
     let mut qp = qp!(near, far, SendPlain, 1);
@@ -310,7 +315,7 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
             }
             thread::sleep(Duration::from_micros(200));
         }
-        if matches!(amount, RunLength::Time { .. }) {
+        if matches!(amount, Amount::Time { .. }) {
             signal.stop();
         }
         counting.join().unwrap()
@@ -319,7 +324,7 @@ fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
 
 #[test]
 fn messages_after_the_warm_up_count() {
-    let window = counted(RunLength::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
+    let window = counted(Amount::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
     assert_eq!(window.arrived, Some(100));
     // If the thread was not scheduled for a while, several messages may have arrived when it detected the end of the
     // warm-up. If too many have arrived, there is no window.
@@ -348,7 +353,7 @@ fn late_receiver_counts_all_or_has_no_window() {
             }
         };
         send(early);
-        let amount = RunLength::Messages { count, warm_up };
+        let amount = Amount::Messages { count, warm_up };
         thread::scope(|scope| {
             let counting = scope.spawn(move || {
                 let mut receives = Receives::new(receives, vec![refill]);
@@ -369,7 +374,7 @@ fn late_receiver_counts_all_or_has_no_window() {
 
 #[test]
 fn messages_within_the_time_count() {
-    let amount = RunLength::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
+    let amount = Amount::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
     let mut windows = (0..50).map(|_| {
         let window = counted(amount, 300, &Signal::default());
         assert_eq!(window.arrived, Some(300));
@@ -396,7 +401,7 @@ fn receiver_ends_despite_traffic_from_others() {
     thread::scope(|scope| {
         let counting = scope.spawn(|| {
             let mut receives = Receives::new(receives, vec![refill]);
-            let amount = RunLength::Messages { count: u64::MAX / 2, warm_up: 0 };
+            let amount = Amount::Messages { count: u64::MAX / 2, warm_up: 0 };
             let window = take_count(&mut receives, amount, None, &signal);
             is_over.store(true, Ordering::Relaxed);
             window.unwrap()
@@ -422,12 +427,12 @@ fn lists_post_what_single_requests_would() {
         let mut wr_ids = Vec::new();
         {
             let mut qp = qp!(near, far, Write, moderation, list);
-            assert_eq!(qp.posted, 0);
-            while qp.posted < count {
-                qp.post_lists((count - 1 - qp.posted).min(2 * u64::from(list))).unwrap();
+            assert_eq!(qp.posted(), 0);
+            while qp.posted() < count {
+                qp.post_lists((count - 1 - qp.posted()).min(2 * u64::from(list))).unwrap();
                 near.sends.poll(|done| wr_ids.push(done.wr_id)).unwrap();
-                let more = (count - qp.posted).min(list.into()) as u32;
-                qp.post(more, qp.posted + u64::from(more) == count).unwrap();
+                let more = (count - qp.posted()).min(list.into()) as u32;
+                qp.post(more, qp.posted() + u64::from(more) == count).unwrap();
                 near.sends.poll(|done| wr_ids.push(done.wr_id)).unwrap();
             }
         }

@@ -26,7 +26,7 @@ fn salt(qp: usize, place: usize) -> u64 {
 }
 
 /// Returns the value that a slot contains after `swaps` swaps.
-pub(crate) fn value(qp: usize, place: usize, swaps: u64) -> u64 {
+pub fn value(qp: usize, place: usize, swaps: u64) -> u64 {
     swaps.wrapping_add(1).wrapping_mul(FACTOR) ^ salt(qp, place)
 }
 
@@ -37,7 +37,7 @@ fn swaps(qp: usize, place: usize, value: u64) -> u64 {
 
 /// Returns the initial contents of the buffer for returned values. This value differs from all values that the slot can
 /// have in a test of realistic length.
-pub(crate) fn blank(qp: usize, place: usize) -> u64 {
+pub fn blank(qp: usize, place: usize) -> u64 {
     value(qp, place, u64::MAX / 2)
 }
 
@@ -107,7 +107,7 @@ impl Turns {
 /// # Errors
 ///
 /// Returns the first slot that has a wrong value.
-pub(crate) fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usize) -> Result<(), Wrong> {
+pub fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usize) -> Result<(), Wrong> {
     let turns = match total {
         Some(total) => Turns::of(total, words.len()),
         None => match Turns::found(words, qp) {
@@ -128,7 +128,7 @@ pub(crate) fn check_left(words: &[u64], total: Option<u64>, least: u64, qp: usiz
 /// # Errors
 ///
 /// Returns the first slot whose last swap did not return the value that the slot had before.
-pub(crate) fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(), Wrong> {
+pub fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(), Wrong> {
     let turns = Turns::of(total, words.len());
     for (place, &found) in words.iter().enumerate() {
         let swaps = turns.at(place);
@@ -141,7 +141,7 @@ pub(crate) fn check_returned(words: &[u64], total: u64, qp: usize) -> Result<(),
 
 /// A value that the swaps cannot have produced. `Display` describes it for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     qp: usize,
     place: usize,
     /// Number of swaps that the slot has had.

@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue};
 use sideway::ibverbs::device_context::DeviceContext;
 
-use super::poll::{Done, Poll};
-use super::signal::Idle;
+use crate::poll::{Done, Poll};
+use crate::signal::Idle;
 
 /// The longest time that a loop sleeps before it checks whether it has to stop.
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 
 /// The completion events of a thread. The two completion queues of the thread share one event channel.
 #[derive(Debug)]
-pub(crate) struct CompletionEvents {
+pub struct CompletionEvents {
     channel: Arc<CompletionChannel>,
     /// Whether an event of each queue has been requested and has not arrived yet. The value is kept from one step to
     /// the next.
@@ -24,14 +24,19 @@ pub(crate) struct CompletionEvents {
 }
 
 impl CompletionEvents {
-    pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self> {
+    /// Creates the event channel.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the device cannot create one.
+    pub fn new(context: &Arc<DeviceContext>) -> Result<Self> {
         let channel = context.create_comp_channel().context("--events: cannot create a completion event channel")?;
         Ok(Self { channel, is_requested: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
     /// Returns the event channel with which the two queues are created. The queues must have the `cq_context` values 0
     /// and 1.
-    pub(crate) fn channel(&self) -> &Arc<CompletionChannel> {
+    pub fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Returns the byte at `index` of a message, which also depends on the size of the message and on the queue pair.
-pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
+pub fn byte(size: u64, qp: usize, index: usize) -> u8 {
     let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ size.wrapping_mul(31)
         ^ (qp as u64 + 1).wrapping_mul(0x85eb);
@@ -11,8 +11,18 @@ pub(crate) fn byte(size: u64, qp: usize, index: usize) -> u8 {
 }
 
 /// Returns the byte at `index` of an unused receive buffer, which differs from the same byte of the message.
-pub(crate) fn blank(size: u64, qp: usize, index: usize) -> u8 {
+pub fn blank(size: u64, qp: usize, index: usize) -> u8 {
     !byte(size, qp, index)
+}
+
+/// Returns a message of `size` bytes.
+pub fn message(size: u64, qp: usize) -> Vec<u8> {
+    (0..size as usize).map(|index| byte(size, qp, index)).collect()
+}
+
+/// Returns the contents of an unused receive buffer for messages of `size` bytes.
+pub fn blank_message(size: u64, qp: usize) -> Vec<u8> {
+    (0..size as usize).map(|index| blank(size, qp, index)).collect()
 }
 
 /// Checks the messages in the slots, which were used in turn. The first `least` slots must contain messages. Later
@@ -21,7 +31,7 @@ pub(crate) fn blank(size: u64, qp: usize, index: usize) -> u8 {
 /// # Errors
 ///
 /// Returns the first wrong byte. If a message is missing although a later one has arrived, its slot counts as wrong.
-pub(crate) fn check_all(places: &[Vec<u8>], least: u64, qp: usize, spare: usize) -> Result<(), Wrong> {
+pub fn check_all(places: &[Vec<u8>], least: u64, qp: usize, spare: usize) -> Result<(), Wrong> {
     let least = usize::try_from(least).unwrap_or(usize::MAX);
     let used = places.iter().rposition(|message| !is_blank(message, qp)).map_or(0, |last| last + 1);
     places.iter().take(used.max(least)).try_for_each(|message| check(message, qp, spare))
@@ -35,7 +45,7 @@ fn is_blank(message: &[u8], qp: usize) -> bool {
 
 /// A byte of a message that differs from the byte that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     size: u64,
     qp: usize,
     index: usize,

@@ -4,14 +4,22 @@ use anyhow::Result;
 use sideway::ibverbs::queue_pair::PostSendGuard;
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
-use super::list_queue::{ListQueue, Signals};
-use super::request::{Memory, Request, Slot};
+use crate::list_queue::{ListQueue, Signals};
+use crate::request::{Memory, Request, Slot};
 
 /// Small messages use slots within this number of bytes in turn. A larger message always uses the same slot. perftest
 /// does the same, so the figures of both programs can be compared.
 const ROTATION: u64 = 4096;
 /// Alignment of messages.
 const ALIGNMENT: u64 = 64;
+
+/// Returns the offsets of the slots for messages of `size` bytes from the first slot. With `is_one`, there is only one
+/// slot.
+pub fn slot_offsets(size: u64, is_one: bool) -> impl Iterator<Item = u64> {
+    let step = size.max(ALIGNMENT).next_multiple_of(ALIGNMENT);
+    let count = if size <= ROTATION / 2 && !is_one { ROTATION / step } else { 1 };
+    (0..count).map(move |at| at * step)
+}
 
 /// The slots for the messages of a queue pair, which are used in turn.
 #[derive(Clone, Debug)]
@@ -23,15 +31,8 @@ pub(crate) struct Places {
 impl Places {
     /// Creates slots for messages of `size` bytes. `local` and `remote` are the addresses of the first slot.
     pub(crate) fn new(size: u64, local: u64, remote: u64) -> Self {
-        let slots = Self::offsets(size, false).map(|at| Slot { local: local + at, remote: remote + at }).collect();
+        let slots = slot_offsets(size, false).map(|at| Slot { local: local + at, remote: remote + at }).collect();
         Self { slots, next: 0 }
-    }
-
-    /// Returns the offsets of the slots from the first one. With `is_one`, there is only one slot.
-    pub(crate) fn offsets(size: u64, is_one: bool) -> impl Iterator<Item = u64> {
-        let step = size.max(ALIGNMENT).next_multiple_of(ALIGNMENT);
-        let count = if size <= ROTATION / 2 && !is_one { ROTATION / step } else { 1 };
-        (0..count).map(move |at| at * step)
     }
 
     /// Creates a single slot.
@@ -70,6 +71,58 @@ pub(crate) struct Posting {
     pub(crate) visits_all: bool,
 }
 
+/// A queue pair that sends, as the loops use it.
+pub(crate) trait Drive {
+    /// Returns the number of requests that were posted.
+    fn posted(&self) -> u64;
+
+    /// Returns the number of requests that are in flight, as far as is known.
+    fn in_flight(&self) -> u64;
+
+    /// Whether the last posted request is signaled.
+    fn is_last_signaled(&self) -> bool;
+
+    /// Posts the list as often as `room` has space for it. Returns the number of requests posted. Does nothing if the
+    /// requests of the list change their slots, or if any request except the last is signaled.
+    fn post_lists(&mut self, room: u64) -> Result<u64>;
+
+    /// Posts `count` requests together. With `is_end`, the last request is signaled in any case.
+    fn post(&mut self, count: u32, is_end: bool) -> Result<()>;
+
+    /// Counts the request with this `wr_id` as completed. If requests complete in order, also counts all earlier
+    /// requests. Returns how many requests were counted, which is 0 if no request has this `wr_id`.
+    fn finish(&mut self, wr_id: u64) -> u64;
+}
+
+/// A queue pair of any type. Loops for this type serve the operations whose own cost per message matters less.
+pub(crate) type AnyDriver<'q> = Box<dyn Drive + 'q>;
+
+impl Drive for AnyDriver<'_> {
+    fn posted(&self) -> u64 {
+        (**self).posted()
+    }
+
+    fn in_flight(&self) -> u64 {
+        (**self).in_flight()
+    }
+
+    fn is_last_signaled(&self) -> bool {
+        (**self).is_last_signaled()
+    }
+
+    fn post_lists(&mut self, room: u64) -> Result<u64> {
+        (**self).post_lists(room)
+    }
+
+    fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
+        (**self).post(count, is_end)
+    }
+
+    fn finish(&mut self, wr_id: u64) -> u64 {
+        (**self).finish(wr_id)
+    }
+}
+
 /// A queue pair that sends, together with its requests and memory slots.
 #[derive(Debug)]
 pub(crate) struct QpDriver<'q, S: ListQueue, R> {
@@ -88,8 +141,8 @@ pub(crate) struct QpDriver<'q, S: ListQueue, R> {
     moderation: u32,
     until_signal: u32,
     /// Number of requests that were posted, and number of requests that are known to have completed.
-    pub(crate) posted: u64,
-    pub(crate) done: u64,
+    posted: u64,
+    done: u64,
 }
 
 /// Returns which requests of the next list are signaled.
@@ -128,47 +181,6 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         Ok(Self { send, request, list, length, moves, memory, places, number, moderation, until_signal, posted, done })
     }
 
-    /// Returns the number of requests that are in flight, as far as is known.
-    #[inline]
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.posted.saturating_sub(self.done)
-    }
-
-    /// Posts the list as often as `room` has space for it. Returns the number of requests posted. Does nothing if the
-    /// requests of the list change their slots, or if any request except the last is signaled.
-    #[inline(always)]
-    pub(crate) fn post_lists(&mut self, room: u64) -> Result<u64> {
-        match &mut self.list {
-            Some(list) if !self.moves => {
-                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
-                let count = unsafe { self.send.post_lists(list, signals!(self), room)? };
-                self.posted += count;
-                Ok(count)
-            }
-            _ => Ok(0),
-        }
-    }
-
-    /// Posts `count` requests together. With `is_end`, the last request is signaled in any case.
-    #[inline(always)]
-    pub(crate) fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
-        match &mut self.list {
-            // A prepared list cannot signal its last request in addition, so such a request is built below.
-            Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
-                if self.moves {
-                    // SAFETY: the list was built for this operation, and the caller of `new` guarantees the memory.
-                    unsafe { S::move_list::<R>(list, || self.places.next())? };
-                }
-                let signals = signals!(self);
-                self.posted += u64::from(count);
-                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
-                self.until_signal = unsafe { self.send.post_list(list, signals)? };
-                Ok(())
-            }
-            _ => self.build_and_post(count, is_end),
-        }
-    }
-
     #[inline(never)]
     fn build_and_post(&mut self, count: u32, is_end: bool) -> Result<()> {
         let mut batch = self.send.start_post_send();
@@ -188,21 +200,62 @@ impl<'q, S: ListQueue, R: Request<Service = S::Service>> QpDriver<'q, S, R> {
         }
         Ok(batch.post()?)
     }
+}
 
-    /// Counts the request with this `wr_id` as completed. If requests complete in order, also counts all earlier
-    /// requests. Returns how many requests were counted, which is 0 if no request has this `wr_id`.
+impl<S: ListQueue, R: Request<Service = S::Service>> Drive for QpDriver<'_, S, R> {
     #[inline]
-    pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
+    fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u64 {
+        self.posted.saturating_sub(self.done)
+    }
+
+    fn is_last_signaled(&self) -> bool {
+        self.until_signal == self.moderation
+    }
+
+    #[inline(always)]
+    fn post_lists(&mut self, room: u64) -> Result<u64> {
+        match &mut self.list {
+            Some(list) if !self.moves => {
+                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
+                let count = unsafe { self.send.post_lists(list, signals!(self), room)? };
+                self.posted += count;
+                Ok(count)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    #[inline(always)]
+    fn post(&mut self, count: u32, is_end: bool) -> Result<()> {
+        match &mut self.list {
+            // A prepared list cannot signal its last request in addition, so such a request is built below.
+            Some(list) if count == self.length && (!is_end || self.moderation == 1) => {
+                if self.moves {
+                    // SAFETY: the list was built for this operation, and the caller of `new` guarantees the memory.
+                    unsafe { S::move_list::<R>(list, || self.places.next())? };
+                }
+                let signals = signals!(self);
+                self.posted += u64::from(count);
+                // SAFETY: the caller of `new` guarantees that the memory of all slots meets the requirements.
+                self.until_signal = unsafe { self.send.post_list(list, signals)? };
+                Ok(())
+            }
+            _ => self.build_and_post(count, is_end),
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, wr_id: u64) -> u64 {
         // If requests complete in any order, a completion covers only its own request.
         let more =
             if R::IS_ORDERED { newly_done(wr_id, self.done, self.posted) } else { one_done(self.done, self.posted) };
         self.done += more;
         more
-    }
-
-    /// Whether the last posted request is signaled.
-    pub(crate) fn is_last_signaled(&self) -> bool {
-        self.until_signal == self.moderation
     }
 }
 

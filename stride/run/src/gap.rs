@@ -4,39 +4,32 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::latency::Samples;
-use super::list_queue::ListQueue;
-use super::poll::Poll;
-use super::qp_driver::QpDriver;
-use super::request::Request;
-use super::signal::{EMPTY_POLLS, Idle, Signal};
-use super::wait::LONGEST;
+use crate::latency::Samples;
+use crate::poll::Poll;
+use crate::qp_driver::Drive;
+use crate::signal::{EMPTY_POLLS, Idle, Signal};
+use crate::wait::LONGEST;
 
 /// The pause between two messages of a latency test.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gap {
+pub struct Gap {
     /// Length of the pause.
-    pub(crate) length: Duration,
+    pub length: Duration,
     /// Whether the thread sleeps during the pause instead of polling.
-    pub(crate) sleeps: bool,
+    pub sleeps: bool,
 }
 
 impl Gap {
     /// Waits for the length of the pause. The next sample starts after the pause.
     #[cold]
     #[inline(never)]
-    pub(super) fn pass<S, R, C>(
+    pub(super) fn pass<D: Drive, C: Poll>(
         self,
-        qp: &mut QpDriver<'_, S, R>,
+        qp: &mut D,
         queue: &mut C,
         samples: &mut Samples,
         signal: &Signal,
-    ) -> Result<()>
-    where
-        S: ListQueue,
-        R: Request<Service = S::Service>,
-        C: Poll,
-    {
+    ) -> Result<()> {
         let (begin, mut idle) = (Instant::now(), Idle::default());
         loop {
             // The loop polls during the pause, because polling runs the code of software devices, and returns the error

@@ -9,7 +9,7 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
-use super::request::{Memory, Request, Slot};
+use crate::request::{Memory, Request, Slot};
 
 /// A send queue that may be able to keep a list of requests.
 pub(crate) trait ListQueue: SendQueue {

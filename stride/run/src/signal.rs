@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::tsc::Tsc;
+use crate::tsc::Tsc;
 
 /// The state that the measuring threads of a side share with the thread that waits for them.
 #[derive(Debug, Default)]
-pub(crate) struct Signal {
+pub struct Signal {
     stop: AtomicBool,
     done: AtomicU64,
     /// The lock for the condition variable on which threads without work sleep. If these threads woke up each
@@ -25,41 +25,51 @@ pub(crate) struct Signal {
 
 /// A point in time, and the number of messages that had completed by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
-    pub(crate) at: Instant,
-    pub(crate) done: u64,
+pub struct Moment {
+    /// The point in time.
+    pub at: Instant,
+    /// Number of messages.
+    pub done: u64,
 }
 
 /// Summary of the latency samples between two points in time, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SampleWindow {
-    pub(crate) start: Tsc,
-    pub(crate) end: Tsc,
-    pub(crate) samples: u64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
-    pub(crate) sum: u64,
+pub struct SampleWindow {
+    /// Start of the first sample.
+    pub start: Tsc,
+    /// End of the last sample.
+    pub end: Tsc,
+    /// Number of samples.
+    pub samples: u64,
+    /// Minimum. If there are no samples, this is the largest number.
+    pub min: u64,
+    /// Maximum.
+    pub max: u64,
+    /// Sum.
+    pub sum: u64,
 }
 
 impl SampleWindow {
-    pub(crate) fn new(start: Tsc) -> Self {
+    /// Returns a summary without samples, which starts at `start`.
+    pub fn new(start: Tsc) -> Self {
         Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
     }
 
     /// Returns the summary with one more sample.
-    pub(crate) fn with(self, time: u64) -> Self {
+    pub fn with(self, time: u64) -> Self {
         let (min, max) = (self.min.min(time), self.max.max(time));
         Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
     }
 
-    pub(crate) fn until(self, end: Tsc) -> Self {
+    /// Returns the summary with the end `end`.
+    pub fn until(self, end: Tsc) -> Self {
         Self { end, ..self }
     }
 }
 
 impl Signal {
     /// Stops the loops of all threads.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         // Holds the lock while it stores the value. Otherwise a thread could check the value before this store and fall
         // asleep after it.
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,52 +80,54 @@ impl Signal {
 
     /// Whether the loops have to stop.
     #[inline]
-    pub(crate) fn has_stopped(&self) -> bool {
+    pub fn has_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Sleeps until the loops have to stop.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         // The guard is not needed, because the mutex protects no data.
         drop(self.stopped.wait_while(guard, |()| !self.has_stopped()));
     }
 
     /// Adds to the number of completed messages.
-    pub(crate) fn add(&self, messages: u64) {
+    pub fn add(&self, messages: u64) {
         self.done.fetch_add(messages, Ordering::Relaxed);
     }
 
     /// Opens the window, unless another thread has opened it.
-    pub(crate) fn open(&self, at: Instant) {
+    pub fn open(&self, at: Instant) {
         self.opened.get_or_init(|| Moment { at, done: self.done() });
     }
 
     /// Closes the window, unless another thread has closed it.
-    pub(crate) fn close(&self, at: Instant) {
+    pub fn close(&self, at: Instant) {
         self.closed.get_or_init(|| Moment { at, done: self.done() });
     }
 
-    pub(crate) fn opened(&self) -> Option<Moment> {
+    /// Returns the start of the window, if it is open.
+    pub fn opened(&self) -> Option<Moment> {
         self.opened.get().copied()
     }
 
-    pub(crate) fn closed(&self) -> Option<Moment> {
+    /// Returns the end of the window, if it is closed.
+    pub fn closed(&self) -> Option<Moment> {
         self.closed.get().copied()
     }
 
     /// Adds the summary of an interval.
-    pub(crate) fn add_samples(&self, samples: SampleWindow) {
+    pub fn add_samples(&self, samples: SampleWindow) {
         self.intervals.lock().unwrap_or_else(PoisonError::into_inner).push(samples);
     }
 
     /// Takes the summaries that were added since the last call.
-    pub(crate) fn take_samples(&self) -> Vec<SampleWindow> {
+    pub fn take_samples(&self) -> Vec<SampleWindow> {
         std::mem::take(&mut *self.intervals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the number of messages that have completed on all threads.
-    pub(crate) fn done(&self) -> u64 {
+    pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }

@@ -1,8 +1,8 @@
 //! The bandwidth loop, which keeps many messages in flight.
 
 mod pace;
-pub(super) mod watch;
-pub(super) mod window;
+pub(crate) mod watch;
+pub(crate) mod window;
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,14 @@ use anyhow::{Result, bail};
 
 use self::pace::Pace;
 use self::watch::Watch;
-pub(crate) use self::window::Window;
 use self::window::{Clock, interval_buffer};
-use super::list_queue::ListQueue;
-use super::poll::Poll;
-use super::qp_driver::{QpDriver, qp_index};
-use super::receive::Receives;
-use super::request::Request;
-use super::signal::{Idle, Signal};
-use super::wait::LONGEST;
-use crate::plan::RunLength;
+pub use self::window::{Window, in_pairs};
+use crate::amount::Amount;
+use crate::poll::Poll;
+use crate::qp_driver::{Drive, qp_index};
+use crate::receive::Receives;
+use crate::signal::{Idle, Signal};
+use crate::wait::LONGEST;
 
 /// How long requests may take to complete after the last one was posted.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,7 +31,7 @@ const SHARE: u32 = 10;
 /// Parameters of the bandwidth loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send {
-    pub(crate) amount: RunLength,
+    pub(crate) amount: Amount,
     /// Number of requests in flight per queue pair.
     pub(crate) depth: u64,
     /// Number of requests that are posted together.
@@ -48,22 +46,17 @@ pub(crate) struct Send {
 }
 
 /// Sends until the run length is reached or the loop is stopped. If messages arrive too, the same loop receives them.
-pub(crate) fn send<'f, S, R, C>(
-    qps: &'f mut [QpDriver<'_, S, R>],
+pub(crate) fn send<'f, D: Drive, C: Poll>(
+    qps: &'f mut [D],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'_, C>>,
     rules: &Send,
     signal: &'f Signal,
-) -> Result<Window>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+) -> Result<Window> {
     let mut flow = Flow::new(qps, queue, receives, rules, signal);
     let buffer = interval_buffer();
     match rules.amount {
-        RunLength::Messages { count, warm_up } => {
+        Amount::Messages { count, warm_up } => {
             flow.burst(&flow.ends(warm_up))?;
             let (before, ends) = (flow.done, flow.ends(count));
             flow.rehearse()?;
@@ -73,7 +66,7 @@ where
             flow.drain()?;
             Ok(window)
         }
-        RunLength::Time { time, warm_up } => {
+        Amount::Time { time, warm_up } => {
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
@@ -96,8 +89,8 @@ where
 }
 
 /// The state of the loop of one thread.
-struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
-    qps: &'f mut [QpDriver<'q, S, R>],
+struct Flow<'f, 'r, D, C> {
+    qps: &'f mut [D],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'r, C>>,
     depth: u64,
@@ -117,14 +110,9 @@ struct Flow<'f, 'q, 'r, S: ListQueue, R, C> {
     is_cut: bool,
 }
 
-impl<'f, 'q, 'r, S, R, C> Flow<'f, 'q, 'r, S, R, C>
-where
-    S: ListQueue,
-    R: Request<Service = S::Service>,
-    C: Poll,
-{
+impl<'f, 'r, D: Drive, C: Poll> Flow<'f, 'r, D, C> {
     fn new(
-        qps: &'f mut [QpDriver<'q, S, R>],
+        qps: &'f mut [D],
         queue: &'f mut C,
         receives: Option<&'f mut Receives<'r, C>>,
         rules: &Send,
@@ -152,7 +140,7 @@ where
 
     /// Returns the value that the `posted` count of each queue pair will have after `count` more messages.
     fn ends(&self, count: u64) -> Vec<u64> {
-        self.qps.iter().map(|qp| qp.posted + count).collect()
+        self.qps.iter().map(|qp| qp.posted() + count).collect()
     }
 
     /// Runs the code that precedes the first message, without posting a request. Code takes longer when it runs for the
@@ -166,8 +154,7 @@ where
     /// Sends until the `posted` count of each queue pair has reached its entry in `ends`, and all posted requests have
     /// completed.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
-        let posted = |qp: &QpDriver<'_, S, R>| qp.posted;
-        let goal = self.done + ends.iter().sum::<u64>() - self.qps.iter().map(posted).sum::<u64>();
+        let goal = self.done + ends.iter().sum::<u64>() - self.qps.iter().map(D::posted).sum::<u64>();
         self.all_ready();
         while self.done < goal && !self.signal.has_stopped() {
             self.fill(Some(ends))?;
@@ -270,7 +257,7 @@ where
         for at in 0..self.ready.len() {
             let index = self.ready[at];
             let qp = &mut self.qps[index];
-            let mut left = ends.map_or(u64::MAX, |ends| ends[index].saturating_sub(qp.posted));
+            let mut left = ends.map_or(u64::MAX, |ends| ends[index].saturating_sub(qp.posted()));
             let mut free = self.depth.saturating_sub(qp.in_flight());
             if self.pace.is_none() {
                 // Leaves at least one request for `post`, because the last one may have to be signaled in addition.

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::stats::in_pairs;
-
 /// Length of the first intervals if `--interval` is absent. When [`CAPACITY`] intervals exist, their length doubles.
 const SHORTEST: Duration = Duration::from_millis(1);
 const CAPACITY: usize = 4096;
@@ -14,26 +12,37 @@ const MAX_GIVEN: usize = 100_000;
 
 /// What one thread has counted in its window.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
-    pub(crate) started: Instant,
-    pub(crate) ended: Instant,
+pub struct Window {
+    /// Start of the window.
+    pub started: Instant,
+    /// End of the window.
+    pub ended: Instant,
     /// Number of messages that completed in the window.
-    pub(crate) messages: u64,
+    pub messages: u64,
     /// Number of messages in each whole interval.
-    pub(crate) intervals: Vec<u64>,
+    pub intervals: Vec<u64>,
     /// Length of each interval.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
     /// Processor time that the thread used in the window.
-    pub(crate) cpu: Duration,
-    /// Number of messages sent in the whole step, if messages may be lost. The field `arrived` is the number that the
-    /// receiver counted.
-    pub(crate) sent: Option<u64>,
-    pub(crate) arrived: Option<u64>,
+    pub cpu: Duration,
+    /// Number of messages sent in the whole step, if messages may be lost.
+    pub sent: Option<u64>,
+    /// Number of messages that the receiver counted in the whole step, if messages may be lost.
+    pub arrived: Option<u64>,
+}
+
+/// Merges each two adjacent intervals. If their number is odd, the last one is dropped.
+pub fn in_pairs(intervals: &mut Vec<u64>) {
+    let count = intervals.len() / 2;
+    for at in 0..count {
+        intervals[at] = intervals[2 * at].saturating_add(intervals[2 * at + 1]);
+    }
+    intervals.truncate(count);
 }
 
 /// A window that has not ended yet.
-pub(in crate::run) struct Clock {
-    pub(in crate::run) started: Instant,
+pub(crate) struct Clock {
+    pub(crate) started: Instant,
     cpu: Duration,
     length: Duration,
     /// Number of intervals at which they are merged in pairs, so that their length doubles.
@@ -49,7 +58,7 @@ pub(in crate::run) struct Clock {
 
 /// Allocates memory for intervals. Called before the window starts, because the first write to a new page causes a page
 /// fault.
-pub(in crate::run) fn interval_buffer() -> Vec<u64> {
+pub(crate) fn interval_buffer() -> Vec<u64> {
     // The buffer is filled with ones, because an allocation of zeroed memory would not write to the pages.
     let mut buffer = vec![1; CAPACITY];
     buffer.clear();
@@ -58,7 +67,7 @@ pub(in crate::run) fn interval_buffer() -> Vec<u64> {
 
 impl Clock {
     /// Opens the window. Reads the clock last, so that the window does not include this work.
-    pub(in crate::run) fn begin(given: Option<Duration>, done: u64, buffer: Vec<u64>) -> Self {
+    pub(crate) fn begin(given: Option<Duration>, done: u64, buffer: Vec<u64>) -> Self {
         let (length, most) = given.map_or((SHORTEST, CAPACITY), |length| (length, MAX_GIVEN));
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
@@ -70,7 +79,7 @@ impl Clock {
     /// completed at an even rate. If several intervals ended since that update, each interval gets its share of the
     /// messages.
     #[inline]
-    pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
+    pub(crate) fn look(&mut self, now: Instant, done: u64) {
         if self.next.is_some_and(|next| next <= now) {
             self.end_intervals(now, done);
         }
@@ -102,7 +111,7 @@ impl Clock {
     }
 
     /// Closes a window that has ended at the time `ended`, which may be before this call.
-    pub(in crate::run) fn end_at(mut self, ended: Instant, messages: u64) -> Window {
+    pub(crate) fn end_at(mut self, ended: Instant, messages: u64) -> Window {
         // Some intervals may have ended since the last update.
         self.look(ended, self.first.saturating_add(messages));
         let cpu = thread_time().saturating_sub(self.cpu);

@@ -8,8 +8,8 @@ use sideway::ibverbs::completion::{
     WorkCompletionStatus,
 };
 
-use super::cause::Failed;
-use super::signal::{EMPTY_POLLS, Idle};
+use crate::cause::Failed;
+use crate::signal::{EMPTY_POLLS, Idle};
 
 /// The part of a completion that the loops read.
 #[derive(Clone, Copy, Debug)]

@@ -5,19 +5,19 @@ use std::fmt;
 use anyhow::Error;
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 
-use super::qp_driver::qp_index;
+use crate::qp_driver::qp_index;
 
 /// A request that failed. `Display` writes a sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub struct Failed {
     status: Status,
     vendor: u32,
     /// The number of the queue pair.
     number: u32,
     /// The index of the queue pair among those of its thread.
-    pub(crate) qp: usize,
+    pub qp: usize,
     /// Whether the request was a receive.
-    pub(crate) is_receive: bool,
+    pub is_receive: bool,
     /// The number of the remote queue pair, and the address of its port.
     peer: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) fn of_receive(error: Error) -> Error {
 
 /// If an error describes a failed request, adds the remote queue pair to it.
 #[cold]
-pub(crate) fn with_peer(error: Error, peer: impl FnOnce(&Failed) -> Option<String>) -> Error {
+pub fn with_peer(error: Error, peer: impl FnOnce(&Failed) -> Option<String>) -> Error {
     change(error, |failed| failed.peer = peer(failed))
 }
 

@@ -12,7 +12,7 @@ const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
 
 /// Counts the rounds of a loop between two reads of the clock.
-pub(in crate::run) struct Watch {
+pub(crate) struct Watch {
     /// Number of rounds until the next read.
     left: u32,
     /// Number of rounds between two reads.
@@ -23,7 +23,7 @@ pub(in crate::run) struct Watch {
 }
 
 impl Watch {
-    pub(in crate::run) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
@@ -34,7 +34,7 @@ impl Watch {
 
     /// Counts a round. If a read of the clock is due, returns the time.
     #[inline]
-    pub(in crate::run) fn look(&mut self) -> Option<Instant> {
+    pub(crate) fn look(&mut self) -> Option<Instant> {
         self.left -= 1;
         if self.left > 0 {
             return None;
@@ -46,7 +46,7 @@ impl Watch {
 
     /// Causes the next round to read the clock. The time since the last read includes a sleep, so it is not used to
     /// adapt the number of rounds.
-    pub(in crate::run) fn is_due_next(&mut self) {
+    pub(crate) fn is_due_next(&mut self) {
         self.left = 1;
         self.has_slept = true;
     }

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// A type of its own is faster than `Instant`. The difference of two `Instant`s takes dozens of instructions, as many
 /// as the rest of a latency loop, and reading an `Instant` takes more than twice as long as reading the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tsc(u64);
+pub struct Tsc(u64);
 
 /// Where time stamps come from: not determined yet, from the counter, or from the kernel.
 static SOURCE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -34,7 +34,7 @@ const ENOUGH: Duration = Duration::from_millis(20);
 impl Tsc {
     /// Returns the current time.
     #[inline]
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         if SOURCE.load(Ordering::Relaxed) == COUNTER { Self(counter()) } else { Self::of_kernel() }
     }
 
@@ -51,7 +51,7 @@ impl Tsc {
     }
 
     /// Returns the time stamp that is later by this duration. The result saturates.
-    pub(crate) fn after(self, time: Duration) -> Self {
+    pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(Scale::now().ticks(time)))
     }
 
@@ -63,14 +63,14 @@ impl Tsc {
 
     /// Returns the number of ticks since an earlier time stamp.
     #[inline]
-    pub(super) fn since(self, earlier: Self) -> u64 {
+    pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
 /// The conversion between ticks and times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Scale {
+pub struct Scale {
     /// Number of nanoseconds per tick.
     tick: f64,
 }
@@ -84,12 +84,12 @@ impl Default for Scale {
 
 impl Scale {
     /// Starts the calibration. Earlier time is not used for it, because the machine may have been suspended then.
-    pub(crate) fn begin() {
+    pub fn begin() {
         *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(both());
     }
 
     /// Returns the scale that the calibration has determined so far. The scale becomes more precise with time.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         // This call determines the source if it is still unknown.
         Tsc::now();
         if SOURCE.load(Ordering::Relaxed) != COUNTER {
@@ -103,12 +103,12 @@ impl Scale {
     }
 
     /// Returns the number of nanoseconds per tick.
-    pub(crate) fn tick(self) -> f64 {
+    pub fn tick(self) -> f64 {
         self.tick
     }
 
     /// Converts ticks to seconds.
-    pub(super) fn seconds(self, ticks: u64) -> f64 {
+    pub fn seconds(self, ticks: u64) -> f64 {
         ticks as f64 * self.tick / 1e9
     }
 
