@@ -21,7 +21,7 @@ use crate::loopback::{Give, Memory};
 use crate::{datagrams, device, waiting};
 
 /// The deadline for any event.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// The IP address of the test device, from its GID.
 ///

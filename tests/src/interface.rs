@@ -14,7 +14,7 @@ use crate::device;
 /// sets it in its guest.
 pub const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The network interface under the port; dropping this brings it up again.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::device;
 const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
 
 /// The deadline for the kernel to release destroyed objects.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The RDMA objects of a process by kind, and its open files.
 #[derive(Clone, Debug, PartialEq, Eq)]

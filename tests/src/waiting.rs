@@ -9,7 +9,7 @@ use sideway::ibverbs::completion::{
 use crate::completion_log;
 
 /// How long a completion may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the absence of completions is observed.
 const SILENCE: Duration = Duration::from_millis(100);
 

@@ -13,7 +13,7 @@ use crate::error::{Kind, Result};
 use crate::link::{Fault, Listener, Options, Patience, connect, reconnect};
 use crate::proto::Purpose;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn temporary(bytes: &[u8]) -> OwnedFd {
     let folder = tempfile::tempfile().unwrap();

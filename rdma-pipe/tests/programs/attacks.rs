@@ -38,13 +38,13 @@ fn attacked_with(
     attack: impl FnOnce(&mut Link) + Send,
 ) -> Result<Outcome> {
     let options =
-        Options { timeout: Duration::from_secs(20), transport: trespass::Transport::Tcp, ..Options::default() };
+        Options { timeout: Duration::from_secs(60), transport: trespass::Transport::Tcp, ..Options::default() };
     let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
     let address = [format!("127.0.0.1:{}", listener.port())];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut link =
-                connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(20)), &options).unwrap();
+                connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(60)), &options).unwrap();
             link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
             // Ignores the answer of the receiver.
@@ -76,7 +76,7 @@ fn pack(link: &Link, id: u32, entries: u64) {
 fn names_that_lead_elsewhere_end_the_transfer() {
     let place = Place::new();
     std::fs::create_dir(place.path("d")).unwrap();
-    for name in [b"../out".as_slice(), b"..", b".", b"", b"/tmp/out", b"a/b", b"nul\0"] {
+    for name in [b"../out".as_slice(), b"..", b".", b"", b"/out", b"a/b", b"nul\0"] {
         let ended = attacked(&place.path("d"), None, |link| {
             list(link, ROOT, vec![file(name, 1)]);
             pack(link, 1, 1);
@@ -300,7 +300,7 @@ fn trickling_peer_times_out() {
     let place = Place::with_tcp();
     let port = port().to_string();
     let mut receiver = place.command("rdrecv", ["--tcp", &port, "key"]).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     let mut trickling = loop {
         match std::net::TcpStream::connect(format!("127.0.0.1:{port}")) {
             Ok(stream) => break stream,
@@ -309,7 +309,7 @@ fn trickling_peer_times_out() {
     };
     // Sends a hello of 200 bytes, one byte per second.
     _ = trickling.write_all(&[1, 200]);
-    let until = Instant::now() + Duration::from_secs(40);
+    let until = Instant::now() + Duration::from_secs(60);
     while trickling.write_all(&[0]).is_ok() {
         assert!(Instant::now() < until, "the peer may continue to send single bytes");
         std::thread::sleep(Duration::from_secs(1));
@@ -357,7 +357,7 @@ fn forced_command_serves_only_its_root() {
 /// Runs `rdcp --server --root`, and requests a path by a hand-made message. Calls `meanwhile` after the server's check
 /// and before the client connects; the client then receives into `stolen`. Returns the server's last reply.
 fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce()) -> Reply {
-    let timeout = Duration::from_secs(20);
+    let timeout = Duration::from_secs(60);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
     let role = Role::Source { paths: vec![path.into()], options: copy.clone(), to: Vec::new() };
     let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(&options, 0) };

@@ -120,11 +120,11 @@ fn output_that_pauses_longer_than_the_timeout_gets_everything() {
     for place in [Place::new(), Place::with_tcp()] {
         let data = "a line of text\n".repeat(2_000_000);
         let port = port().to_string();
-        let mut receiver = place.command("rdrecv", ["--timeout", "1", &port, "key"]).spawn().unwrap();
+        let mut receiver = place.command("rdrecv", ["--timeout", "5", &port, "key"]).spawn().unwrap();
         std::thread::scope(|scope| {
             let sent = scope
-                .spawn(|| place.run_with(data.as_bytes(), "rdsend", ["--timeout", "1", "127.0.0.1", &port, "key"]));
-            std::thread::sleep(std::time::Duration::from_secs(4));
+                .spawn(|| place.run_with(data.as_bytes(), "rdsend", ["--timeout", "5", "127.0.0.1", &port, "key"]));
+            std::thread::sleep(std::time::Duration::from_secs(8));
             let received = Ran::from(&mut receiver, b"").expect(0);
             sent.join().unwrap().expect(0);
             assert!(received.out == data, "{}", received.out.len());
@@ -214,7 +214,7 @@ fn other_programs_do_not_end_the_receiver() {
     let port = port();
     let mut receiver = place.command("rdrecv", [&port.to_string(), "key"]).spawn().unwrap();
     let connect = || {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             match std::net::TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => return stream,
@@ -237,7 +237,7 @@ fn silent_peers_do_not_keep_the_sender_out() {
     let place = Place::with_tcp();
     let port = port();
     let mut receiver = place.command("rdrecv", ["--tcp", &port.to_string(), "key"]).spawn().unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let mut silent = Vec::new();
     while silent.len() < 4 {
         match trespass::Connection::connect(("127.0.0.1", port)) {

@@ -75,7 +75,7 @@ fn killed_starter_leaves_no_command() {
         lines.filter(|line| line.starts_with(b"sleep") && String::from_utf8_lossy(line).contains(&marker)).count()
     };
     let wait = |count: usize| {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         while runs() != count {
             assert!(Instant::now() < until, "{} commands instead of {count}", runs());
             std::thread::sleep(Duration::from_millis(10));
@@ -116,7 +116,7 @@ fn pipeline_continues_over_other_connections() {
             let before = count.load(Ordering::Relaxed);
             input.write_all(part).unwrap();
             // The stream fails after several consecutive connections without progress, so a slow machine needs time.
-            let end = Instant::now() + Duration::from_secs(5);
+            let end = Instant::now() + Duration::from_secs(60);
             while count.load(Ordering::Relaxed) == before && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }

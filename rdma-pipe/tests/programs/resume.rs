@@ -49,8 +49,8 @@ fn resumed_copy_sends_only_the_rest() {
     let data = bytes(60_000_000);
     place.write("file", &data);
     let to = place.on_host("copy");
-    let mut command = place.command("rdcp", ["--bwlimit", "40M", "file", &to]).spawn().unwrap();
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let mut command = place.command("rdcp", ["--bwlimit", "10M", "file", &to]).spawn().unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     let partial = || {
         let names = place.names(".");
         let map = names.iter().find(|name| name.ends_with(".map")).cloned()?;
@@ -135,7 +135,7 @@ fn copies_killed_at_random_moments_are_correct() {
 fn connections_that_complete_nothing_end_the_copy() {
     let place = Place::new();
     let paths = [place.write("file", bytes(16 * BLOCK))];
-    let timeout = Duration::from_secs(20);
+    let timeout = Duration::from_secs(60);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
     let most = 12;
     for (grows, expected) in [(false, 5), (true, most)] {
@@ -148,20 +148,24 @@ fn connections_that_complete_nothing_end_the_copy() {
             let patience = Patience::Coming(if number < most { timeout } else { Duration::ZERO });
             connect(&address, b"key", Purpose::Send, patience, &options)
         };
+        let has_ended = std::sync::atomic::AtomicBool::new(false);
         let ended = std::thread::scope(|scope| {
             let sending = scope.spawn(|| {
-                send(
+                let result = send(
                     |_| connecting(),
                     Vec::new(),
                     (&Origin::default(), &paths),
                     &CopyOptions::default(),
                     &Progress::default(),
-                )
+                );
+                has_ended.store(true, std::sync::atomic::Ordering::SeqCst);
+                result
             });
             scope.spawn(|| {
-                for number in 0..most {
+                let mut number = 0;
+                while number < most && !has_ended.load(std::sync::atomic::Ordering::SeqCst) {
                     let until = std::time::Instant::now() + Duration::from_secs(4);
-                    let Ok((mut link, _)) = listener.accept(b"key", Some(until)) else { break };
+                    let Ok((mut link, _)) = listener.accept(b"key", Some(until)) else { continue };
                     while let Ok(received) = link.receiver.receive() {
                         match received {
                             Received::Frame(Frame::List { .. }) => {
@@ -173,6 +177,7 @@ fn connections_that_complete_nothing_end_the_copy() {
                             _ => {}
                         }
                     }
+                    number += 1;
                 }
                 drop(listener);
             });

@@ -52,7 +52,7 @@ impl Sshd {
         let config = place.write("sshd_config", config);
         let log = std::fs::File::create(place.path("log")).unwrap();
         let mut child = Command::new(sshd).args(["-D", "-e", "-f"]).arg(config).stderr(log).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             if child.try_wait().unwrap().is_some() {
                 skipped(&format!("sshd does not run: {}", String::from_utf8_lossy(&place.read("log")).trim()));

@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Option<Duration> = Some(Duration::from_secs(20));
+    const LONG: Option<Duration> = Some(Duration::from_secs(60));
     const SHORT: Option<Duration> = Some(Duration::from_millis(20));
 
     fn wait<T>(

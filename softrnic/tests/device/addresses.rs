@@ -11,7 +11,7 @@ use rdma_mummy_sys::*;
 
 /// Name of the environment variable that is set in the child process of the test below.
 const ROLE: &str = "SOFTRNIC_TEST_ADDRESSES";
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Sets the address or flags of an interface.
 fn configure(interface: &str, change: impl FnOnce(&mut libc::ifreq) -> libc::Ioctl) {

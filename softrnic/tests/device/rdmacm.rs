@@ -13,7 +13,7 @@ use rdma_mummy_sys::*;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sideway_test_names::Port;
 
-const TIMEOUT: c_int = 20_000;
+const TIMEOUT: c_int = 60_000;
 
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()

@@ -46,7 +46,7 @@ fn exit_status_follows_the_failure() {
             // Reads until the program exits.
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 20 127.0.0.1")), status);
+        let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 60 127.0.0.1")), status);
         assert!(err.contains(sentence), "{sentence}: {err}");
         server.join().unwrap();
     }
@@ -63,7 +63,7 @@ fn foreign_peer_is_identified() {
         // Reads until the program exits.
         let _ = stream.read_to_end(&mut rest);
     });
-    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 4);
+    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 60 127.0.0.1")), 4);
     assert!(err.contains("SSH"), "{err}");
     other.join().unwrap();
 }

@@ -85,7 +85,7 @@ fn interrupted_test_keeps_its_results_and_the_server_continues() {
         let file = |ending: &str| format!("{folder}/cut-{status}.{ending}");
         let [json, csv, svg] = ["json", "csv", "svg"].map(file);
         let mut client = Running::start(&format!(
-            "{words} -d soft0 -D 3s --warm-up 0 -s 64,65,66 -p {port} --wait-server 20 127.0.0.1 --json {json} --csv {csv} --plot {svg}"
+            "{words} -d soft0 -D 3s --warm-up 0 -s 64,65,66 -p {port} --wait-server 60 127.0.0.1 --json {json} --csv {csv} --plot {svg}"
         ));
         client.await_row();
         client.signal(signal);
@@ -106,7 +106,7 @@ fn interrupted_test_keeps_its_results_and_the_server_continues() {
     }
     // The server must not hang, so it can serve the next client.
     let (status, out, err) =
-        Running::start(&format!("read bw -d soft0 -n 100 -p {port} --wait-server 20 127.0.0.1")).end();
+        Running::start(&format!("read bw -d soft0 -n 100 -p {port} --wait-server 60 127.0.0.1")).end();
     assert_eq!(status, Some(0), "{out}\n{err}");
 }
 
@@ -188,7 +188,7 @@ fn second_signal_ends_the_client_at_once() {
     let port = port();
     let server = Running::start(&format!("-d soft0 -p {port}"));
     let words =
-        format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65 -p {port} --wait-server 20 --timeout 1h 127.0.0.1");
+        format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65 -p {port} --wait-server 60 --timeout 1h 127.0.0.1");
     let mut client = Running::start(&words);
     client.await_row();
     // While the server process is suspended, it sends no figures.
@@ -224,7 +224,7 @@ fn signalled_server_ends_after_its_test() {
     for signal in [Signal::INT, Signal::TERM] {
         let port = port();
         let server = Running::start(&format!("-d soft0 -p {port}"));
-        let words = format!("write bw -d soft0 -D 1s --warm-up 0 -s 64,65 -p {port} --wait-server 20 127.0.0.1");
+        let words = format!("write bw -d soft0 -D 1s --warm-up 0 -s 64,65 -p {port} --wait-server 60 127.0.0.1");
         let mut client = Running::start(&words);
         client.await_row();
         server.signal(signal);

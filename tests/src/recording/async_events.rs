@@ -15,7 +15,7 @@ use super::semaphore;
 use super::state::{Inner, State};
 
 /// How long the destruction of an object waits for an acknowledgement before it is a violation.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event to raise: its type as in C, and the contents of the union.
 #[derive(Clone, Copy, Debug)]

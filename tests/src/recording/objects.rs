@@ -178,7 +178,7 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
         let pending = |inner: &mut super::state::Inner| {
             inner.queues.get(&cq.addr()).is_some_and(|queue| queue.unacknowledged > 0)
         };
-        let patience = Duration::from_secs(20);
+        let patience = Duration::from_secs(60);
         let waited = state.acknowledged.wait_timeout_while(inner, patience, pending);
         let (mut inner, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         if timeout.timed_out() {

@@ -66,7 +66,7 @@ fn look(id: &Arc<Identifier>) {
 
 #[track_caller]
 fn take(channel: &Arc<EventChannel>, event_type: EventType) {
-    let event = channel.get_cm_event(Some(Duration::from_secs(20))).unwrap();
+    let event = channel.get_cm_event(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(event.event_type(), event_type);
 }
 

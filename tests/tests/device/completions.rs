@@ -16,7 +16,7 @@ use sideway_tests::{device, on_all_kinds};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 const SHORT: Duration = Duration::from_millis(50);
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Sends eight bytes with these flags.
 #[track_caller]

@@ -10,7 +10,7 @@ use sideway_tests::child::{self, Program, example};
 use sideway_tests::device;
 use sideway_tests::interface::Interface;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// An example, with these options.
 fn ours(name: &str, options: &str) -> Command {
@@ -58,7 +58,7 @@ fn asyncwatch_prints_the_events_of_the_c_program() {
     let mut theirs = Command::new("stdbuf");
     theirs.args(["-oL", "ibv_asyncwatch", "-d", &name]);
     let mut theirs = Program::start(theirs, LIMIT);
-    let mut ours = Program::start(ours("asyncwatch", &format!("-d {name} --timeout 50")), LIMIT);
+    let mut ours = Program::start(ours("asyncwatch", &format!("-d {name} --timeout 60")), LIMIT);
     wait_until_printed(&ours, "watching", 1);
     wait_until_printed(&theirs, "async event FD", 1);
     interface.ip("link set {} down");

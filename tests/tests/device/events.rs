@@ -20,7 +20,7 @@ use sideway_tests::device;
 use sideway_tests::interface::Interface;
 use sideway_tests::loopback::{Completion, End, Give, Loopback, QueueKind, REQUESTS, to};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Waits for an event of this type; others may come before.
 #[track_caller]

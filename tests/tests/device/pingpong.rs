@@ -150,12 +150,14 @@ fn impossible_options_are_errors_in_a_sentence() {
 
 #[test]
 fn misbehaving_peer_is_an_error_in_a_sentence() {
-    let say_to_server = |bytes: &[u8], stays| say_to_server("rc_pingpong", "--timeout 1", bytes, stays);
+    let within =
+        |seconds, bytes: &[u8], stays| say_to_server("rc_pingpong", &format!("--timeout {seconds}"), bytes, stays);
+    let say_to_server = |bytes: &[u8], stays| within(60, bytes, stays);
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something else\r\n\r\n";
     fails(&say_to_server(http, true), &["`GET / HTTP/1.1", "is not a queue pair address"]);
     fails(
-        &say_to_server(b"0000:", true),
-        &["did not send the address of its queue pair within 1 s (5 of 52 bytes arrived)"],
+        &within(5, b"0000:", true),
+        &["did not send the address of its queue pair within 5 s (5 of 52 bytes arrived)"],
     );
     fails(&say_to_server(b"", false), &["disconnected before sending", "0 of 52 bytes arrived"]);
     let no_gid = b"0000:000011:000001:00000000000000000000000000000000\0";
@@ -168,9 +170,9 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
 fn peer_death_ends_the_test() {
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
-        let ended = kill_client("rc_pingpong", &format!("--timeout 2 {options}"));
+        let ended = kill_client("rc_pingpong", &format!("--timeout 10 {options}"));
         // Either its message is not acknowledged, or no response arrives.
-        let is_known = ["transport retry counter exceeded", "nothing completed for 2 s"]
+        let is_known = ["transport retry counter exceeded", "nothing completed for 10 s"]
             .iter()
             .any(|text| ended.output.contains(text));
         assert!(is_known, "{}", ended.output);
@@ -188,19 +190,20 @@ fn differing_options_of_the_sides_are_errors() {
             (ours("rc_pingpong", port, server), ours("rc_pingpong", port, &format!("{client} localhost")));
         child::run_both(server, client, port, LIMIT)
     };
+    // A side that fails by its time-out has a short one.
     // The data is checked, and the peer does not write the expected data.
-    let [server, _] = both("-c --timeout 2", "--timeout 2");
+    let [server, _] = both("-c --timeout 60", "--timeout 10");
     fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
-    let [_, client] = both("--timeout 2", "-c --timeout 2");
+    let [_, client] = both("--timeout 10", "-c --timeout 60");
     fails(&client, &["message 0 has wrong data", "give -c on both sides"]);
     // Messages are longer or shorter than the peer expects.
-    let [server, client] = both("-s 64 --timeout 2", "-s 4k --timeout 2");
+    let [server, client] = both("-s 64 --timeout 60", "-s 4k --timeout 60");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["sending message 1 of 1000 failed", "--size"]);
-    let [server, _] = both("-s 4k --timeout 2", "-s 64 --timeout 2");
+    let [server, _] = both("-s 4k --timeout 60", "-s 64 --timeout 10");
     fails(&server, &["the peer sent a message of 64 bytes, expected 4096"]);
     // More iterations than the peer's.
-    let [server, client] = both("-n 60 --timeout 2", "-n 50 --timeout 2");
+    let [server, client] = both("-n 60 --timeout 10", "-n 50 --timeout 60");
     assert!(client.status.success(), "{}", client.output);
     fails(&server, &["--iters"]);
 }

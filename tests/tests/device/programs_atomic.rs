@@ -102,18 +102,19 @@ fn impossible_options_are_errors_in_a_sentence() {
 
 #[test]
 fn misbehaving_peer_is_an_error_in_a_sentence() {
-    let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
+    let within = |seconds, bytes: &[u8]| say_to_server("rdma_atomic", &format!("--timeout {seconds}"), bytes, true);
+    let say_to_server = |bytes: &[u8]| within(60, bytes);
     fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["sent `GET /`, expected its number of queue pairs"]);
     fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
-    fails(&say_to_server(b"00"), &["did not send its number of queue pairs within 1 s (2 of 5 bytes arrived)"]);
-    fails(&say_to_server(b"0001\0nonsense"), &["did not send the address of its queue pair", "8 of 52 bytes arrived"]);
+    fails(&within(5, b"00"), &["did not send its number of queue pairs within 5 s (2 of 5 bytes arrived)"]);
+    fails(&within(5, b"0001\0nonsense"), &["did not send the address of its queue pair", "8 of 52 bytes arrived"]);
     // A peer that receives the counter's address and adds nothing, but reports a sum.
     let server = format!("0000:{:06x}:000001:{:032x}\0", 0x11, u128::from_be_bytes(gid()));
     let lie = format!("0001\0{server}done\0{:016x}\0", 7);
     fails(&say_to_server(lie.as_bytes()), &["added 7 in total, but the counter is 0"]);
     let port = port();
-    let server = ours("rc_pingpong", port, "--timeout 20");
-    let client = ours("rdma_atomic", port, "--timeout 20 localhost");
+    let server = ours("rc_pingpong", port, "--timeout 60");
+    let client = ours("rdma_atomic", port, "--timeout 60 localhost");
     let [server, client] = child::run_both(server, client, port, LIMIT);
     fails(&server, &["is not a queue pair address"]);
     fails(&client, &["the server at "]);

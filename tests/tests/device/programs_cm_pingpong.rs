@@ -39,7 +39,7 @@ fn link_local() -> String {
 #[track_caller]
 fn play(server: &str, client: &str, host: &str, size: u32, iterations: u32) -> [Ended; 2] {
     let port = port();
-    let sizes = format!("-s {size} -n {iterations} --timeout 30");
+    let sizes = format!("-s {size} -n {iterations} --timeout 60");
     let server = ours(port, &format!("{sizes} {server}"));
     let client = ours(port, &format!("{sizes} {client} {host}"));
     let ended = child::run_both_by_cm(server, client, port, LIMIT);
@@ -162,14 +162,14 @@ fn peer_with_other_options_is_an_error() {
     let [server, client] = run_both("-c -n 10", "-n 10");
     fails(&server, &["wrong data", "-c"]);
     fails(&client, &[]);
-    let [server, client] = run_both("-u -n 10", "-u -n 20 --timeout 5");
+    let [server, client] = run_both("-u -n 10", "-u -n 20 --timeout 10");
     succeeds(&server, &["10 iters in "]);
     fails(
         &client,
-        &["nothing completed for 5 s: 10 of 20 messages", "datagrams (UD) may be lost", "this address (-b)"],
+        &["nothing completed for 10 s: 10 of 20 messages", "datagrams (UD) may be lost", "this address (-b)"],
     );
     // A size too long for a packet is reported before a connection attempt, and by a server to such a client.
-    let [server, client] = run_both("-u -s 1M", "-u --timeout 20");
+    let [server, client] = run_both("-u -s 1M", "-u --timeout 60");
     fails(&server, &["a datagram is one packet"]);
     fails(&client, &["unreachable"]);
 }

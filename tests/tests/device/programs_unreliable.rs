@@ -124,17 +124,17 @@ fn differing_options_of_the_sides_are_errors() {
     for (program, _) in PROGRAMS {
         let both = |server, client| both((program, server), (program, client));
         // The data is checked, and the peer does not write the expected data.
-        let [server, _] = both("-s 500 -c --timeout 5", "-s 500 --timeout 5");
+        let [server, _] = both("-s 500 -c --timeout 60", "-s 500 --timeout 10");
         fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
         // The receiver expects shorter messages than the peer sends.
-        let [server, _] = both("-s 1000 --timeout 5", "-s 64 --timeout 5");
+        let [server, _] = both("-s 1000 --timeout 60", "-s 64 --timeout 10");
         fails(&server, &["the peer sent a message of 64 bytes, expected 1000", "--size"]);
         // Messages are longer than the peer accepts; the sender receives no error.
-        let [server, client] = both("-s 64 --timeout 5", "-s 1000 --timeout 5");
+        let [server, client] = both("-s 64 --timeout 10", "-s 1000 --timeout 10");
         fails(&server, &["--size"]);
-        fails(&client, &["nothing completed for 5 s", LOST, "--size"]);
+        fails(&client, &["nothing completed for 10 s", LOST, "--size"]);
         // More iterations than the peer's.
-        let [server, client] = both("-s 64 -n 60 --timeout 5", "-s 64 -n 50 --timeout 5");
+        let [server, client] = both("-s 64 -n 60 --timeout 10", "-s 64 -n 50 --timeout 60");
         assert!(client.status.success(), "{}", client.output);
         fails(&server, &["50 of 60 messages were received", LOST, "--iters"]);
     }
@@ -143,7 +143,7 @@ fn differing_options_of_the_sides_are_errors() {
 #[test]
 fn peer_of_another_kind_ends_the_test() {
     let mut games = 0;
-    let of = |name: &'static str| (name, "-s 64 --timeout 5");
+    let of = |name: &'static str| (name, "-s 64 --timeout 10");
     for (server, client) in [("uc_pingpong", "ud_pingpong"), ("ud_pingpong", "uc_pingpong")] {
         for ended in both(of(server), of(client)) {
             fails(&ended, &["0 of 1000 messages were received", LOST]);
@@ -157,7 +157,7 @@ fn peer_of_another_kind_ends_the_test() {
     let is_known = ["transport retry counter exceeded", "the peer does not acknowledge the last send"];
     assert!(is_known.iter().any(|words| client.output.contains(words)), "{}", client.output);
     // A peer with another protocol.
-    let [server, client] = both(of("uc_pingpong"), ("rdma_atomic", "--timeout 5"));
+    let [server, client] = both(("uc_pingpong", "-s 64 --timeout 60"), ("rdma_atomic", "--timeout 60"));
     fails(&server, &["is not a queue pair address"]);
     fails(&client, &["the server at "]);
     // The server closes with unread bytes: the client fails in a receive or, if that is faster, in a send.
@@ -172,8 +172,8 @@ fn peer_death_ends_the_test() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         for options in ["", "-e"] {
-            let ended = kill_client(program, &format!("-s 64 --timeout 5 {options}"));
-            fails(&ended, &["nothing completed for 5 s", LOST, "check that the peer is reachable"]);
+            let ended = kill_client(program, &format!("-s 64 --timeout 10 {options}"));
+            fails(&ended, &["nothing completed for 10 s", LOST, "check that the peer is reachable"]);
             games += 1;
         }
     }
@@ -183,7 +183,7 @@ fn peer_death_ends_the_test() {
 #[test]
 fn peer_that_exits_before_its_address_is_an_error() {
     for (program, _) in PROGRAMS {
-        let ended = say_to_server(program, "-s 64 --timeout 5", b"", false);
+        let ended = say_to_server(program, "-s 64 --timeout 60", b"", false);
         fails(&ended, &["disconnected before sending", "0 of 52 bytes arrived"]);
     }
 }

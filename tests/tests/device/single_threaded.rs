@@ -24,7 +24,7 @@ fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
     let started = Instant::now();
     let mut taken = Vec::new();
     while taken.len() < count {
-        assert!(started.elapsed() < Duration::from_secs(20), "{taken:?}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{taken:?}");
         let polled = cq.poll_each(32, |wc| {
             assert_eq!(wc.status(), WorkCompletionStatus::Success);
             assert_eq!(wc.cvlan().expect_err("the field was not requested").field(), Fields::CustomerVlan);
@@ -163,7 +163,7 @@ fn single_threaded_queue_pairs_exchange_datagrams() {
         }
         let started = Instant::now();
         loop {
-            assert!(started.elapsed() < Duration::from_secs(20), "nothing arrived");
+            assert!(started.elapsed() < Duration::from_secs(60), "nothing arrived");
             let Ok(mut poller) = cq.start_poll() else { continue };
             let wc = poller.next().expect("a working queue").expect("a completion");
             assert_eq!((wc.wr_id(), wc.source().src_qp, wc.byte_len()), (wr_id, from, 45));

@@ -57,10 +57,10 @@ fn impossible_options_are_errors_in_a_sentence() {
         let port = port();
         child::run_both(srq(port, server), srq(port, &format!("{client} localhost")), port, LIMIT)
     };
-    let [server, client] = both("-q 3 --timeout 20", "-q 4 --timeout 20");
+    let [server, client] = both("-q 3 --timeout 60", "-q 4 --timeout 60");
     fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
     fails(&client, &["disconnected before sending"]);
-    let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
+    let [server, client] = both("-s 64 --timeout 60", "-s 4k --timeout 60");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["failed", "--size"]);
 }

@@ -18,7 +18,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway_tests::recording::{Failure, Kind, Raised, Recording, World};
 
-const LONG: Option<Duration> = Some(Duration::from_secs(20));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 const OF_QUEUE_PAIRS: [Type; 8] = [
     Type::QueuePairFatal,
@@ -333,7 +333,7 @@ fn wait_ends_at_its_deadline_or_with_an_event() {
     assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0);
     recording.raise(&context, Raised::of_port(Type::PortActive.raw(), 1));
     // SAFETY: as above.
-    assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1);
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, 60_000) }, 1);
     assert_eq!(events.try_get_async_event().unwrap().unwrap().event_type(), Type::PortActive);
     assert!(Arc::ptr_eq(events.device_context(), &context));
 }

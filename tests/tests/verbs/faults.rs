@@ -58,7 +58,7 @@ fn scenario(recording: &Recording, interface: Interface) -> Result<(), Box<dyn E
     qp.query(QueuePairAttributeMask::State)?;
     let events = context.async_events()?;
     recording.raise(&context, Raised::of_qp(AsyncEventType::CommunicationEstablished.raw(), &qp));
-    let established = events.get_async_event(Some(Duration::from_secs(20)))?;
+    let established = events.get_async_event(Some(Duration::from_secs(60)))?;
     assert_eq!(established.event_type(), AsyncEventType::CommunicationEstablished);
     cq.req_notify(false)?;
 
@@ -83,7 +83,7 @@ fn scenario(recording: &Recording, interface: Interface) -> Result<(), Box<dyn E
     request.setup_ud_addr(&ah, 1, 2).setup_inline_data(b"ping");
     guard.post()?;
 
-    let event = channel.get_cq_event(Some(Duration::from_secs(20)))?;
+    let event = channel.get_cq_event(Some(Duration::from_secs(60)))?;
     assert!(event.is_of(&cq));
     let mut seen = 0;
     while seen < 2 {

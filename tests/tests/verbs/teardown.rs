@@ -11,7 +11,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Completion, Failure, World, connect};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts its drops.
 struct Buffer<'c>(&'c Cell<u32>);

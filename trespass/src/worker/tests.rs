@@ -13,7 +13,7 @@ use crate::Buf;
 use crate::proto::{FLOOR, Frame, FrameKind, Hello, Remote};
 
 /// A time limit that only a hung operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 struct Server {
     worker: Worker,

@@ -57,7 +57,7 @@ pub(crate) fn pair_with(transport: Transport, linger: Duration) -> (Connection, 
     let (server, client) = (worker_with(transport, linger), worker_with(transport, linger));
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let connection = Connection::connect_on(&client, acceptor.local_addr(), None).unwrap();
-    let accepted = acceptor.accept_until(Some(Instant::now() + Duration::from_secs(30))).unwrap();
+    let accepted = acceptor.accept_until(Some(Instant::now() + Duration::from_secs(60))).unwrap();
     (connection, accepted)
 }
 

@@ -11,7 +11,7 @@ use trespass::net::{Listener, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
 /// A time limit that only a hung operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Sends until the connection accepts nothing more. The peer does not read, so more than one window of data then waits
 /// on this side. `common::worker` sets the high-water mark.

@@ -9,7 +9,7 @@ use crate::common::{bytes, device, on_both, worker};
 use trespass::{Acceptor, Connection, Transport};
 
 /// A time limit that only a hung operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 /// If set, the test `child` is a server that uses this transport.
 const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
 

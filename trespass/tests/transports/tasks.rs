@@ -10,7 +10,7 @@ use trespass::net::{Listener, Stream};
 use trespass::{Handle, Transport};
 
 /// A time limit that only a hung operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

@@ -10,7 +10,7 @@ use xsk::{
 use crate::net::did_not_run;
 
 /// Maximum time that a test waits for a packet.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A socket on an interface, with all of its memory.
 pub(crate) struct End {

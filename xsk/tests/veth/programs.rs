@@ -71,7 +71,7 @@ fn metadata_of_the_program_lies_in_front_of_the_packet() {
     to.join(&program);
     let _attached = program.attach(&net.b, AttachMode::Native).unwrap();
     from.send(frames(4, 100));
-    assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
+    assert!(to.queue.rx.wait(Duration::from_secs(60)).unwrap());
     let mut count = 0;
     for packet in to.queue.rx.batch(4) {
         assert_eq!(packet.rx_metadata(4), Some(&0x0dec_ade5_u32.to_ne_bytes()[..]));
@@ -89,7 +89,7 @@ fn metadata_of_the_program_lies_in_front_of_the_first_piece() {
     to.join(&program);
     let _attached = program.attach(&net.b, AttachMode::Native).unwrap();
     send_pieces(&mut from, &frame(1, 9000));
-    assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
+    assert!(to.queue.rx.wait(Duration::from_secs(60)).unwrap());
     let first = to.queue.rx.batch(1).next().unwrap();
     assert!(first.continues());
     assert_eq!(first.rx_metadata(4), Some(&0x0dec_ade5_u32.to_ne_bytes()[..]));
@@ -143,7 +143,7 @@ fn sockets_of_one_queue_receive_what_the_program_selects() {
     from.send(frames(32, 64));
     let of = |parity| (parity..32).step_by(2).map(|number| frame(number, 64)).collect::<Vec<_>>();
     assert!(to.receive(16) == of(0));
-    assert!(second.rx.wait(Duration::from_secs(5)).unwrap());
+    assert!(second.rx.wait(Duration::from_secs(60)).unwrap());
     let odd: Vec<_> = second.rx.batch(64).map(|packet| packet.bytes().to_vec()).collect();
     assert!(odd == of(1));
 }
@@ -157,7 +157,7 @@ fn slot_of_the_map_takes_another_socket() {
     transfer(&mut from, &mut to, &frames(32, 64));
     program.map().insert(second.rx.socket()).unwrap();
     from.send([frame(7, 64)]);
-    assert!(second.rx.wait(Duration::from_secs(5)).unwrap());
+    assert!(second.rx.wait(Duration::from_secs(60)).unwrap());
     assert_eq!(second.rx.batch(64).next().unwrap().bytes(), frame(7, 64));
     to.assert_silent();
 }
@@ -173,7 +173,7 @@ fn pieces_are_not_forwarded_as_packets() {
         // A batch may end within a packet.
         let mut left = 4;
         while left != 0 {
-            assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
+            assert!(to.queue.rx.wait(Duration::from_secs(60)).unwrap());
             left -= match round {
                 0 => to.queue.rx.batch(64).forward(&mut to.queue.tx, |_| edited += 1),
                 1 => to.queue.rx.batch(1).forward(&mut to.queue.tx, |_| edited += 1),

@@ -110,7 +110,7 @@ fn headroom_lies_in_front_of_packets() {
     let mut to = End::with(&net.b, memory, |socket| socket).unwrap();
     let (_program, _attached) = to.steer(&net.b, AttachMode::Native, false);
     from.send([frame(7, 100)]);
-    to.queue.rx.wait(Duration::from_secs(5)).unwrap();
+    to.queue.rx.wait(Duration::from_secs(60)).unwrap();
     let mut packet = to.queue.rx.batch(1).next().unwrap();
     assert!(packet.offset() >= 512 + 256, "{packet:?}");
     let (offset, len) = (packet.offset(), packet.len());
@@ -127,8 +127,8 @@ fn waiting_receiver_wakes_and_times_out() {
     let (_program, _attached) = to.steer(&net.b, AttachMode::Native, false);
     assert!(!to.queue.rx.wait(Duration::from_millis(5)).unwrap());
     from.send([frame(0, 64)]);
-    assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
-    assert!(from.queue.tx.wait(Duration::from_secs(5)).unwrap());
+    assert!(to.queue.rx.wait(Duration::from_secs(60)).unwrap());
+    assert!(from.queue.tx.wait(Duration::from_secs(60)).unwrap());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn full_rx_ring_is_counted() {
     let mut to = End::with(&net.b, umem(2048), |socket| socket.ring_size(32)).unwrap();
     let (_program, _attached) = to.steer(&net.b, AttachMode::Native, false);
     from.send(frames(32, 64));
-    assert!(to.queue.rx.wait(Duration::from_secs(5)).unwrap());
+    assert!(to.queue.rx.wait(Duration::from_secs(60)).unwrap());
     to.queue.fill.refill(&mut to.pool);
     from.send(frames(32, 64));
     let statistics = to.queue.rx.socket().statistics().unwrap();
@@ -208,7 +208,7 @@ fn packet_is_forwarded_without_a_copy() {
     let (mut from, mut forwarder) = (End::new(&net.a), End::new(&net.b));
     let _steered = (forwarder.steer(&net.b, AttachMode::Native, false), from.steer(&net.a, AttachMode::Native, false));
     from.send(frames(32, 90));
-    forwarder.queue.rx.wait(Duration::from_secs(5)).unwrap();
+    forwarder.queue.rx.wait(Duration::from_secs(60)).unwrap();
     let mut count = 0;
     while count < 32 {
         let mut tx = forwarder.queue.tx.batch(64);

@@ -15,7 +15,7 @@ use crate::endpoint::fake::Fake;
 use crate::plan::{Given, Plan};
 
 /// A time-out that is long enough for a busy machine.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 fn request(change: impl FnOnce(&mut Plan)) -> Request {
     let mut plan = Plan::default();

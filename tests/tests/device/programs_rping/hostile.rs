@@ -103,7 +103,7 @@ impl Peer {
 
 /// The options, with a time-out that suffices for a slow machine.
 fn patient(options: &str) -> String {
-    if options.contains("--timeout") { options.into() } else { format!("--timeout 20 {options}") }
+    if options.contains("--timeout") { options.into() } else { format!("--timeout 60 {options}") }
 }
 
 /// The outcome of one of our servers when `talk` is its client.
@@ -181,16 +181,16 @@ fn unoffered_memory_is_reported_by_the_server() {
 
 #[test]
 fn silent_or_flooding_client_is_reported() {
-    fails(&server_hears("--timeout 2", 1, |peer| peer.wait()), &["the client did not offer ping 0 within 2 s"]);
+    fails(&server_hears("--timeout 10", 1, |peer| peer.wait()), &["the client did not offer ping 0 within 10 s"]);
     fails(&server_hears("", 1, |peer| drop(peer.connection.disconnect(Some(LONG)))), &["before its first ping"]);
     // This client never polls a receive, so all messages after the first must wait.
-    let ended = server_hears("--timeout 2", 0, |peer| {
+    let ended = server_hears("--timeout 10", 0, |peer| {
         let place = peer.place(0, 64);
         peer.say(&place);
         peer.say(&place);
         peer.wait();
     });
-    fails(&ended, &["the client did not ", "within 2 s (--timeout)"]);
+    fails(&ended, &["the client did not ", "within 10 s (--timeout)"]);
     let ended = server_hears("", 0, |peer| {
         let place = peer.place(0, 64);
         for _ in 0..4 {
@@ -244,8 +244,8 @@ fn server_with_another_protocol_is_reported() {
         peer.wait();
     });
     fails(&ended, &["a message of 8 bytes, expected 16"]);
-    let ended = client_hears("--timeout 5", |peer, _| peer.wait());
-    fails(&ended, &["the server did not read ping 0 within 5 s"]);
+    let ended = client_hears("--timeout 10", |peer, _| peer.wait());
+    fails(&ended, &["the server did not read ping 0 within 10 s"]);
     // The server reports that it has returned the text, but it has not.
     let ended = client_hears("-V", |peer, _| {
         peer.end.post_receive(1, INCOMING, 16);

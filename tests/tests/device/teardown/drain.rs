@@ -12,7 +12,7 @@ use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind, REQUESTS};
 use sideway_tests::on_all_kinds;
 
 /// How long flushing may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kinds of queue pair in this file, by their types.
 trait Whole: Kind {

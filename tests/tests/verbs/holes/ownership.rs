@@ -220,7 +220,7 @@ fn event_holds_its_queue() {
     let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).setup_cq_context(77).build().unwrap();
     cq.req_notify(false).unwrap();
     recording.complete(&cq, Default::default());
-    let event = channel.get_cq_event(Some(Duration::from_secs(10))).unwrap();
+    let event = channel.get_cq_event(Some(Duration::from_secs(60))).unwrap();
     assert!(event.is_of(&cq));
     drop(cq);
     assert!(recording.live().contains(&Kind::CompletionQueue));

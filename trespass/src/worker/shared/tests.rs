@@ -8,7 +8,7 @@ use super::*;
 use crate::{Acceptor, Connection, Transport};
 
 /// A time limit that only a hung operation reaches.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 fn pair() -> (Connection, Connection) {
     let ([server, _], [client, _]) = pairs();

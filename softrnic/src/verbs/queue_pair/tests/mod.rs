@@ -132,7 +132,7 @@ impl World {
     }
 
     fn wait(&self) -> ibv_wc {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(wc) = self.poll() {
                 return wc;
