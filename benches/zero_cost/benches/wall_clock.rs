@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use sideway_test_names::Folder;
 use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::c;
 use sideway_zero_cost::column::Column;
@@ -19,22 +20,20 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: u64 = 1000;
 
 fn loops(criterion: &mut Criterion) {
-    let folder = std::env::temp_dir().join(format!("zero_cost-clock-{}", std::process::id()));
-    c::compile(&folder).expect("the loops in C compile");
+    let folder = Folder::new();
+    c::compile(folder.path()).expect("the loops in C compile");
     for &interface in Interface::value_variants() {
         for &task in Task::value_variants() {
             let mut group = criterion.benchmark_group(format!("{interface:?}, {}", task.label()));
             group.throughput(Throughput::Elements(u64::from(task.requests())));
             for &column in Column::value_variants().iter().filter(|column| column.has(interface, task)) {
                 group.bench_function(BenchmarkId::from_parameter(format!("{column:?}")), |bencher| {
-                    bencher.iter_custom(|count| time(column, &folder, interface, task, count));
+                    bencher.iter_custom(|count| time(column, folder.path(), interface, task, count));
                 });
             }
             group.finish();
         }
     }
-    // A folder that cannot be removed does no harm.
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// The time of `count` times [`ROUNDS`].

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use sideway_test_names::Folder;
 use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::column::Column;
 use sideway_zero_cost::work::{Interface, Task};
@@ -64,11 +65,7 @@ fn carry_out(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let program = std::env::current_exe().context("the path of this program is not available")?;
-    let folder = std::env::temp_dir().join(format!("zero_cost-{}", std::process::id()));
-    let rows = run::all(&program, &folder, &[]);
-    // A folder that cannot be removed does no harm.
-    let _ = std::fs::remove_dir_all(&folder);
-    let rows = rows?;
+    let rows = run::all(&program, Folder::new().path(), &[])?;
     writeln!(out, "{}", table::print(&rows))?;
     let faults = table::faults(&rows);
     write!(io::stderr(), "{faults}")?;

@@ -16,6 +16,7 @@ use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::queue_pair::{
     Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendQueue, WorkRequestFlags,
 };
+use sideway_test_names::Folder;
 use sideway_tests::{device, loopback};
 use sideway_zero_cost::allocations;
 use trespass::{ConnectionId, Kind, Options, Transport, Worker};
@@ -111,12 +112,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     let mut out = io::stdout();
-    let folder = std::env::temp_dir().join(format!("trespass_cost-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let measured = measure(&folder, &mut out);
-    // Files that cannot be removed do no harm.
-    let _ = std::fs::remove_dir_all(&folder);
-    measured
+    measure(Folder::new().path(), &mut out)
 }
 
 fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
+use sideway_test_names::Folder;
 use sideway_zero_cost::c::compiler;
 
 /// The loops in C, in functions with the same names as those in Rust.
@@ -67,11 +68,8 @@ fn carry_out(arguments: &Arguments) -> Result<ExitCode> {
         writeln!(out, "{:016x}", loops::run(task, rounds)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let folder = std::env::temp_dir().join(format!("xsk_cost-{}", std::process::id()));
-    let measured = measure(&folder, &mut out);
-    // Files that cannot be removed do no harm.
-    let _ = std::fs::remove_dir_all(&folder);
-    Ok(if measured? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_within = measure(Folder::new().path(), &mut out)?;
+    Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints the table; `false` if a loop exceeds its limit.
