@@ -10,6 +10,7 @@ mod inventory;
 mod layers;
 mod minimal;
 mod msrv;
+mod names;
 mod package;
 mod weight;
 mod words;
@@ -60,6 +61,8 @@ enum Step {
     Unsafe,
     /// Prose avoids the words and phrases that `words.txt` lists
     Words,
+    /// Tests reserve the names of the host that they use
+    Names,
     /// README's two commands are cheap to build
     Weight,
     /// clippy reports nothing
@@ -189,6 +192,7 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
         Step::Layers => layers::check(&root)?,
         Step::Unsafe => inventory::check(&root)?,
         Step::Words => words::check(&root)?,
+        Step::Names => names::check(&root)?,
         Step::Weight => weight::check(&root)?,
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?,
         Step::Doc => {
