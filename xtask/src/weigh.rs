@@ -1,4 +1,4 @@
-//! `cargo xtask weigh`: what the crates cost those who build them, in processor time.
+//! `cargo xtask weigh`: the processor time that a build of the crates takes.
 //!
 //! Processor time hardly depends on what else runs, but it depends on the processor. So the table of the step `weight`
 //! also names the time for `syn`, which each machine compiles from the same source.

@@ -26,7 +26,7 @@ fn server_can_listen_on_a_reserved_port_again_and_again() {
         let server = TcpListener::bind((host, port.number())).unwrap();
         let client = connect().unwrap();
         let accepted = server.accept().unwrap();
-        // Leaves connections of the port behind in the state TIME_WAIT.
+        // Connections of the port remain in the state TIME_WAIT.
         drop(accepted);
         drop(client);
         let second = TcpListener::bind((host, port.number()));

@@ -91,7 +91,7 @@ fn connections_outlive_their_listener_and_waiting_requests_are_rejected() {
 
 #[test]
 fn ipv6_only_listener_rejects_ipv4() {
-    // The kernel's error depends on who has chosen the port.
+    // The kernel's error depends on whether the program has chosen the port.
     let port = if device::is_soft_nic(&device::open()) { port() } else { 0 };
     let listener = Listener::builder().setup_af_only(true).bind((Ipv6Addr::UNSPECIFIED, port)).unwrap();
     let to = SocketAddr::new(address(), listener.local_address().port());
