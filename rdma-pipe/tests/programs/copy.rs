@@ -144,7 +144,9 @@ fn dry_run_writes_nothing() {
     place.run("rdcp", ["-r", "--sync", "flat/", &place.on_host("copy")]).expect(0);
     place.write("flat/new", "new");
     let ran = place.run("rdcp", ["-rn", "--sync", "flat/", &place.on_host("copy")]).expect(0);
-    assert_eq!(ran.err, "flat/new\n");
+    // If the limit of locked memory is low, a warning comes first.
+    let files: Vec<&str> = ran.err.lines().filter(|line| !line.contains(": warn: ")).collect();
+    assert_eq!(files, ["flat/new"]);
     assert_eq!(place.names("copy"), ["same"]);
 }
 
