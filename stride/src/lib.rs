@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cli       parses the command line and makes it into a plan
+//! features  the parts that a build can leave out
 //! plan      what is measured, and on which devices; the same on both sides
 //! control   the control channel over TCP, which carries versions, the plan, queue pair addresses and results
 //! endpoint  one side of a test, with its device, memory and queue pairs; uses sideway, or is a fake for tests
@@ -62,6 +63,7 @@
 pub mod cli;
 pub mod control;
 pub mod endpoint;
+mod features;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod plan;

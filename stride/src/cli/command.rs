@@ -1,12 +1,11 @@
 //! The commands and their help.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Arg, Args, Command, Parser, Subcommand};
 
+use super::manual::Shell;
 use super::options::{Local, Server, Test};
 
 /// Help text for the exit statuses, whose numbers [`Exit`](crate::program) defines.
@@ -101,7 +100,6 @@ pub(super) enum Word {
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
-        #[arg(value_enum)]
         shell: Shell,
     },
     /// Print the manual page of the program or of a command.
@@ -163,29 +161,4 @@ pub(super) fn with_all_options(command: Command) -> Command {
         if values.is_empty() { arg } else { arg.value_parser(PossibleValuesParser::new(values)) }
     };
     brief.mut_args(with_one_line).mut_subcommands(with_all_options)
-}
-
-/// Writes a shell completion script.
-///
-/// # Errors
-///
-/// Returns any error of the writer `to`.
-pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
-    let mut page = Vec::new();
-    clap_complete::generate(shell, &mut Program::command(), "stride-perf", &mut page);
-    to.write_all(&page)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn completions_have_the_options() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut page = Vec::new();
-            completions(shell, &mut page).unwrap();
-            assert!(String::from_utf8(page).unwrap().contains("post-list"), "{shell}");
-        }
-    }
 }

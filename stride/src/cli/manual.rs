@@ -1,8 +1,9 @@
-//! Writes the manual pages. clap generates the part about options, and the sections of `manual.txt` follow that part.
+//! Writes the manual pages and the completion scripts (feature `manual`). clap generates the part about options, and the sections of `manual.txt` follow that part.
 
 use std::io::{self, Write};
 
 use clap::{Command, CommandFactory};
+pub use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::command::Program;
@@ -27,6 +28,17 @@ pub fn man(words: &[String], to: &mut dyn Write) -> io::Result<()> {
     let command = command(words).ok_or(io::ErrorKind::InvalidInput)?;
     Man::new(command.clone()).render(to)?;
     if command.get_name() == "bw" || command.get_name() == "lat" { sections(SECTIONS, to) } else { Ok(()) }
+}
+
+/// Writes a shell completion script.
+///
+/// # Errors
+///
+/// Returns any error of the writer `to`.
+pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
+    let mut page = Vec::new();
+    clap_complete::generate(shell, &mut Program::command(), "stride-perf", &mut page);
+    to.write_all(&page)
 }
 
 /// Writes text as roff. Hyphens become minus signs, so that options can be copied from the page; backslashes and
@@ -73,6 +85,15 @@ mod tests {
         assert!(options.len() > 10);
         for option in options {
             assert!(test.get_arguments().any(|argument| argument.get_long() == Some(option)), "--{option}");
+        }
+    }
+
+    #[test]
+    fn completions_have_the_options() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut page = Vec::new();
+            completions(shell, &mut page).unwrap();
+            assert!(String::from_utf8(page).unwrap().contains("post-list"), "{shell}");
         }
     }
 }

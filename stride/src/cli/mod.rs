@@ -3,6 +3,10 @@
 mod build;
 mod command;
 mod given_options;
+#[cfg(feature = "manual")]
+mod manual;
+#[cfg(not(feature = "manual"))]
+#[path = "no_manual.rs"]
 mod manual;
 mod options;
 mod perftest;
@@ -14,16 +18,15 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches};
-pub use clap_complete::Shell;
 
 use self::build::Verb;
-pub use self::command::completions;
 use self::command::{Measured, Program, What, Word, with_all_options};
 use self::given_options::{without_effect, without_effect_in};
-pub use self::manual::man;
+pub use self::manual::{Shell, completions, man};
 pub use self::options::Output;
 use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
+use crate::features::Feature;
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
 /// What the program is asked to do.
@@ -111,19 +114,26 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Read(measured)) => test(Verb::Read, measured, given),
         Some(Word::Send(measured)) => test(Verb::Send, measured, given),
         Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
-        Some(Word::Msg(measured)) => test(Verb::Message, measured, given),
+        Some(Word::Msg(measured)) => built(Feature::Msg, "`msg`").and_then(|()| test(Verb::Message, measured, given)),
         Some(Word::SelfTest(local)) => self_test(&local),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
-        Some(Word::Completions { shell }) => Ok(Job::Completions(shell)),
-        Some(Word::Man { command: words }) => match manual::command(&words) {
-            Some(_) => Ok(Job::Man(words)),
-            None => {
-                Err(Contradiction(format!("no command {:?}: stride-perf --help lists the commands", words.join(" "))))
-            }
-        },
+        Some(Word::Completions { shell }) => built(Feature::Manual, "`completions`").map(|()| Job::Completions(shell)),
+        Some(Word::Man { command }) => built(Feature::Manual, "`man`").and_then(|()| manual_of(command)),
     };
     job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
+}
+
+/// Rejects a command or an option whose feature this build lacks.
+fn built(feature: Feature, what: &str) -> Result<(), Contradiction> {
+    feature.check(what).map_err(Contradiction)
+}
+
+fn manual_of(words: Vec<String>) -> Result<Job, Contradiction> {
+    match manual::command(&words) {
+        Some(_) => Ok(Job::Man(words)),
+        None => Err(Contradiction(format!("no command {:?}: stride-perf --help lists the commands", words.join(" ")))),
+    }
 }
 
 /// Adds an explanation to the error if the user gave only a server, as with perftest's programs, but named no test.
@@ -306,11 +316,11 @@ fn plain(file: &Path) -> impl Iterator<Item = Component<'_>> {
     file.components().filter(|part| *part != Component::CurDir)
 }
 
-/// Checks that the file name of a plot ends in a supported format.
+/// Checks that the file name of a plot ends in a supported format, and that this build has plots.
 fn picture(file: &Path) -> Result<(), Contradiction> {
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     match ending.as_deref() {
-        Some("svg" | "png") => Ok(()),
+        Some("svg" | "png") => built(Feature::Plot, "plots"),
         _ => Err(Contradiction(format!(
             "unsupported plot format {:?}; name a file that ends in .svg or .png",
             file.display()

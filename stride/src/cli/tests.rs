@@ -249,13 +249,34 @@ fn other_commands_parse() {
     assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(place)));
     assert!(refusal("stride-perf self-test write").contains("unexpected argument"));
     assert!(refusal("stride-perf self-test --no-numa --cpu 1").contains("cannot be used with"));
+    assert!(refusal("stride-perf write").contains("lat"));
+    assert!(refusal("stride-perf --device").contains("--device"));
+}
+
+#[test]
+#[cfg(all(feature = "manual", feature = "plot"))]
+fn commands_of_features_parse() {
     assert_eq!(run("stride-perf completions bash"), Ok(Job::Completions(Shell::Bash)));
     assert_eq!(run("stride-perf man write bw"), Ok(Job::Man(vec!["write".to_owned(), "bw".to_owned()])));
     let plot = Job::Plot { runs: vec!["a.json".into(), "b.json".into()], output: "o.svg".into() };
     assert_eq!(run("stride-perf plot a.json b.json -o o.svg"), Ok(plot));
     assert!(refusal("stride-perf plot a.json -o o.gif").contains(".svg or .png"));
-    assert!(refusal("stride-perf write").contains("lat"));
-    assert!(refusal("stride-perf --device").contains("--device"));
+}
+
+#[test]
+#[cfg(not(any(feature = "manual", feature = "msg", feature = "plot")))]
+fn missing_feature_error_names_the_remedy() {
+    for (words, feature) in [
+        ("completions bash", "manual"),
+        ("man write bw", "manual"),
+        ("msg lat h", "msg"),
+        ("plot a.json -o o.svg", "plot"),
+        ("write bw --plot o.svg h", "plot"),
+    ] {
+        let error = refusal(&format!("stride-perf {words}"));
+        assert!(error.contains(&format!("no feature \"{feature}\"")), "{error}");
+        assert!(error.contains("cargo install --path stride"), "{error}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(20);
 
 /// A side that has one connection of the library.
-pub(super) struct MessageEndpoint {
+struct MessageEndpoint {
     plan: Plan,
     role: Role,
     facts: PortInfo,
@@ -36,9 +36,13 @@ pub(super) struct MessageEndpoint {
     message: Vec<u8>,
 }
 
+/// Opens a side that uses the port of `facts`.
+pub(super) fn open(plan: &Plan, facts: PortInfo, role: Role) -> Result<Box<dyn Endpoint>> {
+    Ok(Box::new(MessageEndpoint::new(plan, facts, role)?))
+}
+
 impl MessageEndpoint {
-    /// Creates a side that uses the port of `facts`.
-    pub(super) fn new(plan: &Plan, facts: PortInfo, role: Role) -> Result<Self> {
+    fn new(plan: &Plan, facts: PortInfo, role: Role) -> Result<Self> {
         let is_one = plan.queues.queue_pairs == 1 && plan.queues.threads == 1;
         let is_ack = plan.workload.measure == Measure::Latency(Semantics::Ack);
         let is_one_way = !plan.workload.direction.is_both() && !plan.workload.direction.is_reversed();

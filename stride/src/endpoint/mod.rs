@@ -5,6 +5,10 @@ pub mod fake;
 
 mod counters;
 pub(crate) mod interval;
+#[cfg(feature = "msg")]
+mod message;
+#[cfg(not(feature = "msg"))]
+#[path = "no_message.rs"]
 mod message;
 mod numa;
 mod port_info;

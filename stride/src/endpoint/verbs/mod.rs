@@ -25,8 +25,7 @@ pub use self::abilities::Abilities;
 pub use self::description::{DevicePort, Found, ports};
 use self::endpoint::VerbsEndpoint;
 pub use self::memory::{Gpus, NearGpus, Nearness};
-use super::message::MessageEndpoint;
-use super::{Endpoint, EndpointFactory, Role};
+use super::{Endpoint, EndpointFactory, Role, message};
 use crate::plan::{Operation, Plan, SideConfig, Workload};
 
 /// The factory of endpoints on the devices of this machine and of softrnic.
@@ -43,7 +42,7 @@ impl EndpointFactory for Verbs {
         if is_message {
             // Opens only the port, because the library has memory and queue pairs of its own.
             let port = VerbsEndpoint::open(&sends(plan), place, role)?;
-            return Ok(Box::new(MessageEndpoint::new(plan, port.facts().clone(), role)?));
+            return message::open(plan, port.facts().clone(), role);
         }
         Ok(Box::new(VerbsEndpoint::open(plan, place, role)?))
     }
