@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,6 +31,15 @@ pub fn may_not_run(what: &str) {
     let name = alone.or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default();
     // Not `eprintln!`, which the test harness hides when a test passes.
     let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {what}");
+}
+
+/// Whether this machine has IPv6 addresses. If not, reports that the part of the test that needs them did not run.
+pub fn has_ipv6() -> bool {
+    let has = TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        may_not_run("this machine has no IPv6");
+    }
+    has
 }
 
 /// The C compiler of this machine: `$CC`, else `cc`. `None`, after [`did_not_run`], if it does not start.

@@ -271,15 +271,14 @@ fn wrong_keys_take_their_time() {
 fn source_that_changes_exits_with_24_and_is_not_renamed() {
     let place = Place::new();
     place.write("file", bytes(30_000_000));
-    let path = place.path("file");
-    let mut command = place.command("rdcp", ["--bwlimit", "30M", "file", &place.on_host("copy")]).spawn().unwrap();
-    let changing = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(400));
-        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1000).unwrap();
-    });
-    let ran = Ran::from(&mut command, b"");
-    changing.join().unwrap();
-    let ran = ran.expect(24);
+    let mut command = place.command("rdcp", ["--bwlimit", "10M", "file", &place.on_host("copy")]).spawn().unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !place.names(".").iter().any(|name| name.ends_with(".map")) {
+        assert!(std::time::Instant::now() < until, "the copy does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::fs::OpenOptions::new().write(true).open(place.path("file")).unwrap().set_len(1000).unwrap();
+    let ran = Ran::from(&mut command, b"").expect(24);
     assert!(ran.err.contains("changed while it was read"), "{}", ran.err);
     assert_eq!(place.names("."), ["bin", "file"]);
 }

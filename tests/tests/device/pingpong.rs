@@ -9,6 +9,7 @@ use sideway_tests::device;
 use sideway_tests::programs::{
     self, LIMIT, fails, kill_client, ours, play, play_in_every_kind, play_within, port, refuses, say_to_server,
 };
+use sideway_tests::requirements::has_ipv6;
 
 /// The sizes, with the number of messages of each. An emulated machine takes a tenth of a second to copy a mebibyte.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
@@ -24,7 +25,7 @@ fn example_runs_with_itself_in_every_kind() {
     // The cases: few receives at a time, mixed kinds of queues and queue pairs, another MTU, and IPv4 and IPv6.
     for (options, host) in [
         ("-c -r 1 -m 256 --cq basic --new-send", "127.0.0.1"),
-        ("-c -r 2 -m 512 --cq extended --qp basic", "::1"),
+        ("-c -r 2 -m 512 --cq extended --qp basic", if has_ipv6() { "::1" } else { "127.0.0.1" }),
         ("-c -r 3 -l 3", "localhost"),
     ] {
         let port = port();

@@ -11,6 +11,7 @@ use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::connections::address;
 use sideway_tests::device;
 use sideway_tests::programs::{LIMIT, by_address, fails, on_this_host, port, refuses, succeeds, wait_for_game};
+use sideway_tests::requirements::has_ipv6;
 
 const NAME: &str = "cm_pingpong";
 
@@ -101,7 +102,9 @@ fn addresses_of_both_families_are_understood() {
     assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
 
     if device::name() == device::SOFT_DEVICE {
-        // The machine may not have such an address.
+        if !has_ipv6() {
+            return;
+        }
         let [server, client] = play("-b ::1", "-b ::1", "::1", 64, 3);
         assert!(server.output.contains("local address:  [::1]:"), "{}", server.output);
         assert!(client.output.contains("remote address: [::1]:"), "{}", client.output);

@@ -126,21 +126,21 @@ fn peer_killed_during_the_test_is_reported() {
 #[test]
 fn stopped_peer_times_out() {
     for whose in [[Ours, Ours], [Theirs, Ours]].into_iter().filter(are_here) {
-        let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 10");
+        let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 5");
         server.stop();
-        fails(&end_of(&mut client), &["the server did not", "within 10 s (--timeout); check that it still runs"]);
+        fails(&end_of(&mut client), &["the server did not", "within 5 s (--timeout); check that it still runs"]);
     }
     for whose in [[Ours, Ours], [Ours, Theirs]].into_iter().filter(are_here) {
-        let [mut server, mut client] = in_the_midst(whose, "-v --timeout 10", "-v");
+        let [mut server, mut client] = in_the_midst(whose, "-v --timeout 5", "-v");
         client.stop();
-        fails(&end_of(&mut server), &["the client did not", "within 10 s (--timeout); check that it still runs"]);
+        fails(&end_of(&mut server), &["the client did not", "within 5 s (--timeout); check that it still runs"]);
     }
 }
 
 #[test]
 fn persistent_server_outlives_clients_that_fail() {
     let port = port();
-    let mut server = Program::start(server(Ours, port, "-P -S 64 --timeout 10"), LIMIT);
+    let mut server = Program::start(server(Ours, port, "-P -S 64 --timeout 5"), LIMIT);
     server.wait_for_cm_port(port);
     let longer = child::run(client(Ours, port, "-C 1 -S 65"), LIMIT);
     fails(&longer, &["did not read ping 0"]);
@@ -148,7 +148,7 @@ fn persistent_server_outlives_clients_that_fail() {
     let mut stopped = Program::start(client(Ours, port, "-v"), LIMIT);
     stopped.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
     stopped.stop();
-    server.wait_until("report the client", |server| server.said().contains("within 10 s (--timeout)"));
+    server.wait_until("report the client", |server| server.said().contains("within 5 s (--timeout)"));
     let mut killed = Program::start(client(Ours, port, "-v"), LIMIT);
     killed.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
     killed.kill();
