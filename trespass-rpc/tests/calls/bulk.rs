@@ -241,14 +241,18 @@ fn many_calls_with_keys_share_a_connection() {
 fn memory_of_a_dropped_call_is_not_reused_while_the_device_may_access_it() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
-        for _ in 0..20 {
+        let (mut sent, mut deadline) = (0, 3);
+        while sent < 20 {
             let memory = client.channel().alloc(100_000).unwrap();
-            let late = client.clone().with(CallOptions::default().timeout(Duration::from_millis(3)));
-            let error = late.late(Target::of(&memory, 0..100_000).unwrap(), 5).await.unwrap_err();
-            assert_eq!(
-                error.rpc().map(|error| (error.status, error.certainty)),
-                Some((Status::DEADLINE, Certainty::Unknown))
-            );
+            let late = client.clone().with(CallOptions::default().timeout(Duration::from_millis(deadline)));
+            let error = late.late(Target::of(&memory, 0..100_000).unwrap(), deadline + 2).await.unwrap_err();
+            let error = error.rpc().unwrap();
+            assert_eq!(error.status, Status::DEADLINE);
+            // A busy machine may not send the call within its deadline.
+            match error.certainty {
+                Certainty::Unknown => sent += 1,
+                _ => deadline *= 2,
+            }
             drop(memory);
             // The pool reuses this memory only after no peer can access it any more.
             let next = client.channel().alloc(100_000).unwrap();

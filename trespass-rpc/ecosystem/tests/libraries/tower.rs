@@ -20,7 +20,7 @@ use trespass_rpc_ecosystem::{ADDRESS, Service, SumsClient, SumsServer, on_both, 
 fn client_within_a_timeout_cancels_the_call() {
     on_both(|options| async move {
         let (_serving, client, service) = pair(&options).await;
-        let hurried = SumsClient::new(Timeout::new(client.channel().clone(), Duration::from_millis(50)));
+        let hurried = SumsClient::new(Timeout::new(client.channel().clone(), Duration::from_secs(1)));
         let error = hurried.wait(60_000).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().certainty, Certainty::Unknown);
         while service.dropped.load(Ordering::SeqCst) == 0 {
