@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -28,12 +27,6 @@ const POLLING_AFTER: u32 = 16;
 /// A thread yields after this number of consecutive empty polls. If more threads poll than there are cores, the process
 /// that must send the next packet may need this core.
 const YIELD_AFTER: u32 = 64;
-
-/// The maximum time for which messages wait until earlier responses are handled. A response must wait if another thread
-/// holds the send queue. A thread holds it for so long only if the program leaves a batch open (`ibv_wr_start`).
-/// Without a limit, that thread could itself wait for a message forever. A shorter limit could expire on a busy
-/// machine, where a thread may not run for a few tenths of a second.
-const MAX_UNSETTLED: Duration = Duration::from_secs(1);
 
 /// How often a thread that waits for an event receives packets before the thread of the transport continues.
 const MAX_ROUNDS: u32 = 16;
@@ -64,9 +57,8 @@ pub(crate) struct Peers {
     is_attended: AtomicBool,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    /// QPs with responses that wait for the thread that holds the send queue, and when a message first waited for
-    /// them.
-    unsettled: Mutex<Vec<(u32, Option<Instant>)>>,
+    /// The numbers of QPs with responses that wait for the thread that holds the send queue.
+    unsettled: Mutex<Vec<u32>>,
     has_unsettled: AtomicBool,
 }
 
@@ -224,8 +216,8 @@ impl Peers {
     #[cold]
     pub(super) fn add_unsettled(&self, number: u32) {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        if unsettled.iter().all(|&(other, _)| other != number) {
-            unsettled.push((number, None));
+        if !unsettled.contains(&number) {
+            unsettled.push(number);
         }
         self.has_unsettled.store(true, Ordering::Relaxed);
     }
@@ -240,16 +232,14 @@ impl Peers {
     #[cold]
     fn check_unsettled(&self) -> bool {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.retain(|&(number, _)| !self.deliver.is_settled(number));
+        unsettled.retain(|&number| !self.deliver.is_settled(number));
         self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
-        // The time counts from the first check. Later responses do not extend it.
-        let now = Instant::now();
-        let holds = |since: &mut Option<Instant>| now - *since.get_or_insert(now) < MAX_UNSETTLED;
-        unsettled.iter_mut().fold(false, |any, (_, since)| holds(since) | any)
+        !unsettled.is_empty()
     }
 
-    /// Waits, with a time limit, until the responses received so far have completed their requests. The caller must
-    /// hold no lock.
+    /// Waits until the responses received so far have completed their requests. There is no time limit: a thread holds
+    /// a send queue only while it posts requests, and on a busy machine it may not run for any length of time. The only
+    /// lock that the caller may hold is the receiving lock of a session that receives requests.
     pub(super) fn settle(&self) {
         self.serve_responses();
         while self.has_unsettled() {

@@ -154,7 +154,7 @@ impl Session {
     /// lock of a session that receives requests.
     pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
-        self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
+        self.receive_packets(&mut consumer, usize::MAX, RING as u64, true);
     }
 
     /// Whether there are responses that have arrived and are not delivered yet.
@@ -179,7 +179,7 @@ impl Session {
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(mut consumer) = consumer {
-                has_found = self.receive_packets(&mut consumer, PACKETS, BYTES, true);
+                has_found = self.receive_packets(&mut consumer, PACKETS, BYTES, false);
             }
         }
         if self.wakeup.has_space() {
@@ -192,18 +192,22 @@ impl Session {
     /// Receives packets, unless the session is over. Returns whether a packet was received.
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
-    /// requests. If `is_patient` is set, this function receives no request until these responses have completed their
-    /// requests and there is space for replies.
-    fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
+    /// requests. If these responses have not completed their requests yet, or if there is no space for replies, this
+    /// function receives no request. With `waits`, it waits for the completions and does not look at the space.
+    fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, waits: bool) -> bool {
         let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
         let start = consumer.head();
         let most = start.wrapping_add(bytes);
         let tail = self.wakeup.receive.tail();
         if self.role == Role::Responder {
-            self.peers.serve_responses();
-            if is_patient && (self.peers.has_unsettled() || !self.has_space_for_replies()) {
-                return false;
+            if waits {
+                self.peers.settle();
+            } else {
+                self.peers.serve_responses();
+                if self.peers.has_unsettled() || !self.has_space_for_replies() {
+                    return false;
+                }
             }
         }
         for _ in 0..packets {
@@ -322,12 +326,11 @@ impl Session {
     /// Ends the session after the other process has ended or violated the protocol. Packets that were sent before are
     /// still received. The thread of the process calls this function.
     pub(super) fn end(&self) {
-        self.peers.settle();
         // This waits until another thread has ended its receiving, and then admits no other. A part that was received
         // later would wait forever for the rest of its message.
         let mut consumer = unpoisoned(self.receive.lock());
         // The loop is bounded, even if the other process continues to send.
-        self.receive_packets(&mut consumer, usize::MAX, RING as u64, false);
+        self.receive_packets(&mut consumer, usize::MAX, RING as u64, true);
         self.state.store(OVER, Ordering::Release);
         drop(consumer);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);

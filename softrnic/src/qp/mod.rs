@@ -92,6 +92,8 @@ pub(crate) struct QueuePair {
     pending: AtomicU8,
     /// Whether the QP is in SQD with unfinished requests.
     is_draining: AtomicBool,
+    /// Whether the requester handles replies that it has taken out of the inbox. Set while the inbox is locked.
+    is_handling: AtomicBool,
     parts: Parts,
     /// The reference to this QP that the timer uses.
     this: Weak<Self>,
@@ -116,6 +118,7 @@ impl QueuePair {
             state: AtomicU8::new(State::Reset as u8),
             sq_psn: AtomicU32::new(0),
             is_draining: AtomicBool::new(false),
+            is_handling: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             requester: Mutex::new(Requester::new(attempt)),
@@ -266,10 +269,15 @@ impl QueuePair {
         !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, response, payload) || self.notify(REPLIES)
     }
 
-    /// Handles all responses received so far, unless another thread holds the requester's lock. Returns whether all
-    /// responses have been handled.
+    /// Whether all responses received so far have been handled. Handles them unless another thread holds the
+    /// requester's lock. The state of this lock alone does not tell: a thread that posts all the time holds it at most
+    /// moments, and handles the responses in between.
     pub(crate) fn is_settled(&self) -> bool {
-        self.run_requester()
+        let has_handled = {
+            let inbox = unpoisoned(self.inbox.lock());
+            inbox.is_empty() && !self.is_handling.load(Ordering::Acquire)
+        };
+        has_handled || self.run_requester()
     }
 
     /// Abandons all messages and responses in flight on a carrier that is lost.

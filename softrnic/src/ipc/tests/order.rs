@@ -1,7 +1,7 @@
 //! Tests that a message of a peer is delivered after all responses that the peer has sent before.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{HERE, end, part, response, until};
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload, ResponseKind};
@@ -17,59 +17,20 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
     here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
     until(|| there.seen.back.lock().unwrap().is_some());
     here.seen.is_late.store(true, Ordering::SeqCst);
-    let start = Instant::now();
     there.seen.back.lock().unwrap().take().unwrap().put(&Packet::Response(response(7)), EMPTY).unwrap();
     there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
     until(|| !here.seen.responses.lock().unwrap().is_empty());
-    std::thread::sleep(Duration::from_millis(10));
-    let is_held_back = here.seen.parts.lock().unwrap().is_empty();
-    // If this thread did not run for about a second, the message may have waited for the whole limit.
-    assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
-    // A QP that never settles delays messages only up to the limit.
-    until(|| !here.seen.parts.lock().unwrap().is_empty());
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "opens sockets")]
-fn time_without_a_waiting_message_does_not_count() {
-    let (here, there) = (end(), end());
-    let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
-    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
-    until(|| there.seen.back.lock().unwrap().is_some());
-    let back = there.seen.back.lock().unwrap().take().unwrap();
-    here.seen.is_late.store(true, Ordering::SeqCst);
-    back.put(&Packet::Response(response(7)), EMPTY).unwrap();
-    until(|| here.seen.responses.lock().unwrap().len() == 1);
-    // The wait for the QP times out; no message arrives that would notice this.
+    // The message once waited for at most a second, which is too short on a busy machine.
     std::thread::sleep(Duration::from_millis(1100));
-    let start = Instant::now();
-    back.put(&Packet::Response(response(8)), EMPTY).unwrap();
-    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
-    until(|| here.seen.responses.lock().unwrap().len() == 2);
-    std::thread::sleep(Duration::from_millis(10));
-    let is_held_back = here.seen.parts.lock().unwrap().is_empty();
-    assert!(is_held_back || start.elapsed() > Duration::from_millis(900));
-    here.seen.is_late.store(false, Ordering::SeqCst);
-    until(|| here.seen.parts.lock().unwrap().len() == 1);
-}
-
-/// Each response once restarted the time, so that a peer could delay all messages.
-#[test]
-#[cfg_attr(miri, ignore = "opens sockets")]
-fn responses_without_end_do_not_hold_back_messages() {
-    let (here, there) = (end(), end());
-    let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
-    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
-    until(|| there.seen.back.lock().unwrap().is_some());
-    let back = there.seen.back.lock().unwrap().take().unwrap();
-    here.seen.is_late.store(true, Ordering::SeqCst);
-    back.put(&Packet::Response(response(7)), EMPTY).unwrap();
-    until(|| here.seen.responses.lock().unwrap().len() == 1);
-    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
-    until(|| {
-        back.put(&Packet::Response(response(8)), EMPTY).unwrap();
-        !here.seen.parts.lock().unwrap().is_empty()
+    assert!(here.seen.parts.lock().unwrap().is_empty());
+    // A thread that receives all packets waits too.
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| here.host.settle());
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(here.seen.parts.lock().unwrap().is_empty() && !receiver.is_finished());
+        here.seen.is_late.store(false, Ordering::SeqCst);
     });
+    until(|| !here.seen.parts.lock().unwrap().is_empty());
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl Inbox {
         self.reads.push_back(Reading { psn, pieces: own, length, next: 0, is_faulty: false });
     }
 
+    /// Whether no replies wait for the requester.
+    pub(in crate::qp) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
     /// Exchanges the empty queue `replies` for the one with the replies that have arrived. Returns whether the carrier
     /// is lost, and the activity counter.
     pub(in crate::qp) fn take(&mut self, replies: &mut VecDeque<Arrival>) -> (bool, u32) {

@@ -1,5 +1,7 @@
 //! How the requester handles the responses of a peer in another process.
 
+use std::sync::atomic::Ordering;
+
 use rdma_mummy_sys::ibv_wc_status;
 
 use crate::qp::send::attempt::{Outcome, finish_response, local_memory, status_of};
@@ -26,7 +28,11 @@ impl Requester {
         }
         let is_alarm = kinds & ALARM != 0;
         let mut replies = std::mem::take(&mut self.flight.replies);
-        let (is_lost, activity) = unpoisoned(pair.inbox.lock()).take(&mut replies);
+        let (is_lost, activity) = {
+            let mut inbox = unpoisoned(pair.inbox.lock());
+            pair.is_handling.store(true, Ordering::Relaxed);
+            inbox.take(&mut replies)
+        };
         self.flight.update_activity(activity);
         let mut goes_on = true;
         while let Some(arrival) = replies.pop_front() {
@@ -36,6 +42,7 @@ impl Requester {
             }
         }
         self.flight.replies = replies;
+        pair.is_handling.store(false, Ordering::Release);
         if goes_on && is_lost && !self.flight.is_empty() && pair.parts().service.is_reliable() {
             log::debug!("QP {:#x}: the peer's process has ended", pair.number());
             self.await_response(pair);

@@ -28,6 +28,21 @@ fn live_peer_without_response_times_out() {
     assert!(link.a.sends.is_empty());
 }
 
+/// A thread that posts all the time holds the requester's lock at most moments.
+#[test]
+fn qp_is_settled_although_another_thread_holds_the_send_queue_again() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+    let held = link.a.pair.requester.lock().unwrap();
+    link.settle();
+    assert!(!link.a.pair.is_settled() && link.a.sends.is_empty());
+    link.a.pair.unlock(held);
+    let _held = link.a.pair.requester.lock().unwrap();
+    assert!(link.a.pair.is_settled());
+    assert_eq!(link.a.sends.pop().map(|sent| sent.wr_id), Some(1));
+}
+
 #[test]
 fn peer_whose_process_receives_from_others_does_not_time_out() {
     let mut patience = Duration::from_millis(20);
