@@ -22,7 +22,7 @@ fn killed_copies_resume_and_are_correct() {
         let to = place.on_host("copy");
         let mut killed = 0;
         for wait in [150, 300, 450] {
-            let mut command = place.command("rdcp", ["--bwlimit", "16M", "file", &to]).spawn().unwrap();
+            let mut command = place.command("rdcp", ["--bwlimit", "4M", "file", &to]).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(wait));
             killed += usize::from(command.try_wait().unwrap().is_none());
             command.kill().unwrap();
@@ -43,6 +43,13 @@ fn killed_copies_resume_and_are_correct() {
     }
 }
 
+/// The number of records in the journal of a copy into this folder, or 0 if there is none. The first is the header.
+fn records(place: &Place, folder: &str) -> usize {
+    let names = if place.path(folder).exists() { place.names(folder) } else { Vec::new() };
+    let journal = names.iter().find(|name| name.ends_with(".map")).map(|name| place.path(&format!("{folder}/{name}")));
+    journal.and_then(|journal| std::fs::metadata(journal).ok()).map_or(0, |found| found.len() as usize / 32)
+}
+
 #[test]
 fn resumed_copy_sends_only_the_rest() {
     let place = Place::new();
@@ -51,12 +58,7 @@ fn resumed_copy_sends_only_the_rest() {
     let to = place.on_host("copy");
     let mut command = place.command("rdcp", ["--bwlimit", "10M", "file", &to]).spawn().unwrap();
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    let partial = || {
-        let names = place.names(".");
-        let map = names.iter().find(|name| name.ends_with(".map")).cloned()?;
-        Some(std::fs::metadata(place.path(&map)).ok()?.len() / 32)
-    };
-    while partial().is_none_or(|records| records < 60) {
+    while records(&place, ".") < 60 {
         assert!(std::time::Instant::now() < until);
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -74,8 +76,8 @@ fn resumed_copy_sends_only_the_rest() {
     assert!(place.read("copy") == data);
 }
 
-/// Kills either end of the copy of a tree at random moments. After each kill, the same command must complete the copy.
-/// `RDPIPE_KILLS` sets the number of kills.
+/// Kills either end of the copy of a tree at random moments, and after a random number of blocks. After each kill, the
+/// same command must complete the copy. `RDPIPE_KILLS` sets the number of kills.
 #[test]
 fn copies_killed_at_random_moments_are_correct() {
     let kills = std::env::var("RDPIPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
@@ -91,12 +93,23 @@ fn copies_killed_at_random_moments_are_correct() {
         (state >> 33) % limit
     };
     let (mut killed, mut resumed) = (0, 0);
-    while killed < kills {
+    for attempt in 0.. {
+        if killed == kills {
+            break;
+        }
         let place = &place[random(2) as usize];
         let to = place.on_host("copy");
         let arguments = ["-r", "--sync", "--json", "--no-encrypt", "tree/", &to];
         let mut command = place.command("rdcp", arguments.iter().chain(&["--bwlimit", "40M"])).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(random(700)));
+        // Both kinds are needed: a moment may be before the first block, and on a busy machine it often is.
+        if attempt % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(random(700)));
+        } else {
+            let some = 4 + random(24) as usize;
+            while records(place, "copy") < some && command.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         match place.far_side("h").filter(|_| random(2) == 0) {
             // The far side may have exited in the meantime.
             Some(far) => _ = kill_process(far, Signal::KILL),
@@ -110,10 +123,8 @@ fn copies_killed_at_random_moments_are_correct() {
         let names = if place.path("copy").exists() { place.names("copy") } else { Vec::new() };
         let is_whole = names.contains(&"large".to_owned());
         assert!(!is_whole || place.read("copy/large") == large);
-        let map =
-            names.iter().find(|name| name.ends_with(".map")).map(|name| place.read(&format!("copy/{name}")).len());
-        // The first record is the header, and the last block may be incomplete.
-        let durable = if is_whole { large.len() } else { (map.unwrap_or_default() / 32).saturating_sub(2) * BLOCK };
+        // The last block may be incomplete.
+        let durable = if is_whole { large.len() } else { records(place, "copy").saturating_sub(2) * BLOCK };
         let ran = place.run("rdcp", arguments).expect(0);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         let (sent, small) = (report["bytes"].as_u64().unwrap(), (0..50).map(|number| number * 997).sum::<u64>());
@@ -127,7 +138,7 @@ fn copies_killed_at_random_moments_are_correct() {
         assert!(same.unwrap().success());
         std::fs::remove_dir_all(place.path("copy")).unwrap();
     }
-    assert!(resumed * 4 > killed, "{resumed} of {killed} copies were resumed");
+    assert!(resumed * 4 >= killed, "{resumed} of {killed} copies were resumed");
 }
 
 /// The link breaks after one block of each connection. The copy continues only while files or journals grow.
