@@ -86,6 +86,9 @@ stdout=$(find_port stdout)
 stderr=$(find_port stderr)
 [ -c "$control" ] && [ -c "$stdout" ] && [ -c "$stderr" ] || fail "the virtio ports are missing"
 
+# For the tests of memory in huge pages, of which a machine has none unless its owner reserves some.
+echo 4 >/proc/sys/vm/nr_hugepages
+
 echo "softroce: rxe_0 is ready"
 exec 3<>"$control"
 echo ready >&3
