@@ -63,10 +63,10 @@ enum Step {
     Words,
     /// Tests reserve the names of the host that they use
     Names,
-    /// README's two commands are cheap to build
-    Weight,
     /// clippy reports nothing
     Clippy,
+    /// README's two commands are cheap to build
+    Weight,
     /// rustdoc reports nothing
     Doc,
     /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
@@ -120,6 +120,12 @@ impl Step {
         matches!(self, Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
     }
 
+    /// Whether the step runs before the guest of the ring softroce is started: those that most often find something.
+    fn is_first(self) -> bool {
+        use Step::{Clippy, Fmt, Layers, Names, Unsafe, Words};
+        matches!(self, Fmt | Layers | Unsafe | Words | Names | Clippy)
+    }
+
     fn ring(self) -> Option<Ring> {
         Some(match self {
             Self::Tests => Ring::Embedded,
@@ -152,20 +158,29 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
     };
     let asked: Vec<Step> = Step::value_variants().iter().copied().filter(is_asked).collect();
     let mut rows: Vec<Row> = Vec::new();
-    for step in asked.iter().copied().filter(|step| step.ring().is_none()) {
+    let rings: Vec<Ring> = asked.iter().filter_map(|step| step.ring()).collect();
+    let named: &[Ring] = if task.steps.is_empty() { &[] } else { &rings };
+    let (extent, options) = (if task.full { Extent::Full } else { Extent::Gate }, test::options());
+    let (first, others): (Vec<Step>, Vec<Step>) =
+        asked.iter().copied().filter(|step| step.ring().is_none()).partition(|step| step.is_first());
+    let mut has_failed = |step: &Step| {
         println!("== {} ==", step.name());
-        let row = Row::timed(&step.name(), || carry_out(step, task, &packages));
+        let row = Row::timed(&step.name(), || carry_out(*step, task, &packages));
         let failed = matches!(row.state, State::Failed(_));
         rows.push(row);
         if failed {
             println!("to repeat: cargo xtask ci {}", step.name());
-            return table::print(&root, &rows);
         }
+        failed
+    };
+    if first.iter().any(&mut has_failed) {
+        return table::print(&root, &rows);
     }
-    let rings: Vec<Ring> = asked.iter().filter_map(|step| step.ring()).collect();
-    let named: &[Ring] = if task.steps.is_empty() { &[] } else { &rings };
-    let extent = if task.full { Extent::Full } else { Extent::Gate };
-    rows.extend(test::run(&root, &packages, extent, &test::options(), &rings, named));
+    let started = test::start(&root, &packages, extent, &options, &rings, named);
+    if others.iter().any(has_failed) {
+        return table::print(&root, &rows);
+    }
+    rows.extend(started.finish());
     table::print(&root, &rows)
 }
 

@@ -42,6 +42,6 @@ pub(crate) fn main(task: &Demo) -> Result<ExitCode> {
 
     let examples = repo::target_folder(&root)?.join("release/examples");
     let words: [OsString; 5] = ["/bin/sh".into(), "-c".into(), SCRIPT.into(), "demo".into(), examples.into()];
-    let outcome = ready.run(&Request::new(words.into())?, &Sinks::inherit, Duration::from_secs(task.timeout))?;
+    let outcome = ready.run(&Request::new(words.into())?, Sinks::inherit, Duration::from_secs(task.timeout))?;
     Ok(ExitCode::from(outcome.exit_status()))
 }

@@ -107,6 +107,16 @@ impl Row {
         Self { name: name.to_owned(), results, state, note, build, run, processor, runs_device_tests: false }
     }
 
+    /// Adds a later part of the same ring, which began only if the first part passed.
+    pub(crate) fn and(self, later: Self) -> Self {
+        Self {
+            build: self.build + later.build,
+            run: self.run + later.run,
+            processor: self.processor + later.processor,
+            ..later
+        }
+    }
+
     /// A short outcome.
     fn outcome(&self) -> String {
         match &self.state {

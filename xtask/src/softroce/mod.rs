@@ -30,6 +30,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 pub(crate) use self::payload::Request;
+use self::session::Session;
 pub(crate) use self::session::{Outcome, Sinks};
 
 use self::lock::Lock;
@@ -152,7 +153,7 @@ fn run_task(task: Softroce) -> Result<u8> {
     }
     let request = Request::new(words)?;
     let ready = ready(&task.guest)?;
-    Ok(ready.run(&request, &Sinks::inherit, Duration::from_secs(task.timeout))?.exit_status())
+    Ok(ready.run(&request, Sinks::inherit, Duration::from_secs(task.timeout))?.exit_status())
 }
 
 impl Guest {
@@ -179,15 +180,38 @@ pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
 }
 
 impl Ready {
-    /// Boots and runs the request. A guest that hangs during boot is booted once more. After a time-out, prints the
-    /// guest's last lines.
-    pub(crate) fn run(self, request: &Request, sinks: &dyn Fn() -> Sinks, timeout: Duration) -> Result<Outcome> {
-        let Self(machine) = self;
+    /// Boots and runs the request.
+    pub(crate) fn run(self, request: &Request, sinks: fn() -> Sinks, timeout: Duration) -> Result<Outcome> {
+        self.start(request, Box::new(sinks), timeout)?.finish()
+    }
+
+    /// Begins to boot, and runs the request after that, within `timeout`. The output goes to the sinks.
+    pub(crate) fn start(self, request: &Request, sinks: Box<dyn Fn() -> Sinks>, timeout: Duration) -> Result<Started> {
+        let (Self(machine), script) = (self, request.script());
+        let session = Session::start(&machine, script.clone(), sinks())?;
+        Ok(Started { machine, script, sinks, timeout, session })
+    }
+}
+
+/// A guest that has been started.
+pub(crate) struct Started {
+    machine: Machine,
+    script: Vec<u8>,
+    sinks: Box<dyn Fn() -> Sinks>,
+    timeout: Duration,
+    session: Session,
+}
+
+impl Started {
+    /// Waits until the request has run. A guest that hangs during boot is booted once more. After a time-out, prints
+    /// the guest's last lines.
+    pub(crate) fn finish(self) -> Result<Outcome> {
+        let Self { machine, script, sinks, timeout, session } = self;
         let boot = timeout.min(BOOT);
-        let mut report = session::run(&machine, request.script(), sinks(), boot, timeout)?;
+        let mut report = session.finish(&machine, boot, timeout)?;
         if report.outcome == Outcome::TimedOut && !report.booted && boot < timeout {
             eprintln!("softroce: the guest had not booted after {} s: booting it again", boot.as_secs());
-            report = session::run(&machine, request.script(), sinks(), boot, timeout)?;
+            report = Session::start(&machine, script, sinks())?.finish(&machine, boot, timeout)?;
         }
         if report.outcome == Outcome::TimedOut {
             let stage = if report.booted { "the command had not ended" } else { "the guest had not booted" };

@@ -2,14 +2,14 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::console;
-use super::machine::{Machine, Ports};
+use super::machine::{Machine, Ports, Running};
 
 /// The destinations of the command's output.
 pub(crate) struct Sinks {
@@ -58,6 +58,7 @@ pub(crate) struct Report {
     pub(crate) booted: bool,
 }
 
+#[derive(Debug)]
 enum Event {
     Ready,
     Exited(u8),
@@ -65,58 +66,68 @@ enum Event {
     OutputClosed,
 }
 
-/// Runs the shell script in the machine, which must boot within `boot` and finish within `timeout`.
-///
-/// # Errors
-///
-/// QEMU or the guest died before the command ended: the message has the known cause and the last lines of the logs.
-pub(crate) fn run(
-    machine: &Machine,
-    script: Vec<u8>,
-    sinks: Sinks,
-    boot: Duration,
-    timeout: Duration,
-) -> Result<Report> {
-    let started = Instant::now();
-    let (events, inbox) = mpsc::channel();
-    let (mut running, Ports { stdout, stderr, control }) = machine.start()?;
-    let relays = [relay(stdout, sinks.stdout, events.clone()), relay(stderr, sinks.stderr, events.clone())];
-    let talk = std::thread::spawn(move || talk(control, &script, &events));
+/// A machine that boots, or runs its command. Its threads write the output to the sinks.
+#[derive(Debug)]
+pub(crate) struct Session {
+    started: Instant,
+    running: Running,
+    relays: [JoinHandle<()>; 2],
+    talk: JoinHandle<()>,
+    events: Receiver<Event>,
+}
 
-    let mut booted = false;
-    let outcome = loop {
-        let left = if booted { timeout } else { boot }.saturating_sub(started.elapsed());
-        match inbox.recv_timeout(left) {
-            Ok(Event::Ready) => {
-                booted = true;
+impl Session {
+    /// Starts the machine, which runs the shell script.
+    pub(crate) fn start(machine: &Machine, script: Vec<u8>, sinks: Sinks) -> Result<Self> {
+        let started = Instant::now();
+        let (sender, events) = mpsc::channel();
+        let (running, Ports { stdout, stderr, control }) = machine.start()?;
+        let relays = [relay(stdout, sinks.stdout, sender.clone()), relay(stderr, sinks.stderr, sender.clone())];
+        let talk = std::thread::spawn(move || talk(control, &script, &sender));
+        Ok(Self { started, running, relays, talk, events })
+    }
+
+    /// Waits for the end. Since its start, the machine may take the time `boot` to boot and `timeout` to finish.
+    ///
+    /// # Errors
+    ///
+    /// QEMU or the guest died before the command ended: the message has the known cause and the last lines of the logs.
+    pub(crate) fn finish(mut self, machine: &Machine, boot: Duration, timeout: Duration) -> Result<Report> {
+        let mut booted = false;
+        let outcome = loop {
+            let left = if booted { timeout } else { boot }.saturating_sub(self.started.elapsed());
+            match self.events.recv_timeout(left) {
+                Ok(Event::Ready) => {
+                    booted = true;
+                }
+                Ok(Event::Exited(status)) => break Some(Outcome::Exited(status)),
+                Ok(Event::OutputClosed) => break Some(Outcome::OutputClosed),
+                Ok(Event::ControlClosed) => break None,
+                Err(RecvTimeoutError::Timeout) => break Some(Outcome::TimedOut),
+                Err(RecvTimeoutError::Disconnected) => break None,
             }
-            Ok(Event::Exited(status)) => break Some(Outcome::Exited(status)),
-            Ok(Event::OutputClosed) => break Some(Outcome::OutputClosed),
-            Ok(Event::ControlClosed) => break None,
-            Err(RecvTimeoutError::Timeout) => break Some(Outcome::TimedOut),
-            Err(RecvTimeoutError::Disconnected) => break None,
-        }
-    };
+        };
 
-    if outcome.is_none() {
-        // The ports close shortly before the process ends.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while running.ended()?.is_none() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
+        if outcome.is_none() {
+            // The ports close shortly before the process ends.
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while self.running.ended()?.is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
-    }
-    // The guest reports the exit status after its last byte of output has arrived here, so ending it loses nothing.
-    drop(running);
-    // After a time-out, do not wait for the relays: their reader may have stopped, and they end with this program.
-    if !matches!(outcome, Some(Outcome::TimedOut | Outcome::OutputClosed)) {
-        for thread in relays {
-            join(thread)?;
+        // The guest reports the exit status after its last byte of output has arrived here, so ending it loses nothing.
+        drop(self.running);
+        // After a time-out, do not wait for the relays: their reader may have stopped, and they end with this program.
+        if !matches!(outcome, Some(Outcome::TimedOut | Outcome::OutputClosed)) {
+            for thread in self.relays {
+                join(thread)?;
+            }
+            join(self.talk)?;
         }
-        join(talk)?;
-    }
-    match outcome {
-        Some(outcome) => Ok(Report { outcome, booted }),
-        None => bail!("{}", console::death(machine, booted)),
+        match outcome {
+            Some(outcome) => Ok(Report { outcome, booted }),
+            None => bail!("{}", console::death(machine, booted)),
+        }
     }
 }
 

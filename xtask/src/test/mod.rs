@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Parser, ValueEnum};
 
 pub(crate) use self::build::selection;
@@ -138,7 +138,7 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
         Context { root: &root, packages: &packages, extent, options, rings, named: &[], built }.built()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let rows = run(&root, &packages, extent, &task.options, rings, &task.rings);
+    let rows = start(&root, &packages, extent, &task.options, rings, &task.rings).finish();
     if extent == Extent::Quick {
         println!("{NOT_RUN}");
     }
@@ -162,41 +162,60 @@ pub(crate) fn options() -> Options {
     Test::parse_from(["test"]).options
 }
 
-/// Runs rings, one row each.
-pub(crate) fn run(
-    root: &Path,
-    packages: &[Package],
+/// Begins to run rings. `named` are those that were requested by name.
+pub(crate) fn start<'a>(
+    root: &'a Path,
+    packages: &'a [Package],
     extent: Extent,
-    options: &Options,
+    options: &'a Options,
     rings: &[Ring],
-    named: &[Ring],
-) -> Vec<Row> {
+    named: &'a [Ring],
+) -> Started<'a> {
     let rings = Ring::value_variants().iter().copied().filter(|ring| rings.contains(ring));
     // Pure and embedded run together.
     let rings: Vec<Ring> = rings.map(|ring| if ring == Ring::Pure { Ring::Embedded } else { ring }).collect();
     let mut context = Context { root, packages, extent, options, rings, named, built: OnceLock::new() };
     context.rings.dedup();
-    let context = &context;
-    context.rings.iter().map(|ring| context.row(*ring)).collect()
+    Started::new(context)
+}
+
+/// Rings of which softroce, if it is one of them, has begun. The guest uses little more than one processor for a long
+/// time, so it runs beside all that comes later.
+pub(crate) struct Started<'a> {
+    context: Context<'a>,
+    guest: Option<softroce::Guest>,
+    row: Option<Row>,
+}
+
+impl<'a> Started<'a> {
+    fn new(context: Context<'a>) -> Self {
+        let mut guest = None;
+        let start = || context.row(Ring::Softroce, || softroce::start(&context, &mut guest));
+        let row = context.runs(Ring::Softroce).then(start);
+        Self { context, guest, row }
+    }
+
+    /// Runs the other rings, and then waits for the guest. Returns one row for each ring.
+    pub(crate) fn finish(self) -> Vec<Row> {
+        let Self { context, guest, row } = self;
+        let others = context.rings.iter().copied().filter(|ring| *ring != Ring::Softroce);
+        let mut rows: Vec<Row> = others.map(|ring| context.row(ring, || context.run(ring))).collect();
+        rows.extend(row.map(|row| match guest {
+            Some(guest) => row.and(context.row(Ring::Softroce, || guest.finish())),
+            None => row,
+        }));
+        rows
+    }
 }
 
 impl Context<'_> {
-    fn row(&self, ring: Ring) -> Row {
+    fn row(&self, ring: Ring, run: impl FnOnce() -> Result<Finished>) -> Row {
         let name = match ring {
             Ring::Pure | Ring::Embedded => "pure, embedded".to_owned(),
             ring => ring.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default(),
         };
         println!("\n== tests: {name} ==");
-        let mut row = Row::timed(&name, || match ring {
-            Ring::Pure | Ring::Embedded => host::run(self),
-            Ring::Programs => programs::run(self),
-            Ring::Cost => cost::run(self),
-            Ring::Miri => miri::run(self),
-            Ring::Sanitizers => sanitizers::run(self),
-            Ring::Softroce => softroce::run(self),
-            Ring::Hardware => device::hardware(self),
-            Ring::Gpu => gpu(self),
-        });
+        let mut row = Row::timed(&name, run);
         if let State::DidNotRun(reason) = &row.state
             && self.must_run(ring)
         {
@@ -204,6 +223,20 @@ impl Context<'_> {
         }
         row.runs_device_tests = matches!(ring, Ring::Softroce | Ring::Hardware);
         row
+    }
+
+    /// Runs a ring other than softroce.
+    fn run(&self, ring: Ring) -> Result<Finished> {
+        match ring {
+            Ring::Pure | Ring::Embedded => host::run(self),
+            Ring::Programs => programs::run(self),
+            Ring::Cost => cost::run(self),
+            Ring::Miri => miri::run(self),
+            Ring::Sanitizers => sanitizers::run(self),
+            Ring::Hardware => device::hardware(self),
+            Ring::Gpu => gpu(self),
+            Ring::Softroce => bail!("the guest is started before the other rings"),
+        }
     }
 
     /// Whether a ring that cannot run is a failure. The gate passes on machines that cannot have the nightly toolchain.

@@ -2,18 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::build;
-use super::device;
+use super::device::{self, Module};
 use super::results::Scanner;
 use super::{Context, Results};
 use crate::packages;
 use crate::preload;
-use crate::softroce::{self, Outcome, Request, Sinks};
+use crate::softroce::{self, Outcome, Request, Sinks, Started};
 use crate::table::Finished;
 
 /// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program; then follow the name of
@@ -56,8 +56,16 @@ const ENDED: &str = "     Ended ";
 /// The module that compares the logs of the others.
 const COMPARISON: &str = "both_devices";
 
-/// Boots one guest for all modules.
-pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
+/// The guest that runs all modules.
+pub(super) struct Guest {
+    started: Started,
+    modules: Vec<Module>,
+    out: Output,
+    err: Output,
+}
+
+/// Starts the guest, whose output is kept until [`Guest::finish`].
+pub(super) fn start(context: &Context<'_>, guest: &mut Option<Guest>) -> Result<Finished> {
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
@@ -67,7 +75,6 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
     let program = device::program(context)?;
-    let mut finished = Finished::default();
     let (last, mut modules): (Vec<_>, Vec<_>) =
         device::modules(context, program)?.into_iter().partition(|module| module.name == COMPARISON);
     // It needs the logs of all others.
@@ -87,32 +94,47 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     request.environment.push(("CARGO_MANIFEST_DIR".into(), program.target.folder.clone().into()));
     request.folder = program.target.folder.clone();
 
-    let text = Arc::new(Mutex::new(Vec::new()));
-    let sinks = || Sinks { stdout: Box::new(Kept(Arc::clone(&text))), stderr: Box::new(std::io::stderr()) };
-    match ready.run(&request, &sinks, Duration::from_secs(timeout)) {
-        Ok(Outcome::Exited(0)) => {}
-        Ok(Outcome::Exited(status)) => finished.fail(format!("the guest's script ended with status {status}")),
-        Ok(Outcome::TimedOut) => finished.fail(format!("gave up after {timeout} s")),
-        Ok(outcome @ Outcome::OutputClosed) => std::process::exit(outcome.exit_status().into()),
-        Err(error) => finished.fail(format!("{error:#}")),
-    }
-    let text = String::from_utf8_lossy(&std::mem::take(&mut *lock(&text))).into_owned();
-    let mut ended = endings(&text);
-    println!();
-    for module in &modules {
-        let Some(place) = ended.iter().position(|one| one.name == module.name) else {
-            finished.fail(format!("{} did not finish", module.name));
-            continue;
-        };
-        let Ending { status, seconds, mut results, .. } = ended.swap_remove(place);
-        results.for_device = module.ignored;
-        println!("{:<28} {seconds:>5} s, {} tests", module.name, results.passed + results.failed);
-        finished.results.add(&results);
-        if status != 0 || results.failed != 0 {
-            finished.fail(format!("{} ended with status {status}", module.name));
+    let (out, err) = (Output::default(), Output::default());
+    let sinks = {
+        let (out, err) = (out.clone(), err.clone());
+        move || Sinks { stdout: Box::new(out.clone()), stderr: Box::new(err.clone()) }
+    };
+    let started = ready.start(&request, Box::new(sinks), Duration::from_secs(timeout))?;
+    *guest = Some(Guest { started, modules, out, err });
+    Ok(Finished::default())
+}
+
+impl Guest {
+    /// Prints the output, and waits until all modules have run.
+    pub(super) fn finish(self) -> Result<Finished> {
+        self.out.print_to(std::io::stdout())?;
+        self.err.print_to(std::io::stderr())?;
+        let mut finished = Finished::default();
+        match self.started.finish() {
+            Ok(Outcome::Exited(0)) => {}
+            Ok(Outcome::Exited(status)) => finished.fail(format!("the guest's script ended with status {status}")),
+            Ok(Outcome::TimedOut) => finished.fail("the guest took too long".to_owned()),
+            Ok(outcome @ Outcome::OutputClosed) => std::process::exit(outcome.exit_status().into()),
+            Err(error) => finished.fail(format!("{error:#}")),
         }
+        let text = self.out.text();
+        let mut ended = endings(&text);
+        println!();
+        for module in &self.modules {
+            let Some(place) = ended.iter().position(|one| one.name == module.name) else {
+                finished.fail(format!("{} did not finish", module.name));
+                continue;
+            };
+            let Ending { status, seconds, mut results, .. } = ended.swap_remove(place);
+            results.for_device = module.ignored;
+            println!("{:<28} {seconds:>5} s, {} tests", module.name, results.passed + results.failed);
+            finished.results.add(&results);
+            if status != 0 || results.failed != 0 {
+                finished.fail(format!("{} ended with status {status}", module.name));
+            }
+        }
+        Ok(finished.or_nothing_ran())
     }
-    Ok(finished.or_nothing_ran())
 }
 
 /// How a module ended.
@@ -142,23 +164,47 @@ fn endings(text: &str) -> Vec<Ending<'_>> {
     endings
 }
 
-/// Copies the guest's output to standard output, and keeps it.
-struct Kept(Arc<Mutex<Vec<u8>>>);
+/// A stream of the guest's output: keeps it, and prints it from [`print_to`](Self::print_to) on.
+#[derive(Clone, Default)]
+struct Output(Arc<Mutex<Kept>>);
 
-impl Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let length = std::io::stdout().write(bytes)?;
-        lock(&self.0).extend_from_slice(&bytes[..length]);
-        Ok(length)
+#[derive(Default)]
+struct Kept {
+    text: Vec<u8>,
+    printer: Option<Box<dyn Write + Send>>,
+}
+
+impl Output {
+    /// Prints what is kept, and from now on what comes.
+    fn print_to(&self, mut printer: impl Write + Send + 'static) -> std::io::Result<()> {
+        let mut kept = self.lock();
+        printer.write_all(&kept.text)?;
+        kept.printer = Some(Box::new(printer));
+        Ok(())
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stdout().flush()
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.lock().text).into_owned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock(text: &Mutex<Vec<u8>>) -> std::sync::MutexGuard<'_, Vec<u8>> {
-    text.lock().unwrap_or_else(PoisonError::into_inner)
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut kept = self.lock();
+        kept.text.extend_from_slice(bytes);
+        if let Some(printer) = &mut kept.printer {
+            printer.write_all(bytes)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.lock().printer.as_mut().map_or(Ok(()), |printer| printer.flush())
+    }
 }
 
 #[cfg(test)]
