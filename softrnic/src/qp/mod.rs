@@ -271,7 +271,7 @@ impl QueuePair {
 
     /// Whether all responses received so far have been handled. Handles them unless another thread holds the
     /// requester's lock. The state of this lock alone does not tell: a thread that posts all the time holds it at most
-    /// moments, and handles the responses in between.
+    /// moments, and handles the responses whenever it unlocks.
     pub(crate) fn is_settled(&self) -> bool {
         let has_handled = {
             let inbox = unpoisoned(self.inbox.lock());
