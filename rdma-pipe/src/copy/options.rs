@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
-use crate::tree::{Filter, Keep};
+use crate::tree::{Filter, GivesWay, Keep};
 
 /// The options of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +49,21 @@ impl CopyOptions {
             )),
             false => Ok(()),
         }
+    }
+
+    /// What gives way to a new entry of another type. With patterns, a directory with entries does not, because it may
+    /// contain what they protect.
+    pub fn gives_way(&self) -> GivesWay {
+        match (self.sync, self.delete && self.filter.is_empty()) {
+            (false, _) => GivesWay::Nothing,
+            (true, false) => GivesWay::Entry,
+            (true, true) => GivesWay::Tree,
+        }
+    }
+
+    /// Whether a pattern protects an entry of the destination. `path` is its path below the copied directory.
+    pub fn protects(&self, path: &[u8]) -> bool {
+        !(self.filter.allows(path, false) && self.filter.allows(path, true))
     }
 
     /// Whether the sender asks the receiver, for each file, how much of it the receiver already has.

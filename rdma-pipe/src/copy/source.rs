@@ -1,6 +1,6 @@
 //! The side that sends files. One thread lists entries, several threads read and send, and one receives answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -277,9 +277,17 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
     let mut known: HashMap<Vec<u8>, Id> = HashMap::new();
     let mut folders = Vec::new();
     walk.recursive = true;
+    let parts_of = |path: &'_ [u8]| -> Vec<Vec<u8>> {
+        let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        parts.map(<[u8]>::to_vec).collect()
+    };
+    let all: HashSet<Vec<u8>> = selected.iter().map(|path| parts_of(path).join(&b'/')).collect();
     for path in selected {
-        let parts: Vec<&[u8]> =
-            path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+        let parts = parts_of(path);
+        // What is below another selected directory is listed with that directory.
+        if shared.options.recursive && (1..parts.len()).any(|count| all.contains(&parts[..count].join(&b'/'))) {
+            continue;
+        }
         let mut dir = ROOT;
         for count in 1..=parts.len() {
             let below = parts[..count].join(&b'/');
@@ -288,7 +296,7 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
                 continue;
             }
             let parent = base.join(std::ffi::OsStr::from_bytes(&parts[..count - 1].join(&b'/')));
-            let name = parts[count - 1].to_vec();
+            let name = parts[count - 1].clone();
             let place = Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), named: None };
             let next = shared.lock().source.next_id();
             match walk.entry(&place.path(&name), name, next, false) {

@@ -90,7 +90,7 @@ impl Target {
             && !dry_run
             && let Some(name) = &name
         {
-            parent()?.make(name).map_err(cannot)?;
+            parent()?.make(name, 0o777).map_err(cannot)?;
         }
         match (root.beneath(below(bytes)), name) {
             (Err(Errno::NOENT), Some(_)) if contents && dry_run => {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::FileType;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use super::options::CopyOptions;
@@ -14,7 +16,10 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
-use crate::tree::{Directory, Partial, set_facts, settle, temporary_name};
+use crate::tree::{Directory, Keep, Partial, set_facts, settle, temporary_name};
+
+/// What failed if the metadata of an entry could not be set.
+pub(super) const FACTS: &str = "set the metadata of";
 
 /// A task for a writing thread.
 #[derive(Debug)]
@@ -115,9 +120,13 @@ impl Writers<'_> {
                 };
                 match result {
                     Ok(()) => {
-                        let finished = set_facts(&partial.fd, &entry, self.options.keep)
-                            .and_then(|()| partial.finish(&directory, &entry.name));
-                        self.or_fail(id, &entry, "complete", finished)?;
+                        let keep = self.options.keep;
+                        let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
+                        let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
+                        let finished = partial.finish(&directory, &entry.name);
+                        if self.or_fail(id, &entry, "complete", finished)?.is_some() {
+                            self.or_fail(id, &entry, FACTS, facts)?;
+                        }
                     }
                     // The sender reports the failure, and the received bytes are not a valid version of the file.
                     Err(_) => {
@@ -134,7 +143,9 @@ impl Writers<'_> {
                     // The directory has failed, which was reported already.
                     let Some(directory) = directory else { continue };
                     let written = write_small(directory, entry, bytes, self.options);
-                    self.or_fail(id, entry, "write", written)?;
+                    if let Some(facts) = self.or_fail(id, entry, "write", written)? {
+                        self.or_fail(id, entry, FACTS, facts)?;
+                    }
                 }
                 if let Some(next) = self.next {
                     let list = list.iter().map(|(id, length, ..)| (*id, *length)).collect();
@@ -174,24 +185,29 @@ impl Writers<'_> {
                     }
                     error => Error::file(what, name.as_ref().as_ref(), &error.into()),
                 };
-                let failure = Failure::from(&error);
-                self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-                self.sender.frame(&Frame::Result(id, Err(failure)))?;
-                Ok(None)
+                self.fail(id, error).map(|()| None)
             }
         }
     }
+
+    /// Records a failure, and reports it to the sender.
+    pub(super) fn fail(&self, id: Id, error: Error) -> Result<()> {
+        let failure = Failure::from(&error);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+        self.sender.frame(&Frame::Result(id, Err(failure)))
+    }
 }
 
-/// Writes a small file under its temporary name, and renames it.
+/// Writes a small file under its temporary name, and renames it. Returns whether its metadata could be set.
 fn write_small(
     directory: &Directory,
     entry: &Entry,
     mut bytes: &[u8],
     options: &CopyOptions,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
     let temporary = temporary_name(&entry.name, b"small");
-    let fd = directory.claim(&temporary, entry.mode & 0o777)?;
+    let permissions = if options.keep.mode { None } else { directory.permissions(&entry.name) };
+    let fd = directory.claim(&temporary, permissions.unwrap_or(entry.mode & 0o777))?;
     let mut write = || {
         while !bytes.is_empty() {
             match rustix::io::write(&fd, bytes) {
@@ -201,11 +217,11 @@ fn write_small(
                 Err(error) => return Err(error),
             }
         }
-        set_facts(&fd, entry, options.keep)?;
-        settle(&fd)
+        let facts = set_file_facts(&fd, entry, options.keep, permissions);
+        settle(&fd).map(|()| facts)
     };
     match write() {
-        Ok(()) => directory.publish(&fd, &temporary, &entry.name),
+        Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| facts),
         Err(error) => {
             directory.remove_stale(&temporary);
             Err(error)
@@ -213,13 +229,21 @@ fn write_small(
     }
 }
 
+/// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
+fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
+    let set = permissions.map_or(Ok(()), |mode| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())));
+    // The rest is set even if this fails.
+    let facts = set_facts(fd, entry, keep);
+    set.and(facts)
+}
+
 /// Determines how much of a file this side already has, and opens the partial file.
 pub(super) fn have(
-    directory: &Directory,
-    entry: &Entry,
+    writers: &Writers<'_>,
+    (id, directory, entry): (Id, &Directory, &Entry),
     (size, sum): (u64, Option<u128>),
-    options: &CopyOptions,
-) -> (Have, Option<Partial>) {
+) -> Result<(Have, Option<Partial>)> {
+    let options = writers.options;
     if (options.sync || options.begun.is_some())
         && let Ok(found) = directory.stat(&entry.name)
         && FileType::from_raw_mode(found.st_mode).is_file()
@@ -237,22 +261,20 @@ pub(super) fn have(
             };
         if same {
             // A file with the same contents may have different metadata.
-            if options.keep.differs(&found, entry)
-                && !options.dry_run
-                && let Ok((fd, _)) = directory.open_file(&entry.name, false)
-            {
-                _ = set_facts(fd, entry, options.keep);
+            if options.keep.differs(&found, entry) && !options.dry_run {
+                let opened = directory.open_file(&entry.name, false);
+                writers.or_fail(id, entry, FACTS, opened.and_then(|(fd, _)| set_facts(fd, entry, options.keep)))?;
             }
-            return (Have::All, None);
+            return Ok((Have::All, None));
         }
     }
     // Small files are written at once, without a partial file that a later run could continue.
     if options.dry_run || size <= SMALL {
-        return (Have::Until(0), None);
+        return Ok((Have::Until(0), None));
     }
-    match Partial::open(directory, entry, size) {
+    Ok(match Partial::open(directory, entry, size) {
         Ok((partial, have)) => (Have::Until(have), Some(partial)),
         // The writing thread opens the file again and reports the reason.
         Err(_) => (Have::Until(0), None),
-    }
+    })
 }

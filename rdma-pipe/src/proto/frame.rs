@@ -136,6 +136,9 @@ pub enum EntryKind {
     File {
         /// The length in bytes.
         size: u64,
+        /// A hash of the file's inode and ctime at the source. Every change of the file changes it, unlike the size and
+        /// the time of the last change, which two files may share. 0 for short files.
+        version: u64,
         /// Whether the file has other names (hard links), which may follow as [`EntryKind::Same`].
         has_links: bool,
         /// XXH3-128 of the contents, if the transfer compares them.

@@ -35,7 +35,7 @@ fn run(seed: u64, fault: bool) -> bool {
     let mut messages = Vec::new();
     let mut directories = vec![ROOT];
     let mut sizes = BTreeMap::new();
-    for _ in 0..1 + random.below(6) {
+    for list in 0..1 + random.below(6) {
         let at = random.below(directories.len() as u64) as usize;
         let dir = directories[at];
         let entries: Vec<Entry> = (0..random.below(20))
@@ -48,9 +48,9 @@ fn run(seed: u64, fault: bool) -> bool {
                 };
                 let kind = match random.below(5) {
                     0 => EntryKind::Directory,
-                    _ => EntryKind::File { size, has_links: false, sum: None },
+                    _ => EntryKind::File { size, version: 0, has_links: false, sum: None },
                 };
-                let name = format!("{number}").into_bytes();
+                let name = format!("{list}-{number}").into_bytes();
                 Entry { name, kind, mode: 0o600, owner: (0, 0), modified: (0, 0), attributes: Vec::new() }
             })
             .collect();

@@ -1,5 +1,8 @@
 //! The side that receives files. Accepts only frames and blocks that match the listed entries.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+
 use super::frame::{Entry, EntryKind, Have, Id, ROOT, Totals};
 use super::source::is_asked;
 use crate::channel::BLOCK;
@@ -14,6 +17,10 @@ pub struct Sink {
     asks: bool,
     /// The entries, indexed by number; the first one is the destination itself.
     nodes: Vec<Node>,
+    /// Hashes of the names that were listed so far in each directory whose list is not complete. 64 bits with a random
+    /// key: among a million names, two different ones have the same hash once in 37 million transfers.
+    names: HashMap<Id, HashSet<u64>>,
+    hasher: RandomState,
     open: u64,
     totals: Totals,
 }
@@ -35,7 +42,14 @@ enum Node {
 impl Sink {
     /// Creates the state before the first list.
     pub fn new(asks: bool) -> Sink {
-        Sink { asks, nodes: vec![Node::Directory], open: 0, totals: Totals::default() }
+        Sink {
+            asks,
+            nodes: vec![Node::Directory],
+            names: HashMap::new(),
+            hasher: RandomState::new(),
+            open: 0,
+            totals: Totals::default(),
+        }
     }
 
     /// Adds entries that the source has listed for a directory. Returns the number of the first entry.
@@ -51,8 +65,13 @@ impl Sink {
             return Err(Error::protocol("the sender listed too many entries"));
         }
         let first = self.nodes.len() as Id;
+        let names = self.names.entry(dir).or_default();
         for entry in entries {
             check_name(&entry.name)?;
+            if !names.insert(self.hasher.hash_one(&entry.name)) {
+                let name = crate::error::escape(String::from_utf8_lossy(&entry.name).as_ref().as_ref());
+                return Err(Error::protocol(format!("the sender listed {name} twice in one directory")));
+            }
             let node = match &entry.kind {
                 EntryKind::Directory => Node::Directory,
                 EntryKind::File { size, .. } if *size > i64::MAX as u64 => {
@@ -80,6 +99,7 @@ impl Sink {
         // must be kept.
         if whole && dir != ROOT {
             self.nodes[dir as usize] = Node::Done;
+            self.names.remove(&dir);
         }
         Ok(first)
     }
@@ -204,7 +224,7 @@ mod tests {
     }
 
     fn file(name: &[u8], size: u64) -> Entry {
-        entry(name, EntryKind::File { size, has_links: false, sum: None })
+        entry(name, EntryKind::File { size, version: 0, has_links: false, sum: None })
     }
 
     #[test]
@@ -278,11 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn repeated_names_are_refused() {
+        let folder = || entry(b"d", EntryKind::Directory);
+        assert!(Sink::new(false).list(ROOT, &[file(b"d", 1), folder()], false).is_err());
+        let mut sink = Sink::new(false);
+        let id = sink.list(ROOT, &[folder()], false).unwrap();
+        sink.list(id, &[folder()], true).unwrap();
+        assert!(sink.list(ROOT, &[folder()], false).is_err());
+    }
+
+    #[test]
     fn other_names_belong_to_files() {
         let mut sink = Sink::new(false);
         sink.list(ROOT, &[entry(b"d", EntryKind::Directory), file(b"a", 0)], false).unwrap();
         for id in [0, 1, 3, 9] {
-            assert!(sink.list(ROOT, &[entry(b"h", EntryKind::Same(id))], false).is_err(), "{id}");
+            let name = format!("h{id}");
+            assert!(sink.list(ROOT, &[entry(name.as_bytes(), EntryKind::Same(id))], false).is_err(), "{id}");
         }
         sink.list(ROOT, &[entry(b"h", EntryKind::Same(2))], false).unwrap();
     }

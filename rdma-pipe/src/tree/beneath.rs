@@ -13,10 +13,23 @@ use twox_hash::XxHash3_128;
 /// The flags that open a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// What gives way to a new entry of another type. An entry of the same type is always replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GivesWay {
+    /// Nothing, as in `cp -r`.
+    #[default]
+    Nothing,
+    /// Everything except a directory with entries, as in rsync.
+    Entry,
+    /// Everything, as in rsync with `--delete`.
+    Tree,
+}
+
 /// A directory that is kept open.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
+    gives_way: GivesWay,
 }
 
 impl Directory {
@@ -27,7 +40,21 @@ impl Directory {
     /// The path is not a directory, or cannot be opened.
     pub fn open(path: &Path) -> Result<Directory, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Directory { fd })
+        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(Self::of)
+    }
+
+    fn of(fd: OwnedFd) -> Directory {
+        Directory { fd, gives_way: GivesWay::Nothing }
+    }
+
+    /// Returns the same directory with this rule, which also holds for the directories that are opened below it.
+    ///
+    /// # Errors
+    ///
+    /// The process has too many open files.
+    pub fn with(&self, gives_way: GivesWay) -> Result<Directory, Errno> {
+        let fd = self.fd.try_clone().map_err(|_| Errno::MFILE)?;
+        Ok(Directory { fd, gives_way })
     }
 
     /// Opens an empty directory that has no path. It stands for a directory that a dry run would create.
@@ -50,7 +77,18 @@ impl Directory {
     ///
     /// See openat2(2); `EXDEV` if the path leads out of this directory.
     pub fn beneath(&self, path: &[u8]) -> Result<Directory, Errno> {
-        self.open_beneath(path, FOLDER).map(|fd| Directory { fd })
+        self.open_beneath(path, FOLDER).map(Self::of)
+    }
+
+    /// Opens a directory of a received tree below this one. Unlike [`beneath`](Self::beneath) it follows no link: a
+    /// link in the tree is an entry, and what it names may belong to others.
+    ///
+    /// # Errors
+    ///
+    /// See openat2(2); `ELOOP` or `ENOTDIR` if a component of the path is a link.
+    pub fn of_tree(&self, path: &[u8]) -> Result<Directory, Errno> {
+        let fd = self.resolve(path, FOLDER, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?;
+        Ok(Directory { fd, gives_way: self.gives_way })
     }
 
     /// Opens an entry below this directory, without following links out of it.
@@ -59,8 +97,11 @@ impl Directory {
     ///
     /// See openat2(2); `EXDEV` if the path leads out of this directory.
     pub fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.resolve(path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+    }
+
+    fn resolve(&self, path: &[u8], flags: OFlags, within: ResolveFlags) -> Result<OwnedFd, Errno> {
         let name = OsStr::from_bytes(path);
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let open = || rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), within);
         match open() {
             // On Linux before 5.6, or in a sandbox that forbids the call, opens each component in turn, without
@@ -172,15 +213,48 @@ impl Directory {
         rustix::fs::statat(&self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
     }
 
+    /// Returns the permissions of an existing regular file. Without `-p`, the file that replaces it gets them, as with
+    /// cp and rsync.
+    pub fn permissions(&self, name: &[u8]) -> Option<u16> {
+        let found = self.stat(name).ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file());
+        found.map(|found| (found.st_mode & 0o777) as u16)
+    }
+
     /// Creates a directory. If the name already refers to a directory, even through a link, that directory is kept.
     ///
     /// # Errors
     ///
     /// See mkdirat(2).
-    pub fn make(&self, name: &[u8]) -> Result<(), Errno> {
-        match rustix::fs::mkdirat(&self.fd, OsStr::from_bytes(name), Mode::from_raw_mode(0o777)) {
+    pub fn make(&self, name: &[u8], mode: u16) -> Result<(), Errno> {
+        match rustix::fs::mkdirat(&self.fd, OsStr::from_bytes(name), Mode::from_raw_mode(mode.into())) {
             Err(Errno::EXIST) => Ok(()),
             made => made,
+        }
+    }
+
+    /// Opens a directory of a received tree. If it is missing, creates it with the permissions in `mode`, as far as the
+    /// umask allows them, and with all permissions for the owner, because the copy writes into it. A link is not
+    /// followed: it gives way, or is an error.
+    ///
+    /// # Errors
+    ///
+    /// See mkdirat(2) and openat(2); `ENOTDIR` if the name belongs to something that does not give way.
+    pub fn enter(&self, name: &[u8], mode: u16) -> Result<Directory, Errno> {
+        let make = || self.make(name, mode & 0o777 | 0o700);
+        let open = || {
+            let flags = FOLDER | OFlags::NOFOLLOW;
+            let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
+            Ok(Directory { fd, gives_way: self.gives_way })
+        };
+        make()?;
+        match open() {
+            Err(Errno::LOOP) if self.gives_way == GivesWay::Nothing => Err(Errno::NOTDIR),
+            Err(Errno::LOOP | Errno::NOTDIR) if self.gives_way != GivesWay::Nothing => {
+                rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty())?;
+                make()?;
+                open()
+            }
+            opened => opened,
         }
     }
 
@@ -214,13 +288,21 @@ impl Directory {
         self.rename(&temporary, name)
     }
 
-    /// Renames a file within this directory. If that fails, removes the file.
+    /// Renames a file within this directory. A directory of that name gives way if it may. If that fails, removes the
+    /// file.
     ///
     /// # Errors
     ///
-    /// See renameat(2).
+    /// See renameat(2); `ENOTEMPTY` if a directory with entries does not give way.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
-        let renamed = rustix::fs::renameat(&self.fd, OsStr::from_bytes(from), &self.fd, OsStr::from_bytes(to));
+        let rename = || rustix::fs::renameat(&self.fd, OsStr::from_bytes(from), &self.fd, OsStr::from_bytes(to));
+        let renamed = match (rename(), self.gives_way) {
+            (Err(Errno::ISDIR), GivesWay::Entry) => {
+                rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(to), AtFlags::REMOVEDIR).and_then(|()| rename())
+            }
+            (Err(Errno::ISDIR), GivesWay::Tree) => self.remove(to, to, &|_| false).and_then(|_| rename()),
+            (renamed, _) => renamed,
+        };
         renamed.inspect_err(|_| self.remove_stale(from))
     }
 
@@ -230,22 +312,32 @@ impl Directory {
         _ = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
     }
 
-    /// Removes an entry, with everything below it.
+    /// Removes an entry, with everything below it, except the entries for which `keeps` returns true, and their
+    /// directories. `keeps` gets `path`, extended by the names below the entry. Returns whether everything was removed.
     ///
     /// # Errors
     ///
     /// See unlinkat(2).
-    pub fn remove(&self, name: &[u8]) -> Result<(), Errno> {
-        match rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => {}
-            removed => return removed,
+    pub fn remove(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8]) -> bool) -> Result<bool, Errno> {
+        if keeps(path) {
+            return Ok(false);
         }
-        let flags = FOLDER | OFlags::NOFOLLOW;
-        let below = Directory { fd: rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())? };
-        for entry in below.names()? {
-            below.remove(&entry)?;
+        let entry = OsStr::from_bytes(name);
+        let refused = match rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()) {
+            Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
+            removed => return removed.map(|()| true),
+        };
+        // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.
+        let opened = rustix::fs::openat(&self.fd, entry, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+        let below = Self::of(opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?);
+        let mut is_empty = true;
+        for inner in below.names()? {
+            is_empty &= below.remove(&inner, &[path, b"/", &inner].concat(), keeps)?;
         }
-        rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
+        if is_empty {
+            rustix::fs::unlinkat(&self.fd, entry, AtFlags::REMOVEDIR)?;
+        }
+        Ok(is_empty)
     }
 
     /// Returns the names of all entries.

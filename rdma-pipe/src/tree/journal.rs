@@ -11,7 +11,7 @@ use twox_hash::XxHash3_128;
 
 use super::beneath::{Directory, temporary_name};
 use crate::channel::BLOCK;
-use crate::proto::Entry;
+use crate::proto::{Entry, EntryKind};
 
 /// Files up to this length have no journal. After an interruption, they are sent again.
 const LEAST: u64 = 8 << 20;
@@ -49,10 +49,11 @@ impl Partial {
     ///
     /// See openat(2); `EWOULDBLOCK` if another process writes the file.
     pub fn open(directory: &Directory, entry: &Entry, size: u64) -> Result<(Partial, u64), Errno> {
-        let identity = format!("{size} {} {}", entry.modified.0, entry.modified.1);
+        let EntryKind::File { version, .. } = entry.kind else { return Err(Errno::INVAL) };
+        let identity = format!("{size} {version} {} {}", entry.modified.0, entry.modified.1);
         let name = temporary_name(&entry.name, identity.as_bytes());
         let journal_name = [name.as_slice(), b".map"].concat();
-        let mode = entry.mode & 0o777;
+        let mode = directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777);
         let has_journal = size > LEAST;
         if has_journal && let Some((partial, have)) = Partial::found(directory, &name, &journal_name)? {
             return Ok((partial, have));
@@ -127,11 +128,14 @@ impl Partial {
     /// See [`Directory::publish`].
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
         super::settle(&self.fd)?;
-        directory.publish(&self.fd, &self.name, name)?;
-        if let Some(journal) = &self.journal {
+        let published = directory.publish(&self.fd, &self.name, name);
+        // If that failed, the file is gone, or belongs to another process.
+        if let Some(journal) = &self.journal
+            && published != Err(Errno::WOULDBLOCK)
+        {
             directory.remove_stale(&journal.name);
         }
-        Ok(())
+        published
     }
 
     /// Removes the file and its journal.
@@ -221,10 +225,9 @@ fn write_at(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::EntryKind;
 
     fn entry(size: u64) -> Entry {
-        let kind = EntryKind::File { size, has_links: false, sum: None };
+        let kind = EntryKind::File { size, version: 0, has_links: false, sum: None };
         Entry { name: b"f".to_vec(), kind, mode: 0o644, owner: (0, 0), modified: (5, 6), attributes: Vec::new() }
     }
 
@@ -289,6 +292,8 @@ mod tests {
         let (mut partial, _) = Partial::open(&directory, &entry(size), size).unwrap();
         write(&mut partial, 0);
         drop(partial);
+        let kind = EntryKind::File { size, version: 1, has_links: false, sum: None };
+        assert_eq!(Partial::open(&directory, &Entry { kind, ..entry(size) }, size).unwrap().1, 0);
         let changed = Entry { modified: (5, 7), ..entry(size) };
         assert_eq!(Partial::open(&directory, &changed, size).unwrap().1, 0);
         assert_eq!(Partial::open(&directory, &entry(size + 1), size + 1).unwrap().1, 0);

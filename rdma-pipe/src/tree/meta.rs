@@ -54,20 +54,22 @@ pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
     if is_file { rustix::fs::fdatasync(fd) } else { Ok(()) }
 }
 
-/// Sets the metadata of an entry on the written file.
+/// Sets the metadata of an entry on the written file. If something cannot be set, the rest is set nevertheless.
 ///
 /// # Errors
 ///
-/// See fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
+/// The first error of fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
-    let mut owns = true;
+    let (mut owns, mut done) = (true, Ok(()));
     if keep.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
         match rustix::fs::fchown(fd, Some(user), Some(group)) {
             // Only root may change the owner of a file.
             Err(Errno::PERM) => owns = false,
-            set => set?,
+            // For example, a user namespace has no such user.
+            Err(error) => (owns, done) = (false, Err(error)),
+            Ok(()) => {}
         }
     } else {
         owns = rustix::process::geteuid().as_raw() == entry.owner.0;
@@ -77,18 +79,18 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
                 // The file system has no extended attributes, or the name is reserved for root.
                 Err(Errno::OPNOTSUPP | Errno::PERM) => {}
-                set => set?,
+                set => done = done.and(set),
             }
         }
     }
     if keep.mode {
         // The set-user-ID and set-group-ID bits are safe only if the copy has the same owner as the source.
         let mask = if owns { 0o7777 } else { 0o1777 };
-        rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask))?;
+        done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask)));
     }
     let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let modified = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1.min(999_999_999).into() };
-    rustix::fs::futimens(fd, &Timestamps { last_access: omit, last_modification: modified })
+    done.and(rustix::fs::futimens(fd, &Timestamps { last_access: omit, last_modification: modified }))
 }
 
 /// Returns the extended attributes of a file. Leaves out attributes that cannot be read.

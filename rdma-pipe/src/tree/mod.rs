@@ -7,7 +7,7 @@ mod meta;
 mod origin;
 mod walk;
 
-pub use beneath::{Directory, temporary_name};
+pub use beneath::{Directory, GivesWay, temporary_name};
 pub use filter::Filter;
 pub use journal::{Journal, Partial};
 pub use meta::{Keep, read_attributes, set_facts, settle};

@@ -14,7 +14,7 @@ use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
 use super::origin::Origin;
 use crate::error::Error;
-use crate::proto::{Entry, EntryKind, Id};
+use crate::proto::{Entry, EntryKind, Id, SMALL};
 
 /// Maximum number of entries in a list.
 const BATCH: usize = 1_000;
@@ -116,7 +116,9 @@ impl Walk<'_> {
             }
         }
         let sum = if self.sums { Some(sum(self.origin, path, named)?) } else { None };
-        Ok(EntryKind::File { size: facts(found).0, has_links, sum })
+        let size = facts(found).0;
+        let version = if size > SMALL { version(found) } else { 0 };
+        Ok(EntryKind::File { size, version, has_links, sum })
     }
 
     /// Lists a directory in parts. The first entry gets the number `next`. Each part is passed to `take`, which returns
@@ -185,6 +187,12 @@ pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u
     }
     names.sort_unstable();
     Ok((dir, names))
+}
+
+/// A hash of what identifies the contents of a file on this host.
+fn version(found: &Stat) -> u64 {
+    let facts = [found.st_ino, found.st_ctime as u64, found.st_ctime_nsec];
+    xxhash3_128::Hasher::oneshot(&facts.map(u64::to_le_bytes).concat()) as u64
 }
 
 /// Returns the size and time of a file.

@@ -23,7 +23,7 @@ fn entry(name: &[u8], kind: EntryKind) -> Entry {
 }
 
 fn file(name: &[u8], size: u64) -> Entry {
-    entry(name, EntryKind::File { size, has_links: false, sum: None })
+    entry(name, EntryKind::File { size, version: 0, has_links: false, sum: None })
 }
 
 /// Runs a receiver whose destination is this folder, and the attack as its sender.
@@ -267,7 +267,7 @@ fn sender_cannot_widen_what_is_deleted() {
 fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
     let place = Place::new();
     let size = 9 << 20;
-    let identity = format!("{size} 1 0");
+    let identity = format!("{size} 0 1 0");
     let partial = temporary_name(b"large", identity.as_bytes());
     let journal = [partial.as_slice(), b".map"].concat();
     std::fs::create_dir(place.path("d")).unwrap();

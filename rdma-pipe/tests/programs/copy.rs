@@ -164,6 +164,13 @@ fn filters_and_lists_select() {
     place.run("rdcp", ["--files-from", "list", "src", &place.on_host("some")]).expect(0);
     assert_eq!(place.names("some"), ["a.c", "sub"]);
     assert_eq!(place.names("some/sub"), ["b.o"]);
+    // A directory and entries in it, in both orders.
+    for list in ["sub\nsub/b.o\nsub\n", "sub/b.c\n./sub//b.c\nsub\n"] {
+        place.write("list", list);
+        std::fs::remove_dir_all(place.path("some")).unwrap();
+        place.run("rdcp", ["-r", "--files-from", "list", "src", &place.on_host("some")]).expect(0);
+        assert_eq!((place.names("some"), place.names("some/sub").len()), (vec!["sub".to_owned()], 2), "{list}");
+    }
     place.write("bad", "../../etc/passwd\n");
     place.run("rdcp", ["--files-from", "bad", "src", &place.on_host("some")]).expect(1);
 }

@@ -11,3 +11,4 @@ mod pipe;
 mod resume;
 mod sshd;
 mod stream;
+mod types;

@@ -6,7 +6,7 @@ mod rest;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -102,8 +102,11 @@ fn session(
                         tasks
                     })
                     .collect();
+                let root = root
+                    .with(options.gives_way())
+                    .map_err(|error| Error::file("open", std::path::Path::new("the destination"), &error.into()))?;
                 let mut receiving = Receiving::new(
-                    (root, rename.as_deref(), *is_copy),
+                    (Arc::new(root), rename.as_deref(), *is_copy),
                     expected,
                     (&options, progress),
                     (&writers, tasks),

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use super::rest::Rest;
+use super::rest::{Rest, Surplus};
 use crate::channel::BlockKind;
 use crate::copy::chain::Next;
 use crate::copy::options::CopyOptions;
@@ -43,7 +43,7 @@ pub(super) struct Receiving<'r> {
     same: Vec<(Id, Id, Entry, Id)>,
     /// For `--delete`: the names of each directory's entries at the source.
     listed: HashMap<Id, HashSet<Vec<u8>>>,
-    surplus: Vec<(Id, Vec<u8>)>,
+    surplus: Vec<Surplus>,
     pack: Option<Vec<(Id, u32)>>,
     /// The next host of a chain.
     next: Option<&'r Next>,
@@ -66,7 +66,7 @@ struct Held {
 
 impl<'r> Receiving<'r> {
     pub(super) fn new(
-        (root, rename, is_copy): (&Arc<Directory>, Option<&[u8]>, bool),
+        (root, rename, is_copy): (Arc<Directory>, Option<&[u8]>, bool),
         expected: Option<&'r [Vec<u8>]>,
         (options, progress): (&'r CopyOptions, &'r Progress),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
@@ -74,7 +74,7 @@ impl<'r> Receiving<'r> {
         merged: mpsc::Receiver<Vec<(Id, Have)>>,
     ) -> Self {
         Self {
-            root: Arc::clone(root),
+            root,
             rename: rename.map(<[u8]>::to_vec),
             is_copy,
             expected,
@@ -207,14 +207,15 @@ impl<'r> Receiving<'r> {
                     return Ok(());
                 }
                 let Some(above) = self.directory(dir, id, &entry)? else { return Ok(()) };
-                let made = above.make(&entry.name).and_then(|()| self.root.beneath(&path));
-                if let Some(directory) = self.writers.or_fail(id, &entry, "make", made)? {
+                if let Some(directory) =
+                    self.writers.or_fail(id, &entry, "make", above.enter(&entry.name, entry.mode))?
+                {
                     self.folders.insert(id, path);
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry)));
                 }
             }
-            EntryKind::File { size, has_links, sum } => {
+            EntryKind::File { size, has_links, sum, .. } => {
                 let (size, sum) = (*size, *sum);
                 self.progress.listed(size);
                 if *has_links {
@@ -222,12 +223,12 @@ impl<'r> Receiving<'r> {
                 }
                 if self.sink.is_asked(id) {
                     let directory = if self.options.dry_run && dir != ROOT {
-                        self.folders.get(&dir).and_then(|path| self.root.beneath(path).ok()).map(Arc::new)
+                        self.folders.get(&dir).and_then(|path| self.root.of_tree(path).ok()).map(Arc::new)
                     } else {
                         self.directory(dir, id, &entry)?
                     };
                     let (answer, partial) = match &directory {
-                        Some(directory) => have(directory, &entry, (size, sum), self.options),
+                        Some(directory) => have(self.writers, (id, directory, &entry), (size, sum))?,
                         None => (Have::Until(0), None),
                     };
                     answers.push((id, answer));
@@ -327,7 +328,7 @@ impl<'r> Receiving<'r> {
             return Ok(Some(Arc::clone(directory)));
         }
         let opened = match self.folders.get(&dir) {
-            Some(path) => self.root.beneath(path),
+            Some(path) => self.root.of_tree(path),
             None => Err(Errno::NOENT),
         };
         let opened = self.writers.or_fail(id, entry, "write", opened)?.map(Arc::new);
@@ -352,7 +353,7 @@ impl<'r> Receiving<'r> {
         let names = if dir == ROOT {
             self.root.names()
         } else {
-            self.root.beneath(path).and_then(|directory| directory.names())
+            self.root.of_tree(path).and_then(|directory| directory.names())
         };
         let Ok(names) = names else { return Ok(()) };
         // The filter compares patterns with paths below the source.
@@ -362,11 +363,8 @@ impl<'r> Receiving<'r> {
             path.splitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default()
         };
         for name in names.into_iter().filter(|name| !listed.contains(name)) {
-            let below = if within.is_empty() { name.clone() } else { [within, b"/", &name].concat() };
-            // Entries that the filter excludes at the source are not deleted here.
-            if self.options.filter.allows(&below, false) && self.options.filter.allows(&below, true) {
-                self.surplus.push((dir, name));
-            }
+            let path = if within.is_empty() { name.clone() } else { [within, b"/", &name].concat() };
+            self.surplus.push(Surplus { dir, name, path });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::copy::writer::Writers;
+use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Result};
 use crate::proto::{Entry, Id};
 use crate::tree::{Directory, set_facts};
@@ -18,15 +18,23 @@ pub(super) struct Rest {
     pub(super) made: Vec<(Id, Box<Entry>)>,
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
-    pub(super) surplus: Vec<(Id, Vec<u8>)>,
+    pub(super) surplus: Vec<Surplus>,
     pub(super) dry_run: bool,
+}
+
+/// An entry that exists here but not at the source.
+pub(super) struct Surplus {
+    pub(super) dir: Id,
+    pub(super) name: Vec<u8>,
+    /// Its path below the copied directory, with which patterns are compared.
+    pub(super) path: Vec<u8>,
 }
 
 impl Rest {
     fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
         match self.folders.get(&id) {
             Some(path) if path.is_empty() => Ok(Arc::clone(&self.root)),
-            Some(path) => self.root.beneath(path).map(Arc::new),
+            Some(path) => self.root.of_tree(path).map(Arc::new),
             None => Err(Errno::NOENT),
         }
     }
@@ -48,18 +56,19 @@ impl Rest {
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
             log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
         } else {
-            for (dir, name) in &self.surplus {
-                let removed = self.directory(*dir).and_then(|directory| directory.remove(name));
+            let protects = |path: &[u8]| writers.options.protects(path);
+            for Surplus { dir, name, path } in &self.surplus {
+                let removed = self.directory(*dir).and_then(|directory| directory.remove(name, path, &protects));
                 if let Err(error) = removed {
-                    let error = Error::file("remove", String::from_utf8_lossy(name).as_ref().as_ref(), &error.into());
-                    writers.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                    let path = String::from_utf8_lossy(path);
+                    writers.fail(*dir, Error::file("remove", path.as_ref().as_ref(), &error.into()))?;
                 }
             }
         }
         // Processes the deepest directories first, because writing to a directory changes its time.
         for (id, entry) in self.made.iter().rev() {
             let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
-            writers.or_fail(*id, entry, "set times of", set)?;
+            writers.or_fail(*id, entry, FACTS, set)?;
         }
         if writers.options.fsync {
             rustix::fs::syncfs(&*self.root)

@@ -1,0 +1,254 @@
+//! Tests entries that change their type at the source, links at the destination, and metadata.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Place, bytes};
+
+/// Whether two trees are equal; links are compared as links.
+fn is_same(left: &Path, right: &Path) -> bool {
+    let mut diff = Command::new("diff");
+    diff.args(["-r", "--no-dereference"]).args([left, right]).status().unwrap().success()
+}
+
+fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path).unwrap(),
+        Ok(_) => std::fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+}
+
+/// Makes the entry `s/x` of a kind. The link names `s/rel`.
+fn make(place: &Place, kind: &str) {
+    remove(&place.path("s/x"));
+    match kind {
+        "small" => _ = place.write("s/x", "small"),
+        "large" => _ = place.write("s/x", bytes(9 << 20)),
+        "link" => symlink("rel", place.path("s/x")).unwrap(),
+        "dangling" => symlink("nowhere", place.path("s/x")).unwrap(),
+        "same" => std::fs::hard_link(place.path("s/rel/a"), place.path("s/x")).unwrap(),
+        "empty" => std::fs::create_dir(place.path("s/x")).unwrap(),
+        _ => _ = place.write("s/x/inner/b", "inner"),
+    }
+}
+
+const KINDS: [&str; 7] = ["small", "large", "link", "dangling", "same", "empty", "tree"];
+
+/// As rsync does: whatever the entry was, it becomes what the source has, and nothing else changes.
+#[test]
+fn entries_change_their_type_like_with_rsync() {
+    let place = Place::new();
+    place.write("s/rel/a", "a");
+    let copy = ["-rH", "--sync", "--delete", "s/", &place.on_host("d")];
+    for before in KINDS {
+        for after in KINDS {
+            make(&place, before);
+            place.run("rdcp", copy).expect(0);
+            make(&place, after);
+            place.run("rdcp", copy).expect(0);
+            assert!(is_same(&place.path("s"), &place.path("d")), "{before} to {after}");
+            assert_eq!(place.read("d/rel/a"), b"a", "{before} to {after}");
+        }
+    }
+}
+
+/// Without `--delete`, a directory with entries stays, as with rsync; an empty one gives way.
+#[test]
+fn directory_with_entries_gives_way_only_with_delete() {
+    let place = Place::new();
+    place.write("s/rel/a", "a");
+    for (before, after, status) in
+        [("tree", "small", 23), ("tree", "large", 23), ("tree", "link", 23), ("empty", "small", 0), ("link", "tree", 0)]
+    {
+        remove(&place.path("d"));
+        make(&place, before);
+        let sync = ["-r", "--sync", "s/", &place.on_host("d")];
+        place.run("rdcp", sync).expect(0);
+        make(&place, after);
+        let ran = place.run("rdcp", sync).expect(status);
+        assert!(status == 0 || ran.err.contains("directory not empty"), "{}", ran.err);
+        assert_eq!(is_same(&place.path("s"), &place.path("d")), status == 0, "{before} to {after}");
+        assert_eq!(place.names("d"), ["rel", "x"]);
+        assert_eq!(place.read("d/rel/a"), b"a");
+    }
+}
+
+/// Without `--sync`, as `cp -r` does: a link at the destination is neither followed nor replaced by a directory.
+#[test]
+fn copy_does_not_enter_a_link() {
+    let place = Place::new();
+    place.write("outside/a", "theirs");
+    place.write("s/x/a", "ours");
+    std::fs::create_dir_all(place.path("d/s")).unwrap();
+    for target in ["../../outside", "../other"] {
+        std::fs::create_dir_all(place.path("d/other")).unwrap();
+        remove(&place.path("d/s/x"));
+        symlink(target, place.path("d/s/x")).unwrap();
+        let ran = place.run("rdcp", ["-r", "s", &place.on_host("d")]).expect(23);
+        assert!(ran.err.contains("x: not a directory"), "{}", ran.err);
+        assert_eq!(std::fs::read_link(place.path("d/s/x")).unwrap(), Path::new(target));
+        assert_eq!(place.names("d/other"), [""; 0]);
+    }
+    assert_eq!(place.read("outside/a"), b"theirs");
+}
+
+/// A link to `..` that an earlier run made is not a way out.
+#[test]
+fn link_to_the_parent_that_becomes_a_directory_leads_nowhere() {
+    let place = Place::new();
+    place.write("d/.bashrc", "mine");
+    std::fs::create_dir_all(place.path("s/t")).unwrap();
+    symlink("..", place.path("s/t/sub")).unwrap();
+    place.run("rdcp", ["-r", "--sync", "s/t", &place.on_host("d")]).expect(0);
+    remove(&place.path("s/t/sub"));
+    place.write("s/t/sub/.bashrc", "theirs");
+    for options in [&["-r"][..], &["-r", "--sync"], &["-r", "--sync", "--delete"]] {
+        place.run("rdcp", options.iter().copied().chain(["s/t", &place.on_host("d")]));
+        assert_eq!(place.read("d/.bashrc"), b"mine", "{options:?}");
+    }
+    assert!(is_same(&place.path("s/t"), &place.path("d/t")));
+}
+
+/// Surplus directories keep what a pattern protects, at any depth.
+#[test]
+fn patterns_protect_entries_of_surplus_directories() {
+    let place = Place::new();
+    place.write("s/a", "a");
+    for name in ["d/cache/x.keep", "d/cache/deep/y.keep", "d/cache/z", "d/gone/z", "d/a.keep"] {
+        place.write(name, name);
+    }
+    place.run("rdcp", ["-r", "--sync", "--delete", "--exclude", "*.keep", "s/", &place.on_host("d")]).expect(0);
+    assert_eq!(place.names("d"), ["a", "a.keep", "cache"]);
+    assert_eq!(
+        (place.names("d/cache"), place.names("d/cache/deep")),
+        (vec!["deep".into(), "x.keep".into()], vec!["y.keep".to_owned()])
+    );
+    // A directory with a protected file does not give way to a file.
+    place.write("s/cache", "now a file");
+    let ran = place.run("rdcp", ["-r", "--sync", "--delete", "--exclude", "*.keep", "s/", &place.on_host("d")]);
+    assert_eq!((ran.expect(23).out.as_str(), place.read("d/cache/x.keep").as_slice()), ("", &b"d/cache/x.keep"[..]));
+}
+
+/// A deletion that fails at the far side is a failure of the command.
+#[test]
+fn failed_deletion_is_reported() {
+    let place = Place::new();
+    place.write("s/a", "a");
+    place.write("d/imm", "stays");
+    let change = |flag: &str| Command::new("chattr").arg(flag).arg(place.path("d/imm")).output();
+    if !change("+i").is_ok_and(|ran| ran.status.success()) {
+        println!("no file can be made immutable here");
+        return;
+    }
+    let ran = place.run("rdcp", ["-r", "--sync", "--delete", "--json", "s/", &place.on_host("d")]);
+    change("-i").unwrap();
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.status, report["status"].as_u64()), (23, Some(23)), "{}", ran.out);
+    assert!(report["errors"][0].to_string().contains("cannot remove imm"), "{}", ran.out);
+}
+
+/// Permissions as with `cp -r`: what is private stays private, and what exists keeps its own.
+#[test]
+fn permissions_are_those_of_cp() {
+    let place = Place::new();
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    for name in ["s/d/small", "s/d/new"] {
+        place.write(name, "new");
+    }
+    place.write("s/d/large", bytes(9 << 20));
+    set("s/d", 0o700);
+    set("s/d/new", 0o640);
+    for options in [&["-r"][..], &["-r", "--sync"]] {
+        remove(&place.path("ours"));
+        remove(&place.path("theirs"));
+        for copy in ["ours", "theirs"] {
+            for name in ["small", "large"] {
+                std::fs::create_dir_all(place.path(copy)).unwrap();
+                place.write(&format!("{copy}/old/{name}"), "old");
+                set(&format!("{copy}/old/{name}"), 0o600);
+            }
+        }
+        place.run("rdcp", options.iter().copied().chain(["s/d", &place.on_host("ours")])).expect(0);
+        let cp = |from: &str, to: &str| {
+            let ran = Command::new("cp").arg("-r").args([place.path(from), place.path(to)]).status();
+            assert!(ran.unwrap().success());
+        };
+        cp("s/d", "theirs");
+        for name in ["small", "large"] {
+            let name = format!("old/{name}");
+            place.run("rdcp", options.iter().copied().chain(["s/d/small", &place.on_host(&format!("ours/{name}"))]));
+            cp("s/d/small", &format!("theirs/{name}"));
+        }
+        place.run("rdcp", options.iter().copied().chain(["s/d/large", &place.on_host("ours/old/large")])).expect(0);
+        for name in ["d", "d/small", "d/new", "d/large", "old/small", "old/large"] {
+            let [ours, theirs] = ["ours", "theirs"].map(|copy| mode(&format!("{copy}/{name}")));
+            assert_eq!(ours, theirs, "{name}: {ours:o}, not {theirs:o}");
+        }
+    }
+}
+
+/// A copy that was begun from another file of the same name, size and time is not continued.
+#[test]
+fn other_file_with_the_same_size_and_time_is_not_continued() {
+    let place = Place::new();
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let file = |first: u8| {
+        let path = place.write("file", vec![first; 30_000_000]);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    };
+    let to = place.on_host("copy");
+    for replaces in [false, true] {
+        file(1);
+        let mut first = place.command("rdcp", ["--bwlimit", "8M", "file", &to]).spawn().unwrap();
+        let begun = || place.names(".").iter().any(|name| name.ends_with(".map") && place.read(name).len() > 320);
+        while !begun() {
+            assert!(first.try_wait().unwrap().is_none());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        first.kill().unwrap();
+        first.wait().unwrap();
+        while place.far_side("h").is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        // Another file, or the same one with other contents.
+        if replaces {
+            remove(&place.path("file"));
+        }
+        file(2);
+        place.run("rdcp", ["file", &to]).expect(0);
+        assert!(place.read("copy") == vec![2; 30_000_000]);
+        remove(&place.path("copy"));
+    }
+}
+
+/// An owner that does not exist here is a failure, but the data is copied.
+#[test]
+fn owner_that_cannot_be_set_is_reported_and_the_data_arrives() {
+    let place = Place::new();
+    place.write("s/small", "data");
+    place.write("s/large", bytes(9 << 20));
+    for name in ["s/small", "s/large"] {
+        if std::os::unix::fs::chown(place.path(name), Some(12345), Some(12345)).is_err() {
+            println!("this user cannot change owners");
+            return;
+        }
+    }
+    // In this user namespace, root is the only user.
+    let rdcp = Path::new(env!("CARGO_BIN_EXE_rdcp"));
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user"]).arg(rdcp).args(["-a", "s", "d"]).current_dir(place.path("."));
+    std::fs::create_dir(place.path("d")).unwrap();
+    let ran = command.output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    if err.contains("unshare") {
+        println!("no user namespace here: {err}");
+        return;
+    }
+    assert_eq!(ran.status.code(), Some(23), "{err}");
+    assert!(err.contains("cannot set the metadata of small"), "{err}");
+    assert!(is_same(&place.path("s"), &place.path("d/s")));
+}
