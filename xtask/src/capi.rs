@@ -131,6 +131,10 @@ pub(crate) fn build(root: &Path, softrnic: bool, profile: &str, beside: &[&str])
     }
     let mut cargo = repo::cargo(root);
     cargo.args(["build", "--profile", profile, "--lib", "--package", PACKAGE]).args(beside);
+    if !beside.is_empty() {
+        // The dependencies of examples take part in the choice of features.
+        cargo.args(["--bins", "--examples"]);
+    }
     if !softrnic {
         cargo.arg("--no-default-features");
     }

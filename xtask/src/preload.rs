@@ -54,9 +54,9 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
 
     // Builds the pair first, because both builds put their libraries in the same folder.
-    cargo(root, beside, &["--lib", "--features", "softrnic-preload/pair"])?;
+    cargo(root, beside, &["--features", "softrnic-preload/pair"])?;
     link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
-    cargo(root, beside, &["--lib", "--bins", "--examples"])?;
+    cargo(root, beside, &[])?;
     for name in ["libsoftrnic_preload.so", "softrnic-run"] {
         place(&release.join(name), &folder.join(name))?;
     }
@@ -65,7 +65,8 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
 
 fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     let mut command = repo::cargo(root);
-    command.args(["build", "--release", "--package", PACKAGE]).args(beside).args(more);
+    // The dependencies of examples take part in the choice of features, so both builds name them.
+    command.args(["build", "--release", "--lib", "--bins", "--examples", "--package", PACKAGE]).args(beside).args(more);
     repo::build(command)
 }
 

@@ -126,9 +126,9 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     crate::capi::examples(root, &library)?;
     let target = repo::target_folder(root)?;
     let folder = target.join("release");
-    // Uses the options of their packages' tests, so that cargo builds nothing twice.
+    // Uses the options of the device tests, so that cargo builds nothing twice.
     let mut cargo = repo::cargo(root);
-    cargo.args(["build", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
+    cargo.args(["build", "--workspace", "--bin", "rdcp", "--bin", "rdsend", "--bin", "rdrecv", "--example", "kv"]);
     repo::build(cargo)?;
     let calls = Target {
         package: "trespass-rpc-ecosystem".to_owned(),
@@ -136,7 +136,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
         kind: "test".to_owned(),
         name: "libraries".to_owned(),
     };
-    let calls = build(repo::cargo(root), &[], &[calls])?.into_iter().map(|built| built.file);
+    let calls = build(repo::cargo(root), &["--workspace"], &[calls])?.into_iter().map(|built| built.file);
     let mut variables = vec![
         ("SIDEWAY_TRESPASS_PROGRAMS".into(), target.join("debug").into()),
         ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),

@@ -262,10 +262,13 @@ impl Context<'_> {
         if self.runs(Ring::Embedded) {
             wanted.extend(host::targets(self));
         }
-        wanted.extend(device::wanted(self)?.into_iter().filter(|target| !wanted.contains(target)).collect::<Vec<_>>());
+        let on_device = device::wanted(self)?;
+        let has_device = on_device.is_some();
+        wanted.extend(on_device.into_iter().filter(|target| !wanted.contains(target)).collect::<Vec<_>>());
         let packages: BTreeSet<String> = wanted.iter().map(|target| target.package.clone()).collect();
         let packages: Vec<String> = packages.into_iter().collect();
-        let selection = selection(self.packages, &packages);
+        // The device tests start programs of several packages, which are built with the same features.
+        let selection = if has_device { vec!["--workspace"] } else { selection(self.packages, &packages) };
         let built =
             if wanted.is_empty() { Vec::new() } else { build::build(repo::cargo(self.root), &selection, &wanted)? };
         Ok(self.built.get_or_init(|| built))
