@@ -1,19 +1,21 @@
 //! The threads that write files. All blocks of a file are written by the same thread.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-
-use std::os::fd::OwnedFd;
 
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use super::options::CopyOptions;
 use crate::channel::Block;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
 use crate::tree::{Directory, Keep, Partial, set_facts, settle, temporary_name};
@@ -92,7 +94,7 @@ impl Writers<'_> {
                     rustix::fs::ftruncate(&partial.fd, size)?;
                     Ok(partial)
                 });
-                let partial = self.or_fail(id, &entry, "create", opened)?;
+                let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
                 files.insert(id, OpenFile { directory, entry, partial });
             }
             Task::Block(block, payload) => {
@@ -101,7 +103,7 @@ impl Writers<'_> {
                     && let Some(partial) = &mut file.partial
                 {
                     let written = partial.write(block.offset, block.hash, &payload);
-                    if self.or_fail(block.file, &file.entry, "write", written)?.is_none()
+                    if self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?.is_none()
                         && let Some(partial) = file.partial.take()
                     {
                         partial.abandon(&file.directory);
@@ -124,8 +126,9 @@ impl Writers<'_> {
                         let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
                         let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
                         let finished = partial.finish(&directory, &entry.name);
-                        if self.or_fail(id, &entry, "complete", finished)?.is_some() {
-                            self.or_fail(id, &entry, FACTS, facts)?;
+                        let at = (directory.path(), &*entry);
+                        if self.or_fail(id, at, "complete", finished)?.is_some() {
+                            self.or_fail(id, at, FACTS, facts)?;
                         }
                     }
                     // The sender reports the failure, and the received bytes are not a valid version of the file.
@@ -143,8 +146,9 @@ impl Writers<'_> {
                     // The directory has failed, which was reported already.
                     let Some(directory) = directory else { continue };
                     let written = write_small(directory, entry, bytes, self.options);
-                    if let Some(facts) = self.or_fail(id, entry, "write", written)? {
-                        self.or_fail(id, entry, FACTS, facts)?;
+                    let at = (directory.path(), &**entry);
+                    if let Some(facts) = self.or_fail(id, at, "write", written)? {
+                        self.or_fail(id, at, FACTS, facts)?;
                     }
                 }
                 if let Some(next) = self.next {
@@ -164,18 +168,19 @@ impl Writers<'_> {
         })
     }
 
-    /// Reports the failure of an entry to the sender.
+    /// Reports the failure of an entry of this folder to the sender.
     pub(super) fn or_fail<T>(
         &self,
         id: Id,
-        entry: &Entry,
+        (folder, entry): (&Path, &Entry),
         what: &str,
         result: std::result::Result<T, Errno>,
     ) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
-                let name = String::from_utf8_lossy(&entry.name);
+                let path = folder.join(OsStr::from_bytes(&entry.name));
+                let name = escape(&path);
                 let error = match error {
                     Errno::WOULDBLOCK => {
                         Error::new(Kind::File, format!("another transfer writes {name}; wait until it has ended"))
@@ -183,7 +188,7 @@ impl Writers<'_> {
                     Errno::XDEV => {
                         Error::new(Kind::File, format!("cannot {what} {name}: a link leads out of the destination"))
                     }
-                    error => Error::file(what, name.as_ref().as_ref(), &error.into()),
+                    error => Error::file(what, &path, &error.into()),
                 };
                 self.fail(id, error).map(|()| None)
             }
@@ -263,7 +268,8 @@ pub(super) fn have(
             // A file with the same contents may have different metadata.
             if options.keep.differs(&found, entry) && !options.dry_run {
                 let opened = directory.open_file(&entry.name, false);
-                writers.or_fail(id, entry, FACTS, opened.and_then(|(fd, _)| set_facts(fd, entry, options.keep)))?;
+                let set = opened.and_then(|(fd, _)| set_facts(fd, entry, options.keep));
+                writers.or_fail(id, (directory.path(), entry), FACTS, set)?;
             }
             return Ok((Have::All, None));
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
@@ -30,6 +30,8 @@ pub enum GivesWay {
 pub struct Directory {
     fd: OwnedFd,
     gives_way: GivesWay,
+    /// The path by which the directory was opened, for messages.
+    path: PathBuf,
 }
 
 impl Directory {
@@ -40,11 +42,16 @@ impl Directory {
     /// The path is not a directory, or cannot be opened.
     pub fn open(path: &Path) -> Result<Directory, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(Self::of)
+        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Self::of(fd, path.to_owned()))
     }
 
-    fn of(fd: OwnedFd) -> Directory {
-        Directory { fd, gives_way: GivesWay::Nothing }
+    fn of(fd: OwnedFd, path: PathBuf) -> Directory {
+        Directory { fd, gives_way: GivesWay::Nothing, path }
+    }
+
+    /// Returns the path by which the directory was opened. It may name something else by now.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the same directory with this rule, which also holds for the directories that are opened below it.
@@ -54,7 +61,7 @@ impl Directory {
     /// The process has too many open files.
     pub fn with(&self, gives_way: GivesWay) -> Result<Directory, Errno> {
         let fd = self.fd.try_clone().map_err(|_| Errno::MFILE)?;
-        Ok(Directory { fd, gives_way })
+        Ok(Directory { fd, gives_way, path: self.path.clone() })
     }
 
     /// Opens an empty directory that has no path. It stands for a directory that a dry run would create.
@@ -77,7 +84,7 @@ impl Directory {
     ///
     /// See openat2(2); `EXDEV` if the path leads out of this directory.
     pub fn beneath(&self, path: &[u8]) -> Result<Directory, Errno> {
-        self.open_beneath(path, FOLDER).map(Self::of)
+        self.open_beneath(path, FOLDER).map(|fd| Self::of(fd, self.path.join(OsStr::from_bytes(path))))
     }
 
     /// Opens a directory of a received tree below this one. Unlike [`beneath`](Self::beneath) it follows no link: a
@@ -88,7 +95,7 @@ impl Directory {
     /// See openat2(2); `ELOOP` or `ENOTDIR` if a component of the path is a link.
     pub fn of_tree(&self, path: &[u8]) -> Result<Directory, Errno> {
         let fd = self.resolve(path, FOLDER, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?;
-        Ok(Directory { fd, gives_way: self.gives_way })
+        Ok(Directory { fd, gives_way: self.gives_way, path: self.path.join(OsStr::from_bytes(path)) })
     }
 
     /// Opens an entry below this directory, without following links out of it.
@@ -244,7 +251,7 @@ impl Directory {
         let open = || {
             let flags = FOLDER | OFlags::NOFOLLOW;
             let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
-            Ok(Directory { fd, gives_way: self.gives_way })
+            Ok(Directory { fd, gives_way: self.gives_way, path: self.path.join(OsStr::from_bytes(name)) })
         };
         make()?;
         match open() {
@@ -329,7 +336,8 @@ impl Directory {
         };
         // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.
         let opened = rustix::fs::openat(&self.fd, entry, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-        let below = Self::of(opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?);
+        let below = opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?;
+        let below = Self::of(below, self.path.join(entry));
         let mut is_empty = true;
         for inner in below.names()? {
             is_empty &= below.remove(&inner, &[path, b"/", &inner].concat(), keeps)?;

@@ -1,6 +1,8 @@
 //! The receiving thread of a tree: processes lists, sends answers, and passes tasks to the writing threads.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, PoisonError};
 
@@ -208,7 +210,7 @@ impl<'r> Receiving<'r> {
                 }
                 let Some(above) = self.directory(dir, id, &entry)? else { return Ok(()) };
                 if let Some(directory) =
-                    self.writers.or_fail(id, &entry, "make", above.enter(&entry.name, entry.mode))?
+                    self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
                     self.folders.insert(id, path);
                     self.hold(id, Arc::new(directory));
@@ -248,7 +250,7 @@ impl<'r> Receiving<'r> {
                 }
                 let Some(directory) = self.directory(dir, id, &entry)? else { return Ok(()) };
                 let linked = directory.link(&entry.name, target);
-                self.writers.or_fail(id, &entry, "link", linked)?;
+                self.writers.or_fail(id, (directory.path(), &entry), "link", linked)?;
             }
             EntryKind::Same(other) => {
                 let other = *other;
@@ -327,11 +329,10 @@ impl<'r> Receiving<'r> {
         if let Some(directory) = self.open.get(&dir) {
             return Ok(Some(Arc::clone(directory)));
         }
-        let opened = match self.folders.get(&dir) {
-            Some(path) => self.root.of_tree(path),
-            None => Err(Errno::NOENT),
-        };
-        let opened = self.writers.or_fail(id, entry, "write", opened)?.map(Arc::new);
+        let path = self.folders.get(&dir);
+        let opened = path.map_or(Err(Errno::NOENT), |path| self.root.of_tree(path));
+        let folder = self.root.path().join(OsStr::from_bytes(path.map_or(b"", Vec::as_slice)));
+        let opened = self.writers.or_fail(id, (&folder, entry), "write", opened)?.map(Arc::new);
         if let Some(directory) = &opened {
             self.hold(dir, Arc::clone(directory));
         }

@@ -1,7 +1,9 @@
 //! Completes a received tree: hard links, deletion, and the times of directories.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
@@ -39,6 +41,11 @@ impl Rest {
         }
     }
 
+    /// The path of a directory, for messages.
+    fn path(&self, id: Id) -> PathBuf {
+        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", Vec::as_slice)))
+    }
+
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
         if self.dry_run {
             return Ok(());
@@ -50,7 +57,7 @@ impl Rest {
                 }
                 None => Err(Errno::NOENT),
             };
-            writers.or_fail(*id, entry, "link", linked)?;
+            writers.or_fail(*id, (&self.path(*dir), entry), "link", linked)?;
         }
         let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
@@ -60,15 +67,17 @@ impl Rest {
             for Surplus { dir, name, path } in &self.surplus {
                 let removed = self.directory(*dir).and_then(|directory| directory.remove(name, path, &protects));
                 if let Err(error) = removed {
-                    let path = String::from_utf8_lossy(path);
-                    writers.fail(*dir, Error::file("remove", path.as_ref().as_ref(), &error.into()))?;
+                    let path = self.path(*dir).join(OsStr::from_bytes(name));
+                    writers.fail(*dir, Error::file("remove", &path, &error.into()))?;
                 }
             }
         }
         // Processes the deepest directories first, because writing to a directory changes its time.
         for (id, entry) in self.made.iter().rev() {
             let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
-            writers.or_fail(*id, entry, FACTS, set)?;
+            if let Err(error) = set {
+                writers.fail(*id, Error::file(FACTS, &self.path(*id), &error.into()))?;
+            }
         }
         if writers.options.fsync {
             rustix::fs::syncfs(&*self.root)
