@@ -153,10 +153,15 @@ impl CopyCommand {
             (None, _) => copy.push(sources, destinations),
         };
         drop(show);
+        if let Err(error) = &done
+            && self.json
+        {
+            Report::failed(error, copy.started).print()?;
+        }
         let (outcome, transport) = done?;
         let report = Report::new(&outcome, copy.started, &transport);
         if self.json {
-            report.print();
+            report.print()?;
         } else if self.link.verbose > 0 {
             print_error(&report.lines());
         }

@@ -68,6 +68,10 @@ fn small(shared: &Shared<'_>, path: &Path, is_operand: bool, entry: &Entry, into
             Err(error) => return Err(Error::file("read", path, &error.into())),
         }
     }
+    // Files of /proc have the length 0, although they have contents.
+    if into.is_empty() && rustix::io::read(&fd, &mut [0; 1]).is_ok_and(|count| count > 0) {
+        return Err(wrong_length(path));
+    }
     unchanged(path, entry, &fd, &before, length == into.len())
 }
 
@@ -155,7 +159,18 @@ fn unchanged(path: &Path, entry: &Entry, fd: &OwnedFd, before: &Stat, whole: boo
     if whole && same && facts(&after) == listed {
         return Ok(());
     }
+    if !whole && same && facts(&after) == facts(before) {
+        return Err(wrong_length(path));
+    }
     Err(Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path))))
+}
+
+/// The error for a file whose length its file system does not report.
+fn wrong_length(path: &Path) -> Error {
+    let path = escape(path);
+    let text =
+        format!("{path} is not as long as its metadata states, as in /proc and /sys; copy it with cat and rdsend");
+    Error::new(Kind::File, text)
 }
 
 fn done(shared: &Shared<'_>, path: &Path) {

@@ -1,6 +1,7 @@
 //! The destination of a copy.
 
 use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -104,6 +105,25 @@ impl Target {
             }
             (Err(error), _) => Err(cannot(error)),
         }
+    }
+
+    /// Rejects `/dev/stdout` and other names of the streams through which this process talks to its starter.
+    ///
+    /// # Errors
+    ///
+    /// The destination is one of these streams.
+    pub fn refuse_own_streams(&self) -> Result<()> {
+        let Target::Device(device, path) = self else { return Ok(()) };
+        let same = |stream: BorrowedFd<'_>| {
+            let (ours, theirs) = (rustix::fs::fstat(device)?, rustix::fs::fstat(stream)?);
+            Ok::<_, Errno>((ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino))
+        };
+        let (input, output) = (std::io::stdin(), std::io::stdout());
+        if [input.as_fd(), output.as_fd()].into_iter().any(|stream| same(stream).unwrap_or(false)) {
+            let text = format!("cannot write to {}: rdcp uses this stream on that host; use rdpipe", escape(path));
+            return Err(Error::new(Kind::File, text));
+        }
+        Ok(())
     }
 
     fn named(path: &Path) -> Result<Target> {

@@ -112,6 +112,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 }
                 None => Target::open(path, sources, contents, copy.dry_run)?,
             };
+            target.refuse_own_streams()?;
             let accept = listen(&request.key, &options, request.link.port, line, Purpose::Send)?;
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
         }

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::copy::{Outcome, Progress};
+use crate::error::{Error, Result};
 
 /// Interval between two updates.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -81,7 +82,7 @@ pub fn print_error(line: &str) {
 }
 
 /// The report of `--json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Exit status.
     pub status: u8,
@@ -113,12 +114,25 @@ impl Report {
         }
     }
 
-    /// Prints one line of JSON to the standard output.
-    pub fn print(&self) {
-        if let Ok(line) = serde_json::to_string(self) {
-            // If standard output is closed, there is no reader to inform.
-            _ = writeln!(std::io::stdout(), "{line}");
+    /// Creates the report of a copy that failed as a whole.
+    pub fn failed(error: &Error, started: Instant) -> Report {
+        Report {
+            status: error.copy_status(),
+            seconds: started.elapsed().as_secs_f64(),
+            errors: vec![error.to_string()],
+            ..Report::default()
         }
+    }
+
+    /// Prints one line of JSON to the standard output.
+    ///
+    /// # Errors
+    ///
+    /// The standard output cannot be written.
+    pub fn print(&self) -> Result<()> {
+        let line = serde_json::to_string(self).map_err(std::io::Error::from);
+        let printed = line.and_then(|line| writeln!(std::io::stdout(), "{line}"));
+        printed.map_err(|error| Error::file("write", "the standard output".as_ref(), &error))
     }
 
     /// Returns the lines that `-v` prints.

@@ -17,9 +17,14 @@ pub(super) fn to_device(
     progress: &Progress,
 ) -> Result<(Totals, Option<Rest>)> {
     use std::io::Write;
+    // A hole of the file. A device may contain other data there, and a pipe has no holes.
+    let fill = |length: u64| {
+        let mut zeros = std::io::Read::take(std::io::repeat(0), length);
+        std::io::copy(&mut zeros, &mut &*device).map_err(|error| Error::file("write", path, &error))
+    };
     let mut sink = Sink::new(options.asks());
     let mut pack = None;
-    let mut position = 0;
+    let (mut size, mut position) = (0, 0);
     loop {
         match link.receiver.receive()? {
             Received::Block(block, payload) => {
@@ -31,20 +36,16 @@ pub(super) fn to_device(
                     None => sink.block(block.file, block.offset, payload.len())?,
                 }
                 verify(&block, &payload)?;
-                let cannot = |error: std::io::Error| Error::file("write", path, &error);
-                if block.offset > position {
-                    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), block.offset - position), &mut &*device)
-                        .map_err(cannot)?;
-                }
-                (&*device).write_all(&payload).map_err(cannot)?;
+                fill(block.offset.saturating_sub(position))?;
+                (&*device).write_all(&payload).map_err(|error| Error::file("write", path, &error))?;
                 position = block.offset + payload.len() as u64;
                 progress.bytes(payload.len() as u64);
             }
             Received::Frame(Frame::List { dir, entries, whole }) => {
                 let first = sink.list(dir, &entries, whole)?;
-                let is_file = matches!(entries.as_slice(), [Entry { kind: EntryKind::File { .. }, .. }]);
-                if !is_file || first != 1 {
-                    return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20)));
+                match entries.as_slice() {
+                    [Entry { kind: EntryKind::File { size: listed, .. }, .. }] if first == 1 => size = *listed,
+                    _ => return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20))),
                 }
                 if sink.is_asked(first) {
                     sink.answer(first, Have::Until(0));
@@ -52,7 +53,13 @@ pub(super) fn to_device(
                 }
             }
             Received::Frame(Frame::Pack(list)) => pack = Some(list),
-            Received::Frame(Frame::Close(id, result)) => sink.close(id, result.is_ok())?,
+            Received::Frame(Frame::Close(id, result)) => {
+                sink.close(id, result.is_ok())?;
+                if result.is_ok() && !options.dry_run {
+                    fill(size.saturating_sub(position))?;
+                    position = size;
+                }
+            }
             Received::Frame(Frame::End(totals)) => {
                 sink.end(&totals)?;
                 return Ok((Totals { failed: totals.failed, ..sink.totals() }, None));

@@ -1,0 +1,86 @@
+//! Tests destinations and sources that are not ordinary files, and outputs that cannot be written.
+
+use std::process::Command;
+
+use crate::common::{Place, Ran, bytes};
+
+/// A pipe has no holes, and a device may contain old data.
+#[test]
+fn holes_are_written_to_pipes() {
+    let place = Place::new();
+    for (name, data, length) in [("ends", bytes(70_000), 3 << 20), ("all", Vec::new(), 2 << 20), ("small", vec![1], 2)]
+    {
+        let file = std::fs::File::create(place.write(name, data)).unwrap();
+        file.set_len(length).unwrap();
+        let fifo = format!("{name}.fifo");
+        assert!(Command::new("mkfifo").arg(place.path(&fifo)).status().unwrap().success());
+        let fifo = place.path(&fifo);
+        let to = place.on_host(fifo.file_name().unwrap().to_str().unwrap());
+        let reader = std::thread::spawn(move || std::fs::read(fifo).unwrap());
+        place.run("rdcp", [name, &to]).expect(0);
+        let read = reader.join().unwrap();
+        assert!(read == place.read(name), "{name}: {} of {length} bytes", read.len());
+    }
+}
+
+/// The far side's standard output carries its messages.
+#[test]
+fn far_side_does_not_write_into_its_own_streams() {
+    let place = Place::new();
+    place.write("file", bytes(5 << 20));
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/0"] {
+        let ran = place.run("rdcp", ["file", &format!("h:{name}")]);
+        assert!(ran.status != 0 && ran.err.contains(&format!("{name}: ")), "{ran:?}");
+    }
+    place.run("rdcp", ["file", "h:/dev/null"]).expect(0);
+}
+
+/// In /proc and /sys, the length of a file is not that of its contents.
+#[test]
+fn files_of_unknown_length_are_refused() {
+    let place = Place::new();
+    for name in ["/proc/version", "/sys/class/net/lo/mtu"] {
+        if !std::path::Path::new(name).exists() {
+            println!("there is no {name} here");
+            continue;
+        }
+        let ran = place.run("rdcp", [name, &place.on_host("copy")]).expect(23);
+        assert!(ran.err.contains(&format!("{name} is not as long as its metadata states")), "{}", ran.err);
+        assert!(!place.path("copy").exists());
+    }
+}
+
+#[test]
+fn report_that_cannot_be_written_is_a_failure() {
+    let place = Place::new();
+    place.write("file", "data");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = place.command("rdcp", ["--json", "file", &place.on_host("copy")]);
+    let ran = command.stdout(full).output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(23), "{err}");
+    assert!(err.contains("cannot write the standard output: no space left on device"), "{err}");
+}
+
+/// A copy that fails as a whole has a report, too.
+#[test]
+fn every_failure_is_in_the_report() {
+    let place = Place::new();
+    place.write("file", "data");
+    let cases = [
+        (vec!["file", "h:/nonexistent/copy"], 23, "cannot write to /nonexistent: no such file or directory"),
+        (vec!["missing", "h:copy"], 23, "cannot read missing: no such file or directory"),
+        (vec!["file", "h:x/", "file"], 1, ""),
+    ];
+    for (operands, status, text) in cases {
+        let ran: Ran = place.run("rdcp", ["--json"].iter().chain(&operands));
+        if status == 1 {
+            assert_eq!(ran.status, 1, "{ran:?}");
+            continue;
+        }
+        let report: serde_json::Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+        assert_eq!((ran.status, report["status"].as_i64()), (status, Some(status.into())), "{ran:?}");
+        assert!(report["errors"][0].as_str().unwrap().contains(text), "{ran:?}");
+    }
+}
