@@ -1,7 +1,8 @@
 //! `rdcp`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use clap::Parser;
 
 use super::{LinkArguments, Operand};
 use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
 use crate::link::{Link, Options, Patience, connect};
 use crate::proto::{Peer, Purpose};
@@ -122,6 +123,10 @@ impl CopyCommand {
             return serve(self.root.as_deref());
         }
         let operands: Vec<Operand> = self.operands.iter().map(|text| Operand::parse(text)).collect();
+        if let Some(home) = operands.iter().find_map(Operand::other_home) {
+            let text = format!("cannot resolve {}: give the whole path", escape(OsStr::from_bytes(home).as_ref()));
+            return Err(Error::new(Kind::Usage, text));
+        }
         let [first, _, ..] = operands.as_slice() else {
             return Err(Error::new(Kind::Usage, "an operand is missing: rdcp SRC DST; see rdcp --help"));
         };
@@ -230,7 +235,7 @@ impl Copy<'_> {
             let path = PathBuf::from(source.local_path());
             let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;
             if found.is_dir() && !self.options.recursive && self.options.files_from.is_none() {
-                let text = format!("{} is a directory; copy it with -r", crate::error::escape(&path));
+                let text = format!("{} is a directory; copy it with -r", escape(&path));
                 return Err(Error::new(Kind::File, text));
             }
         }
@@ -352,8 +357,7 @@ fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
 
 /// Returns the last component of a path on the far side, if it has one.
 fn base_name_of(path: &[u8]) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    let path = Path::new(OsStr::from_bytes(path));
     path.file_name().and_then(|_| base_name(path))
 }
 

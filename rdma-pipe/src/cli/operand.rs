@@ -31,13 +31,19 @@ impl Operand {
                 match std::str::from_utf8(&bytes[..colon]) {
                     Ok(host) => {
                         let host = host.replace(['[', ']'], "");
-                        Operand { host: Some(host), path: bytes[colon + 1..].to_vec() }
+                        Operand { host: Some(host), path: at_home(&bytes[colon + 1..]).to_vec() }
                     }
                     Err(_) => local(),
                 }
             }
             _ => local(),
         }
+    }
+
+    /// The name `~USER` with which a path on another host begins. Only a shell there could resolve it.
+    pub fn other_home(&self) -> Option<&[u8]> {
+        self.host.as_ref()?;
+        self.path.split(|&byte| byte == b'/').next().filter(|first| first.starts_with(b"~"))
     }
 
     /// Returns the path for this host's system calls.
@@ -48,6 +54,15 @@ impl Operand {
     /// Whether the path ends in a slash.
     pub fn is_contents(&self) -> bool {
         self.path.ends_with(b"/")
+    }
+}
+
+/// Removes `~/`: ssh starts the far side in the home directory.
+fn at_home(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"~") {
+        Some(b"" | b"/") => b".",
+        Some([b'/', rest @ ..]) if !rest.starts_with(b"/") => rest,
+        _ => path,
     }
 }
 
@@ -67,6 +82,15 @@ mod tests {
         assert_eq!(parse("host:"), remote("host", ""));
         assert_eq!(parse("[fe80::1]:/x"), remote("fe80::1", "/x"));
         assert_eq!(parse("u@[::1]:x"), remote("u@::1", "x"));
+        assert_eq!(
+            (parse("h:~/x"), parse("h:~"), parse("h:~/")),
+            (remote("h", "x"), remote("h", "."), remote("h", "."))
+        );
+        assert_eq!(Operand::parse(OsStr::new("h:~u/x")).other_home(), Some(&b"~u"[..]));
+        assert_eq!(
+            (Operand::parse(OsStr::new("h:x~")).other_home(), Operand::parse(OsStr::new("~u")).other_home()),
+            (None, None)
+        );
         for local in ["path", "./a:b", "/a:b", ":x", "a/b:c"] {
             assert_eq!(parse(local), (None, local.to_owned()));
         }

@@ -12,7 +12,9 @@ pub struct Filter {
 impl Filter {
     /// Adds a pattern. `*` and `?` match within a component, `**` across components. A pattern with `/` is compared
     /// with the end of the path below the source, or with the whole path if it begins with `/`. A pattern without `/`
-    /// is compared with the name. A trailing `/` matches only directories.
+    /// is compared with the name. A trailing `/` matches only directories, a trailing `/***` a directory and everything
+    /// in it. `[a-z]` and `[[:alpha:]]` match one byte of the class, and `\\` escapes; see "PATTERN MATCHING RULES" in
+    /// rsync(1).
     pub fn add(&mut self, include: bool, pattern: &str) {
         self.rules.push((include, pattern.to_owned()));
     }
@@ -30,6 +32,10 @@ impl Filter {
 }
 
 fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
+    if let Some(directory) = pattern.strip_suffix(b"/***") {
+        let inside = [directory, b"/**"].concat();
+        return matches(&[directory, b"/"].concat(), path, is_directory) || matches(&inside, path, is_directory);
+    }
     let pattern = match pattern.strip_suffix(b"/") {
         Some(_) if !is_directory => return false,
         Some(pattern) => pattern,
@@ -46,27 +52,97 @@ fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
 
 /// Compares a text with a pattern, without recursion: after a mismatch, the last star is made to match one more byte.
 fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
+    // As in rsync, a backslash escapes only in a pattern with wildcards.
+    let escapes = pattern.iter().any(|byte| b"*?[".contains(byte));
     let (mut at, mut of) = (0, 0);
     let mut star: Option<(usize, usize, bool)> = None;
     while of < text.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                let crosses = pattern.get(at + 1) == Some(&b'*');
-                at += 1 + usize::from(crosses);
-                star = Some((at, of, crosses));
+        let rest = pattern.get(at..).unwrap_or_default();
+        if let [b'*', after @ ..] = rest {
+            let crosses = after.first() == Some(&b'*');
+            at += 1 + usize::from(crosses);
+            star = Some((at, of, crosses));
+            continue;
+        }
+        let length = match rest {
+            [b'?', ..] if text[of] != b'/' => Some(1),
+            [b'[', ..] => class(rest, text[of]),
+            [b'\\', byte, ..] if escapes => (*byte == text[of]).then_some(2),
+            [byte, ..] => (*byte != b'?' && *byte == text[of]).then_some(1),
+            [] => None,
+        };
+        match (length, star) {
+            (Some(length), _) => (at, of) = (at + length, of + 1),
+            (None, Some((after, taken, crosses))) if crosses || text[taken] != b'/' => {
+                (at, of) = (after, taken + 1);
+                star = Some((after, taken + 1, crosses));
             }
-            Some(b'?') if text[of] != b'/' => (at, of) = (at + 1, of + 1),
-            Some(byte) if *byte == text[of] => (at, of) = (at + 1, of + 1),
-            _ => match star {
-                Some((after, taken, crosses)) if crosses || text[taken] != b'/' => {
-                    (at, of) = (after, taken + 1);
-                    star = Some((after, taken + 1, crosses));
-                }
-                _ => return false,
-            },
+            (None, _) => return false,
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// The length of the class with which a pattern begins, such as `[a-z]`, `[!0-9]` or `[[:alpha:]]`, if the byte belongs
+/// to the class. No class matches a slash, and a class without its end matches nothing.
+fn class(pattern: &[u8], byte: u8) -> Option<usize> {
+    let is_inverted = matches!(pattern.get(1), Some(b'!' | b'^'));
+    let first = 1 + usize::from(is_inverted);
+    let (mut at, mut is_in) = (first, false);
+    loop {
+        let rest = pattern.get(at..).unwrap_or_default();
+        // A bracket that is the first member is not the end.
+        if rest.first() == Some(&b']') && at > first {
+            return (is_in != is_inverted && byte != b'/').then_some(at + 1);
+        }
+        if let Some(named) = rest.strip_prefix(b"[:")
+            && let Some(end) = named.windows(2).position(|two| two == b":]")
+        {
+            is_in |= is_of(&named[..end], byte);
+            at += end + 4;
+            continue;
+        }
+        let (low, taken) = member(rest)?;
+        at += taken;
+        let range = pattern.get(at..).and_then(|rest| rest.strip_prefix(b"-")).filter(|rest| !rest.starts_with(b"]"));
+        let high = match range {
+            Some(rest) => {
+                let (high, taken) = member(rest)?;
+                at += 1 + taken;
+                high
+            }
+            None => low,
+        };
+        is_in |= (low..=high).contains(&byte);
+    }
+}
+
+/// The first member of a class, which may be escaped, and its length.
+fn member(class: &[u8]) -> Option<(u8, usize)> {
+    match class {
+        [b'\\', byte, ..] => Some((*byte, 2)),
+        [byte, ..] => Some((*byte, 1)),
+        [] => None,
+    }
+}
+
+/// Whether a byte belongs to a class of POSIX.
+fn is_of(name: &[u8], byte: u8) -> bool {
+    match name {
+        b"alnum" => byte.is_ascii_alphanumeric(),
+        b"alpha" => byte.is_ascii_alphabetic(),
+        b"blank" => byte == b' ' || byte == b'\t',
+        b"cntrl" => byte.is_ascii_control(),
+        b"digit" => byte.is_ascii_digit(),
+        b"graph" => byte.is_ascii_graphic(),
+        b"lower" => byte.is_ascii_lowercase(),
+        b"print" => byte.is_ascii_graphic() || byte == b' ',
+        b"punct" => byte.is_ascii_punctuation(),
+        b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
+        b"upper" => byte.is_ascii_uppercase(),
+        b"xdigit" => byte.is_ascii_hexdigit(),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -90,11 +166,33 @@ mod tests {
             ("a*b*c", "aXbYbZ", false),
             ("*", "", true),
             ("**", "a/b/c", true),
+            ("*.[oa]", "x.o", true),
+            ("*.[oa]", "x.c", false),
+            ("[!a-c]x", "dx", true),
+            ("[!a-c]x", "bx", false),
+            ("[^a-c]x", "bx", false),
+            ("[]x]", "]", true),
+            ("[a-]", "-", true),
+            ("[\\]]", "]", true),
+            ("[[:digit:]_]*", "_1", true),
+            ("[[:digit:]_]*", "a1", false),
+            ("a[!b]c", "a/c", false),
+            ("[ab", "a", false),
+            ("[", "[", false),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("*\\?", "a?", true),
+            ("*\\?", "ab", false),
+            ("a\\b", "a\\b", true),
+            ("d/***", "d/e/f", true),
+            ("d/***", "x/d/e", true),
+            ("d/***", "dd/e", false),
         ];
         for (pattern, path, expected) in cases {
             assert_eq!(matches(pattern.as_bytes(), path.as_bytes(), false), expected, "{pattern} {path}");
         }
         assert!(matches(b"t/", b"t", true) && !matches(b"t/", b"t", false));
+        assert!(matches(b"t/***", b"t", true) && !matches(b"t/***", b"t", false));
     }
 
     #[test]

@@ -230,6 +230,19 @@ fn odd_names_are_copied_and_escaped() {
     assert!(!place.path("pwned").exists());
 }
 
+/// ssh starts the far side in the home directory, as the script that replaces it starts it in this folder.
+#[test]
+fn home_directory_is_that_of_the_other_host() {
+    let place = Place::new();
+    place.write("file", "data");
+    place.run("rdcp", ["file", "h:~/copy"]).expect(0);
+    assert_eq!(place.read("copy"), b"data");
+    place.run("rdcp", ["h:~/copy", "back"]).expect(0);
+    assert_eq!(place.read("back"), b"data");
+    let ran = place.run("rdcp", ["file", "h:~other/copy"]).expect(1);
+    assert!(ran.err.contains("cannot resolve ~other: give the whole path"), "{}", ran.err);
+}
+
 #[test]
 fn rate_is_limited() {
     let place = Place::new();
