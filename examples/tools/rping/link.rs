@@ -36,6 +36,10 @@ const WRITE: u64 = 4;
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
+/// The time for the event that the connection has ended. The end also flushes requests, and these completions may come
+/// first.
+const END: Duration = Duration::from_secs(2);
+
 /// A connection to the peer.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -171,9 +175,12 @@ impl Link {
                 return Ok(None);
             }
             if self.endpoint.is_stopped {
-                bail!(
-                    "the device stopped the connection: one side requested memory that was not offered; run rping on both sides"
-                );
+                match self.connection.wait(Some(END)) {
+                    Err(error) if error.is_timed_out() => bail!(
+                        "the device stopped the connection: one side requested memory that was not offered; run rping on both sides"
+                    ),
+                    ended => return Ok(ended.map(|_| None)?),
+                }
             }
             if is_last {
                 let seconds = self.timeout.0.unwrap_or(Duration::ZERO).as_secs_f64();
