@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -27,6 +28,12 @@ const POLLING_AFTER: u32 = 16;
 /// A thread yields after this number of consecutive empty polls. If more threads poll than there are cores, the process
 /// that must send the next packet may need this core.
 const YIELD_AFTER: u32 = 64;
+
+/// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
+/// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
+/// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
+/// request, so that no request of another process fails for this reason.
+const MAX_UNSETTLED: Duration = Duration::from_secs(3);
 
 /// How often a thread that waits for an event receives packets before the thread of the transport continues.
 const MAX_ROUNDS: u32 = 16;
@@ -57,8 +64,9 @@ pub(crate) struct Peers {
     is_attended: AtomicBool,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    /// The numbers of QPs with responses that wait for the thread that holds the send queue.
-    unsettled: Mutex<Vec<u32>>,
+    /// The numbers of QPs with responses that wait for the thread that holds the send queue, and when a message first
+    /// waited for them.
+    unsettled: Mutex<Vec<(u32, Option<Instant>)>>,
     has_unsettled: AtomicBool,
 }
 
@@ -216,8 +224,8 @@ impl Peers {
     #[cold]
     pub(super) fn add_unsettled(&self, number: u32) {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        if !unsettled.contains(&number) {
-            unsettled.push(number);
+        if unsettled.iter().all(|&(other, _)| other != number) {
+            unsettled.push((number, None));
         }
         self.has_unsettled.store(true, Ordering::Relaxed);
     }
@@ -232,14 +240,16 @@ impl Peers {
     #[cold]
     fn check_unsettled(&self) -> bool {
         let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.retain(|&number| !self.deliver.is_settled(number));
+        unsettled.retain(|&(number, _)| !self.deliver.is_settled(number));
         self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
-        !unsettled.is_empty()
+        // The time counts from the first check. Later responses do not extend it.
+        let now = Instant::now();
+        let holds = |since: &mut Option<Instant>| now - *since.get_or_insert(now) < MAX_UNSETTLED;
+        unsettled.iter_mut().fold(false, |any, (_, since)| holds(since) | any)
     }
 
-    /// Waits until the responses received so far have completed their requests. There is no time limit: a thread holds
-    /// a send queue only while it posts requests, and on a busy machine it may not run for any length of time. The only
-    /// lock that the caller may hold is the receiving lock of a session that receives requests.
+    /// Waits, with a time limit, until the responses received so far have completed their requests. The only lock that
+    /// the caller may hold is the receiving lock of a session that receives requests.
     pub(super) fn settle(&self) {
         self.serve_responses();
         while self.has_unsettled() {
@@ -254,17 +264,18 @@ impl Peers {
     }
 
     fn serve_where(&self, wanted: impl Fn(&Session) -> bool) {
-        let mut place = 0;
+        let mut last = 0;
         loop {
-            // No lock is held while a session is served, because a reply may open a session.
+            // No lock is held while a session is served, because a reply may open a session. Meanwhile sessions may
+            // end, so the search continues after the ID, not at an index.
             let next = {
                 let sessions = unpoisoned(self.sessions.read());
-                let found = sessions.iter().skip(place).position(|session| wanted(session));
-                found.and_then(|found| Some((place + found, Arc::clone(sessions.get(place + found)?))))
+                let place = sessions.partition_point(|session| session.id <= last);
+                sessions.iter().skip(place).find(|session| wanted(session)).map(Arc::clone)
             };
-            let Some((found, session)) = next else { return };
+            let Some(session) = next else { return };
             session.serve_all();
-            place = found + 1;
+            last = session.id;
         }
     }
 

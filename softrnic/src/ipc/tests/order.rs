@@ -33,6 +33,26 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
     until(|| !here.seen.parts.lock().unwrap().is_empty());
 }
 
+/// Nothing else would end the wait if the thread that holds the send queue needs the message. Later responses do not
+/// extend it, so that no peer can delay all messages.
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn message_waits_only_up_to_the_limit() {
+    let (here, there) = (end(), end());
+    let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
+    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    until(|| there.seen.back.lock().unwrap().is_some());
+    let back = there.seen.back.lock().unwrap().take().unwrap();
+    here.seen.is_late.store(true, Ordering::SeqCst);
+    back.put(&Packet::Response(response(7)), EMPTY).unwrap();
+    until(|| here.seen.responses.lock().unwrap().len() == 1);
+    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+    until(|| {
+        back.put(&Packet::Response(response(8)), EMPTY).unwrap();
+        !here.seen.parts.lock().unwrap().is_empty()
+    });
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn message_waits_for_space_for_its_reply() {
