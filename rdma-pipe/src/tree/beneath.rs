@@ -332,6 +332,8 @@ impl Directory {
         let entry = OsStr::from_bytes(name);
         let refused = match rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()) {
             Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
+            // For example, the partial file of an earlier run, which this run has continued and renamed.
+            Err(Errno::NOENT) => return Ok(true),
             removed => return removed.map(|()| true),
         };
         // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.

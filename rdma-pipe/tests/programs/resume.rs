@@ -99,7 +99,7 @@ fn copies_killed_at_random_moments_are_correct() {
         }
         let place = &place[random(2) as usize];
         let to = place.on_host("copy");
-        let arguments = ["-r", "--sync", "--json", "--no-encrypt", "tree/", &to];
+        let arguments = ["-r", "--sync", "--delete", "--json", "--no-encrypt", "tree/", &to];
         let mut command = place.command("rdcp", arguments.iter().chain(&["--bwlimit", "40M"])).spawn().unwrap();
         // Both kinds are needed: a moment may be before the first block, and on a busy machine it often is.
         if attempt % 2 == 0 {
