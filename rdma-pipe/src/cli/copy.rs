@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use super::patterns::Patterns;
 use super::{LinkArguments, Operand};
 use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
 use crate::error::{Error, Kind, Result, escape};
@@ -16,7 +17,7 @@ use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, s
 use crate::link::{Link, Options, Patience, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
-use crate::tree::{Filter, Keep, Origin, base_name};
+use crate::tree::{Keep, Origin, base_name};
 
 /// Time limit for connecting and reconnecting to the far side, which already listens.
 const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
@@ -60,12 +61,8 @@ pub struct CopyCommand {
     /// Print the files that would be copied, and copy nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Exclude matching paths; * matches within a component, ** across components
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<String>,
-    /// Include matching paths that --exclude would exclude
-    #[arg(long, value_name = "PATTERN")]
-    include: Vec<String>,
+    #[command(flatten)]
+    patterns: Patterns,
     /// Copy only the paths in FILE, one per line, below the source; - is stdin
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
@@ -178,9 +175,6 @@ impl CopyCommand {
     }
 
     fn options(&self) -> Result<CopyOptions> {
-        let mut filter = Filter::default();
-        self.include.iter().for_each(|pattern| filter.add(true, pattern));
-        self.exclude.iter().for_each(|pattern| filter.add(false, pattern));
         let keep = Keep {
             mode: self.perms || self.archive,
             owner: self.owner || self.archive,
@@ -194,7 +188,7 @@ impl CopyCommand {
             delete: self.delete,
             dry_run: self.dry_run,
             keep,
-            filter,
+            filter: self.patterns.0.clone(),
             files_from: self.selected()?,
             limit: self.bwlimit,
             fsync: self.fsync,
@@ -230,16 +224,25 @@ struct Copy<'c> {
 impl Copy<'_> {
     /// Copies sources of this host to far sides.
     fn push(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
-        // The sources are checked before the far side creates anything.
-        for source in sources {
-            let path = PathBuf::from(source.local_path());
-            let found = std::fs::metadata(&path).map_err(|error| Error::file("read", &path, &error))?;
-            if found.is_dir() && !self.options.recursive && self.options.files_from.is_none() {
-                let text = format!("{} is a directory; copy it with -r", escape(&path));
-                return Err(Error::new(Kind::File, text));
-            }
-        }
         let paths: Vec<PathBuf> = sources.iter().map(|source| source.local_path().into()).collect();
+        // Nothing is created at the destination if no source can be copied. Otherwise the copy reports those that cannot.
+        let cannot = |path: &PathBuf| {
+            let follows = self.options.follows();
+            let found = if follows { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
+            match found {
+                Ok(found) if found.is_dir() && !self.options.recursive && self.options.files_from.is_none() => {
+                    Some(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(path))))
+                }
+                Ok(_) => None,
+                Err(error) => Some(Error::file("read", path, &error)),
+            }
+        };
+        if let Some(Some(error)) = paths.iter().map(cannot).reduce(|first, next| first.filter(|_| next.is_some())) {
+            return Err(error);
+        }
+        for destination in destinations.iter().filter(|destination| destination.host.is_none()) {
+            copy::check_itself(&paths, Path::new(&destination.local_path()), &self.options)?;
+        }
         copy::check_names(&Origin::default(), &paths, &self.options)?;
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let mut transport = String::new();
@@ -256,10 +259,10 @@ impl Copy<'_> {
     /// Copies sources of a far side to this host.
     fn pull(&self, sources: &[Operand], destination: &Operand) -> Result<(Outcome, String)> {
         let contents = self.is_contents(sources);
-        let names: Option<Vec<Vec<u8>>> = sources.iter().map(|source| base_name_of(&source.path)).collect();
-        // If contents or listed paths are copied, or if a path ends in a dot, the far side determines the names, and
-        // this side accepts any name.
-        let expected = names.filter(|_| !contents && self.options.files_from.is_none());
+        let name = |source: &Operand| base_name(Path::new(OsStr::from_bytes(&source.path)));
+        let names: Option<Vec<Vec<u8>>> = sources.iter().map(name).collect();
+        // If contents or listed paths are copied, the far side determines the names, and this side accepts any name.
+        let expected = names.filter(|_| !contents);
         let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents, self.options.dry_run)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
         let key = random_key()?;
@@ -316,14 +319,14 @@ impl Copy<'_> {
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // The far side also reports this side's failures, which are recorded here already.
-        let known: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
+        let known: Vec<String> = outcome.failures.iter().map(|error| format!("{}: {error}", far.name())).collect();
         outcome.failures.extend(theirs.failures.into_iter().filter(|error| !known.contains(&error.to_string())));
         Ok(outcome)
     }
 
-    /// Whether to copy the contents of the sources instead of the sources themselves.
+    /// Whether the entries of a source are copied instead of the source itself.
     fn is_contents(&self, sources: &[Operand]) -> bool {
-        self.options.files_from.is_some() || (self.options.sync && sources.iter().all(Operand::is_contents))
+        sources.iter().any(|source| self.options.is_contents(&source.path))
     }
 
     fn request(&self, key: Vec<u8>, role: Role) -> Request {
@@ -355,12 +358,6 @@ fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {
     sources.iter().map(|source| if source.path.is_empty() { b".".to_vec() } else { source.path.clone() }).collect()
 }
 
-/// Returns the last component of a path on the far side, if it has one.
-fn base_name_of(path: &[u8]) -> Option<Vec<u8>> {
-    let path = Path::new(OsStr::from_bytes(path));
-    path.file_name().and_then(|_| base_name(path))
-}
-
 fn rate(text: &str) -> std::result::Result<u64, String> {
     let (digits, factor) = match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {
         digits if digits.len() == text.len() => (digits, 1.0),
@@ -372,7 +369,8 @@ fn rate(text: &str) -> std::result::Result<u64, String> {
         },
     };
     let number: f64 = digits.parse().map_err(|_| "expected a number with K, M or G")?;
-    if (0.0..1e18).contains(&number) { Ok((number * factor) as u64) } else { Err("out of range".to_owned()) }
+    let rate = number * factor;
+    if rate == 0.0 || (1.0..1e18).contains(&rate) { Ok(rate as u64) } else { Err("out of range".to_owned()) }
 }
 
 #[cfg(test)]
@@ -384,7 +382,7 @@ mod tests {
         assert_eq!(rate("10"), Ok(10));
         assert_eq!(rate("1.5M"), Ok(1_500_000));
         assert_eq!(rate("2G"), Ok(2_000_000_000));
-        assert!(rate("M").is_err() && rate("1X").is_err() && rate("-1").is_err());
+        assert!(rate("M").is_err() && rate("1X").is_err() && rate("-1").is_err() && rate("0.5").is_err());
     }
 
     #[test]

@@ -20,11 +20,11 @@ pub enum Page {
 /// Prints a page if the command line requests one. Call this before parsing, because `--generate` needs no other
 /// argument.
 pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() != Some("--generate") {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_none_or(|first| first != "--generate") {
         return false;
     }
-    let page = arguments.next().and_then(|name| Page::from_str(&name, true).ok());
+    let page = arguments.next().and_then(|name| Page::from_str(name.to_str()?, true).ok());
     let mut command = C::command();
     let mut out = Vec::new();
     let complete = |shell: Shell, command: &mut clap::Command, out: &mut Vec<u8>| {

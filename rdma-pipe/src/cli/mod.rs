@@ -4,6 +4,7 @@ mod copy;
 mod generate;
 mod key;
 mod operand;
+mod patterns;
 mod pipe;
 mod stream;
 

@@ -50,11 +50,6 @@ impl Operand {
     pub fn local_path(&self) -> OsString {
         OsStr::from_bytes(&self.path).to_owned()
     }
-
-    /// Whether the path ends in a slash.
-    pub fn is_contents(&self) -> bool {
-        self.path.ends_with(b"/")
-    }
 }
 
 /// Removes `~/`: ssh starts the far side in the home directory.

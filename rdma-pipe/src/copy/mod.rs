@@ -17,7 +17,9 @@ pub use source::send;
 pub use target::{Target, below};
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
@@ -34,17 +36,61 @@ pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) ->
     }
     let mut known = HashSet::new();
     for path in paths {
-        let names = match options.sync && path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let names = match options.is_contents(path.as_os_str().as_encoded_bytes()) {
             // The copy reports a source that cannot be read.
             true => names(origin, path).map(|(_, names)| names).unwrap_or_default(),
             false => base_name(path).into_iter().collect(),
         };
-        for name in names.into_iter().filter(|name| options.filter.allows(name, false)) {
+        for name in
+            names.into_iter().filter(|name| options.filter.allows(name, false) || options.filter.allows(name, true))
+        {
             if let Some(name) = known.replace(name) {
                 let name = escape(String::from_utf8_lossy(&name).as_ref().as_ref());
                 let text = format!("several sources have the name {name}; copy them to different directories");
                 return Err(Error::new(Kind::Usage, text));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Rejects sources that the copy would copy to themselves or into themselves, as cp does. The destination is on the
+/// sources' host.
+///
+/// # Errors
+///
+/// A source is the entry that the copy would write, or a directory that contains it.
+pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions) -> Result<()> {
+    // Where the destination is, or will be.
+    let place = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let missing = || Some(std::fs::canonicalize(parent).ok()?.join(path.file_name()?));
+        std::fs::canonicalize(path).ok().or_else(missing)
+    };
+    for path in paths {
+        let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
+        let name = base_name(path).filter(|_| !contents);
+        let written = match name.filter(|_| destination.is_dir()) {
+            Some(name) => destination.join(std::ffi::OsStr::from_bytes(&name)),
+            None => destination.to_owned(),
+        };
+        let is_link = options.recursive && path.is_symlink();
+        let (source, into) = if is_link {
+            let lexical = |path: &Path| Some(place(path.parent()?)?.join(path.file_name()?));
+            (lexical(path), lexical(&written))
+        } else {
+            (place(path), place(&written))
+        };
+        let (Some(source), Some(into)) = (source, into) else { continue };
+        let inode = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+        let is_same = source == into || (!is_link && source.is_file() && inode(&source) == inode(&into));
+        if is_same {
+            let text = format!("{} and {} are the same file", escape(path), escape(&written));
+            return Err(Error::new(Kind::Usage, text));
+        }
+        if !is_link && options.files_from.is_none() && source.is_dir() && into.starts_with(&source) {
+            let text = format!("cannot copy {} into itself, {}", escape(path), escape(&written));
+            return Err(Error::new(Kind::Usage, text));
         }
     }
     Ok(())

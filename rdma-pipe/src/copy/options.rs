@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
-use crate::tree::{Filter, GivesWay, Keep};
+use crate::tree::{Filter, GivesWay, Keep, is_contents};
 
 /// The options of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -51,6 +51,16 @@ impl CopyOptions {
         }
     }
 
+    /// Whether an operand that is a link stands for what it names, as with cp: not if directories are copied.
+    pub fn follows(&self) -> bool {
+        !self.recursive
+    }
+
+    /// Whether the operand stands for the entries of a directory. See [`is_contents`].
+    pub fn is_contents(&self, operand: &[u8]) -> bool {
+        self.files_from.is_some() || is_contents(operand, self.sync)
+    }
+
     /// What gives way to a new entry of another type. With patterns, a directory with entries does not, because it may
     /// contain what they protect.
     pub fn gives_way(&self) -> GivesWay {
@@ -61,7 +71,7 @@ impl CopyOptions {
         }
     }
 
-    /// Whether a pattern protects an entry of the destination. `path` is its path below the copied directory.
+    /// Whether a pattern protects an entry of the destination. `path` is its path below the destination.
     pub fn protects(&self, path: &[u8]) -> bool {
         !(self.filter.allows(path, false) && self.filter.allows(path, true))
     }

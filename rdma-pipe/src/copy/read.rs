@@ -37,7 +37,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
     let (mut list, mut length) = (Vec::with_capacity(ids.len()), 0);
     for (&(id, size), (place, entry)) in ids.iter().zip(files) {
         let path = place.path(&entry.name);
-        match small(shared, &path, place.named.is_some(), entry, &mut buffer[length..length + size as usize]) {
+        match small(shared, &path, place.follows, entry, &mut buffer[length..length + size as usize]) {
             Ok(()) => {
                 list.push((id, size));
                 length += size as usize;
@@ -56,8 +56,8 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 }
 
 /// Reads a small file completely.
-fn small(shared: &Shared<'_>, path: &Path, is_operand: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
-    let (fd, before) = open(shared, path, is_operand)?;
+fn small(shared: &Shared<'_>, path: &Path, follows: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
+    let (fd, before) = open(shared, path, follows)?;
     let mut length = 0;
     // The check of size and time below detects a file that has grown.
     while length < into.len() {
@@ -81,7 +81,7 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
         done(shared, path);
         return shared.sender.frame(&Frame::Close(id, Ok(())));
     }
-    let result = match open(shared, path, place.named.is_some()) {
+    let result = match open(shared, path, place.follows) {
         Ok((fd, before)) => {
             _ = rustix::fs::fadvise(&fd, from, None, rustix::fs::Advice::Sequential);
             match blocks(shared, id, (size, from), path, &fd)? {
@@ -137,10 +137,10 @@ fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd
     Ok(Ok(true))
 }
 
-fn open(shared: &Shared<'_>, path: &Path, is_operand: bool) -> Result<(OwnedFd, Stat)> {
-    // The file may have been replaced by a FIFO or a link since it was listed. Links are followed only for operands.
+fn open(shared: &Shared<'_>, path: &Path, follows: bool) -> Result<(OwnedFd, Stat)> {
+    // The file may have been replaced by a FIFO or a link since it was listed. Only operands are followed.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = shared.origin.open(path, flags, is_operand).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
+    let opened = shared.origin.open(path, flags, follows).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
     match opened {
         Ok((found, fd)) => Ok((fd, found)),
         Err(Errno::NOENT) => Err(Error::new(Kind::Vanished, format!("{} vanished before it was read", escape(path)))),

@@ -13,7 +13,7 @@ use super::{Outcome, read};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Receiver, Sender};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, ROOT, Source, Totals};
-use crate::tree::{Listing, Origin, Place, Walk, base_name};
+use crate::tree::{Listing, Origin, Place, Walk, base_name, is_contents};
 
 /// Number of threads that read and send.
 const READERS: usize = 2;
@@ -208,24 +208,27 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
     }
     let mut folders = Vec::new();
     for path in paths {
-        let is_contents = options.sync && path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        if is_contents {
-            walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
+        let Some(name) = base_name(path).filter(|_| !is_contents(path.as_os_str().as_bytes(), options.sync)) else {
+            if options.recursive {
+                walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
+            } else {
+                shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(path))));
+            }
             continue;
-        }
+        };
         let id = shared.lock().source.next_id();
-        let name = base_name(path).ok_or_else(|| {
-            Error::new(Kind::File, format!("cannot copy {}: it has no name; add /. or name its entries", escape(path)))
-        })?;
-        match walk.entry(path, name, id, true) {
+        match walk.entry(path, name.clone(), id, options.follows()) {
             Ok(entry) => {
                 let is_directory = entry.kind == EntryKind::Directory;
+                if !options.filter.allows(&name, is_directory) {
+                    continue;
+                }
                 let parent = path.parent().unwrap_or(Path::new(""));
                 let place =
-                    Place { directory: parent.to_owned().into(), below: Vec::new().into(), named: Some(path.clone()) };
+                    Place { directory: parent.to_owned().into(), below: Vec::new().into(), follows: options.follows() };
                 let id = shared.list(ROOT, Listing { place, entries: vec![entry], whole: false })?;
                 if is_directory {
-                    folders.push((path.clone(), Vec::new(), id));
+                    folders.push((path.clone(), name, id));
                 }
             }
             Err(error) => shared.fail(error),
@@ -284,8 +287,12 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
     let all: HashSet<Vec<u8>> = selected.iter().map(|path| parts_of(path).join(&b'/')).collect();
     for path in selected {
         let parts = parts_of(path);
+        if parts.is_empty() && shared.options.recursive {
+            walk_folder(shared, &mut *walk, base, b"", ROOT, &mut folders)?;
+            continue;
+        }
         // What is below another selected directory is listed with that directory.
-        if shared.options.recursive && (1..parts.len()).any(|count| all.contains(&parts[..count].join(&b'/'))) {
+        if shared.options.recursive && (0..parts.len()).any(|count| all.contains(&parts[..count].join(&b'/'))) {
             continue;
         }
         let mut dir = ROOT;
@@ -297,20 +304,25 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
             }
             let parent = base.join(std::ffi::OsStr::from_bytes(&parts[..count - 1].join(&b'/')));
             let name = parts[count - 1].clone();
-            let place = Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), named: None };
+            let place =
+                Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), follows: false };
             let next = shared.lock().source.next_id();
             match walk.entry(&place.path(&name), name, next, false) {
                 Ok(entry) => {
                     let is_directory = entry.kind == EntryKind::Directory;
+                    // As in rsync, the directories above a listed path are copied in any case.
+                    if count == parts.len() && !shared.options.filter.allows(&below, is_directory) {
+                        break;
+                    }
                     let full = place.path(&entry.name);
                     let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
                     known.insert(below.clone(), id);
+                    if !is_directory && count < parts.len() {
+                        shared.fail(Error::new(Kind::File, format!("cannot read {}: not a directory", escape(&full))));
+                        break;
+                    }
                     if is_directory && count == parts.len() && shared.options.recursive {
                         folders.push((full, below, id));
-                    }
-                    if !is_directory && count < parts.len() {
-                        shared.fail(Error::new(Kind::File, format!("cannot read {}: not a directory", escape(base))));
-                        break;
                     }
                     dir = id;
                 }

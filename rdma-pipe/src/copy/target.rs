@@ -9,13 +9,13 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
-use crate::tree::{Directory, base_name};
+use crate::tree::{Directory, base_name, is_contents, own_stream};
 
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
     /// Creates entries in this directory. If a name is given, the single entry gets this name. If the flag is set, the
-    /// directory itself becomes the copy of the only source.
+    /// directory itself becomes the copy of a source.
     Inside(Arc<Directory>, Option<Vec<u8>>, bool),
     /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),
@@ -36,7 +36,7 @@ impl Target {
             if let Err(Errno::NOENT) = rustix::fs::stat(path) {
                 let parent = path.parent().map(Directory::open).transpose();
                 let directory = parent.and_then(|_| Directory::without_path()).map_err(cannot)?;
-                return Ok(Target::Inside(Arc::new(directory), None, sources == 1));
+                return Ok(Target::Inside(Arc::new(directory), None, true));
             }
         } else if contents {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
@@ -44,11 +44,14 @@ impl Target {
                 Err(error) => return Err(cannot(error)),
             }
         }
+        if let Some(stream) = own_stream(path) {
+            return Ok(Target::Device(stream?.into(), path.to_owned()));
+        }
         match rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => {
-                Ok(Target::Inside(Arc::new(Directory::open(path).map_err(cannot)?), None, contents && sources == 1))
+                Ok(Target::Inside(Arc::new(Directory::open(path).map_err(cannot)?), None, contents))
             }
-            _ if sources > 1 || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            _ if contents || sources > 1 || is_contents(path.as_os_str().as_encoded_bytes(), true) => {
                 let text = format!("cannot write to {}: not a directory; create it first", escape(path));
                 Err(Error::new(Kind::File, text))
             }
@@ -81,7 +84,6 @@ impl Target {
             error => Error::file("write to", path, &error.into()),
         };
         let bytes = path.as_os_str().as_encoded_bytes();
-        let is_directory = below(bytes) == b"." || bytes.ends_with(b"/");
         let (parent, name) = (path.parent().unwrap_or(Path::new("")), base_name(path));
         let parent = || {
             let parent = below(parent.as_os_str().as_encoded_bytes());
@@ -97,10 +99,12 @@ impl Target {
             (Err(Errno::NOENT), Some(_)) if contents && dry_run => {
                 parent()?;
                 let directory = Directory::without_path().map_err(cannot)?;
-                Ok(Target::Inside(Arc::new(directory), None, sources == 1))
+                Ok(Target::Inside(Arc::new(directory), None, true))
             }
-            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents && sources == 1)),
-            (Err(Errno::NOENT | Errno::NOTDIR), Some(name)) if sources == 1 && !is_directory => {
+            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents)),
+            (Err(Errno::NOENT | Errno::NOTDIR), Some(name))
+                if sources == 1 && !contents && !is_contents(bytes, true) =>
+            {
                 Ok(Target::Inside(Arc::new(parent()?), Some(name), false))
             }
             (Err(error), _) => Err(cannot(error)),

@@ -1,6 +1,6 @@
 //! The threads that write files. All blocks of a file are written by the same thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use super::options::CopyOptions;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
-use crate::proto::{Entry, Failure, Frame, Have, Id, SMALL};
+use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, SMALL};
 use crate::tree::{Directory, Keep, Partial, set_facts, settle, temporary_name};
 
 /// What failed if the metadata of an entry could not be set.
@@ -26,8 +26,19 @@ pub(super) const FACTS: &str = "set the metadata of";
 /// A task for a writing thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Opens the partial file of an entry, unless this file was already opened to determine the answer.
-    Open(Id, Arc<Directory>, Box<Entry>, u64, Option<Partial>),
+    /// Opens the partial file of an entry, which has at least the bytes before the offset `from`.
+    Open {
+        /// The file's number.
+        id: Id,
+        /// Its directory.
+        directory: Arc<Directory>,
+        /// Its entry.
+        entry: Box<Entry>,
+        /// Its length in bytes.
+        size: u64,
+        /// The first byte that may not be here.
+        from: u64,
+    },
     /// Writes a block.
     Block(Block, Payload),
     /// Completes a file, or abandons it.
@@ -36,8 +47,10 @@ pub(super) enum Task {
     Pack(Block, Payload, Vec<Packed>),
 }
 
-/// A file of a pack: its number, its length, its directory (`None` if the directory has failed) and its entry.
-pub(super) type Packed = (Id, u32, Option<Arc<Directory>>, Box<Entry>);
+/// A file of a pack: its number, its length, and the path of its directory below the destination with its entry. These
+/// are `None` if the file is not written, because it is complete or its directory has failed. A pack may have files of
+/// many directories, so these are not kept open.
+pub(super) type Packed = (Id, u32, Option<(Arc<[u8]>, Box<Entry>)>);
 
 /// State that the threads share.
 #[derive(Debug)]
@@ -48,6 +61,8 @@ pub(super) struct Writers<'w> {
     pub(super) next: Option<&'w Sender>,
     pub(super) options: &'w CopyOptions,
     pub(super) failures: Mutex<Vec<Error>>,
+    /// The files that may get hard links and are complete.
+    pub(super) linkable: Mutex<HashSet<Id>>,
     /// Whether forwarding to the next host has failed.
     pub(super) forward_failed: AtomicBool,
     /// The reason why the copy stopped.
@@ -66,11 +81,11 @@ struct OpenFile {
 }
 
 impl Writers<'_> {
-    /// Runs tasks until no task is left.
-    pub(super) fn run(&self, tasks: Receiver<Task>) {
+    /// Runs tasks until no task is left. `root` is the destination.
+    pub(super) fn run(&self, tasks: Receiver<Task>, root: &Arc<Directory>) {
         let mut files: HashMap<Id, OpenFile> = HashMap::new();
         for task in tasks {
-            if let Err(error) = self.task(task, &mut files) {
+            if let Err(error) = self.task(task, &mut files, root) {
                 self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
@@ -83,14 +98,17 @@ impl Writers<'_> {
         }
     }
 
-    fn task(&self, task: Task, files: &mut HashMap<Id, OpenFile>) -> Result<()> {
+    fn task(&self, task: Task, files: &mut HashMap<Id, OpenFile>, root: &Arc<Directory>) -> Result<()> {
         match task {
-            Task::Open(id, directory, entry, size, partial) => {
-                let opened = match partial {
-                    Some(partial) => Ok(partial),
-                    None => Partial::open(&directory, &entry, size).map(|(partial, _)| partial),
-                };
-                let opened = opened.and_then(|partial| {
+            Task::Open { id, directory, entry, size, from } => {
+                let mode = first_mode(&directory, &entry, self.options.keep);
+                let opened = Partial::open(&directory, &entry, size, mode).and_then(|(partial, have)| {
+                    // Another process has written the file since this side has answered.
+                    if have < from {
+                        return Err(Errno::WOULDBLOCK);
+                    }
+                    // What follows was not verified, and a hole of the source would keep it.
+                    rustix::fs::ftruncate(&partial.fd, have)?;
                     rustix::fs::ftruncate(&partial.fd, size)?;
                     Ok(partial)
                 });
@@ -128,6 +146,7 @@ impl Writers<'_> {
                         let finished = partial.finish(&directory, &entry.name);
                         let at = (directory.path(), &*entry);
                         if self.or_fail(id, at, "complete", finished)?.is_some() {
+                            self.is_whole(id, &entry);
                             self.or_fail(id, at, FACTS, facts)?;
                         }
                     }
@@ -139,18 +158,7 @@ impl Writers<'_> {
             }
             Task::Pack(block, payload, list) => {
                 verify(&block, &payload)?;
-                let mut rest: &[u8] = &payload;
-                for (id, length, directory, entry) in &list {
-                    let (id, Some((bytes, after))) = (*id, rest.split_at_checked(*length as usize)) else { break };
-                    rest = after;
-                    // The directory has failed, which was reported already.
-                    let Some(directory) = directory else { continue };
-                    let written = write_small(directory, entry, bytes, self.options);
-                    let at = (directory.path(), &**entry);
-                    if let Some(facts) = self.or_fail(id, at, "write", written)? {
-                        self.or_fail(id, at, FACTS, facts)?;
-                    }
-                }
+                self.pack(&list, &payload, root)?;
                 if let Some(next) = self.next {
                     let list = list.iter().map(|(id, length, ..)| (*id, *length)).collect();
                     self.forwarded(next.forward(Some(&Frame::Pack(list)), &block, payload))?;
@@ -158,6 +166,39 @@ impl Writers<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Writes the files of a pack. Those of one directory mostly follow each other.
+    fn pack(&self, list: &[Packed], mut bytes: &[u8], root: &Arc<Directory>) -> Result<()> {
+        type Opened<'p> = (&'p Arc<[u8]>, std::result::Result<Arc<Directory>, Errno>);
+        let mut last: Option<Opened<'_>> = None;
+        for (id, length, place) in list {
+            let Some((file, rest)) = bytes.split_at_checked(*length as usize) else { break };
+            bytes = rest;
+            let Some((path, entry)) = place else { continue };
+            let (_, directory) = match last.take() {
+                Some(same) if Arc::ptr_eq(same.0, path) => last.insert(same),
+                _ if path.is_empty() => last.insert((path, Ok(Arc::clone(root)))),
+                _ => last.insert((path, root.of_tree(path).map(Arc::new))),
+            };
+            let written = match directory {
+                Ok(directory) => write_small(directory, entry, file, self.options),
+                Err(error) => Err(*error),
+            };
+            let folder = root.path().join(OsStr::from_bytes(path));
+            if let Some(facts) = self.or_fail(*id, (&folder, entry), "write", written)? {
+                self.is_whole(*id, entry);
+                self.or_fail(*id, (&folder, entry), FACTS, facts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that a file is complete.
+    pub(super) fn is_whole(&self, id: Id, entry: &Entry) {
+        if matches!(entry.kind, EntryKind::File { has_links: true, .. }) {
+            self.linkable.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
     }
 
     /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
@@ -212,7 +253,7 @@ fn write_small(
 ) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
     let temporary = temporary_name(&entry.name, b"small");
     let permissions = if options.keep.mode { None } else { directory.permissions(&entry.name) };
-    let fd = directory.claim(&temporary, permissions.unwrap_or(entry.mode & 0o777))?;
+    let fd = directory.claim(&temporary, first_mode(directory, entry, options.keep))?;
     let mut write = || {
         while !bytes.is_empty() {
             match rustix::io::write(&fd, bytes) {
@@ -234,6 +275,12 @@ fn write_small(
     }
 }
 
+/// The mode of a file while it is written: with `-p`, only its owner may read it, until it gets the source's owner and
+/// mode.
+fn first_mode(directory: &Directory, entry: &Entry, keep: Keep) -> u16 {
+    if keep.mode { 0o600 } else { directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777) }
+}
+
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
 fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
     let set = permissions.map_or(Ok(()), |mode| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())));
@@ -242,12 +289,12 @@ fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u
     set.and(facts)
 }
 
-/// Determines how much of a file this side already has, and opens the partial file.
+/// Determines how much of a file this side already has.
 pub(super) fn have(
     writers: &Writers<'_>,
     (id, directory, entry): (Id, &Directory, &Entry),
     (size, sum): (u64, Option<u128>),
-) -> Result<(Have, Option<Partial>)> {
+) -> Result<Have> {
     let options = writers.options;
     if (options.sync || options.begun.is_some())
         && let Ok(found) = directory.stat(&entry.name)
@@ -271,16 +318,14 @@ pub(super) fn have(
                 let set = opened.and_then(|(fd, _)| set_facts(fd, entry, options.keep));
                 writers.or_fail(id, (directory.path(), entry), FACTS, set)?;
             }
-            return Ok((Have::All, None));
+            return Ok(Have::All);
         }
     }
     // Small files are written at once, without a partial file that a later run could continue.
     if options.dry_run || size <= SMALL {
-        return Ok((Have::Until(0), None));
+        return Ok(Have::Until(0));
     }
-    Ok(match Partial::open(directory, entry, size) {
-        Ok((partial, have)) => (Have::Until(have), Some(partial)),
-        // The writing thread opens the file again and reports the reason.
-        Err(_) => (Have::Until(0), None),
-    })
+    // The writing thread opens the file again, and reports what is wrong with it. Until then it is closed, because many
+    // files may wait.
+    Ok(Have::Until(Partial::have(directory, entry, size).unwrap_or(0)))
 }

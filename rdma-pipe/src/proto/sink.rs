@@ -37,6 +37,8 @@ enum Node {
     Asked(u64),
     /// A file that is being received. Its blocks may arrive, beginning at the offset `at`.
     Open { at: u64, size: u64 },
+    /// A file that was complete already. Its blocks arrive nevertheless if an earlier host of a chain does not have it.
+    Kept { at: u64, size: u64 },
 }
 
 impl Sink {
@@ -88,7 +90,7 @@ impl Sink {
                 }
                 EntryKind::Link(_) => Node::Done,
                 EntryKind::Same(id) => match self.nodes.get(*id as usize) {
-                    Some(Node::File | Node::Asked(_) | Node::Open { .. }) => Node::Done,
+                    Some(Node::File | Node::Asked(_) | Node::Open { .. } | Node::Kept { .. }) => Node::Done,
                     _ => return Err(Error::protocol("the sender listed another name of something that is not a file")),
                 },
             };
@@ -109,7 +111,8 @@ impl Sink {
         matches!(self.nodes.get(id as usize), Some(Node::Asked(_)))
     }
 
-    /// Records how much of a file the sink already has.
+    /// Records that the sink has answered for a file. The answer is not where the blocks begin, because an earlier host of
+    /// a chain may have less.
     pub fn answer(&mut self, id: Id, have: Have) {
         if let Some(node) = self.nodes.get_mut(id as usize)
             && let Node::Asked(size) = *node
@@ -117,9 +120,9 @@ impl Sink {
             *node = match have {
                 Have::All => {
                     self.open -= 1;
-                    Node::File
+                    Node::Kept { at: 0, size }
                 }
-                Have::Until(at) => Node::Open { at: at.min(size), size },
+                Have::Until(_) => Node::Open { at: 0, size },
             };
         }
     }
@@ -132,7 +135,9 @@ impl Sink {
     pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
         let end = offset.checked_add(length as u64);
         match (self.nodes.get_mut(id as usize), end) {
-            (Some(Node::Open { at, size }), Some(end)) if offset >= *at && end <= *size && length <= BLOCK => {
+            (Some(Node::Open { at, size } | Node::Kept { at, size }), Some(end))
+                if offset >= *at && end <= *size && length <= BLOCK =>
+            {
                 *at = end;
                 self.totals.bytes += length as u64;
                 Ok(())
@@ -157,6 +162,11 @@ impl Sink {
                     self.open -= 1;
                     self.totals.bytes += bytes;
                 }
+                Some(node) if *node == (Node::Kept { at: 0, size: bytes }) && bytes <= left => {
+                    *node = Node::File;
+                    left -= bytes;
+                    self.totals.bytes += bytes;
+                }
                 _ => return Err(Error::protocol("the sender sent a pack that does not fit its files")),
             }
         }
@@ -173,6 +183,10 @@ impl Sink {
             Some(node @ (Node::Open { .. } | Node::Asked(_))) => {
                 *node = if whole { Node::File } else { Node::Done };
                 self.open -= 1;
+                Ok(())
+            }
+            Some(node @ Node::Kept { .. }) => {
+                *node = Node::File;
                 Ok(())
             }
             _ => Err(Error::protocol("the sender closed a file twice")),
@@ -252,12 +266,12 @@ mod tests {
         let id = sink.list(ROOT, &[file(b"f", 100)], false).unwrap();
         assert!(sink.block(id, 0, 10).is_err(), "not answered");
         sink.answer(id, Have::Until(20));
-        for (offset, length) in [(0, 10), (95, 6), (100, 1), (u64::MAX, 2), (19, 1), (20, usize::MAX), (20, BLOCK + 1)]
-        {
+        for (offset, length) in [(95, 6), (100, 1), (u64::MAX, 2), (20, usize::MAX), (20, BLOCK + 1)] {
             assert!(sink.block(id, offset, length).is_err(), "{offset} {length}");
         }
         sink.block(id, 20, 30).unwrap();
         assert!(sink.block(id, 20, 30).is_err(), "repeated");
+        assert!(sink.block(id, 0, 10).is_err(), "backwards");
         sink.block(id, 60, 40).unwrap();
         sink.close(id, true).unwrap();
         assert!(sink.close(id, true).is_err());
@@ -286,6 +300,26 @@ mod tests {
         sink.pack(&[(2, 0), (1, 3), (3, 5)], 8).unwrap();
         sink.end(&Totals { entries: 3, files: 3, bytes: 8, failed: 0 }).unwrap();
         assert!(sink.end(&Totals { entries: 3, files: 3, bytes: 9, failed: 0 }).is_err());
+    }
+
+    /// An earlier host of a chain has less.
+    #[test]
+    fn files_arrive_although_they_are_here() {
+        let mut sink = Sink::new(true);
+        sink.list(ROOT, &[file(b"a", 3), file(b"b", 100), file(b"c", 100), file(b"d", 5)], true).unwrap();
+        sink.answer(1, Have::All);
+        sink.answer(2, Have::All);
+        sink.answer(3, Have::Until(50));
+        sink.answer(4, Have::All);
+        assert!(sink.pack(&[(1, 4)], 4).is_err() && sink.block(2, 90, 11).is_err());
+        sink.pack(&[(1, 3)], 3).unwrap();
+        for id in [2, 3] {
+            sink.block(id, 0, 100).unwrap();
+            assert!(sink.block(id, 0, 100).is_err());
+            sink.close(id, true).unwrap();
+        }
+        sink.end(&Totals { entries: 4, files: 4, bytes: 203, failed: 0 }).unwrap();
+        assert!(sink.close(2, true).is_err());
     }
 
     #[test]

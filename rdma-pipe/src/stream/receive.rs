@@ -18,7 +18,7 @@ use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, StreamSink, Totals};
-use crate::tree::settle;
+use crate::tree::{own_stream, settle};
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
@@ -58,6 +58,9 @@ impl Output {
     /// The file cannot be created or opened.
     pub fn create(path: &Path) -> Result<Output> {
         let cannot = |error: Errno| Error::file("create", path, &error.into());
+        if let Some(stream) = own_stream(path) {
+            return stream.map(|fd| Output::Fd(fd, crate::error::escape(path)));
+        }
         match rustix::fs::stat(path) {
             Ok(found) if rustix::fs::FileType::from_raw_mode(found.st_mode).is_file() => {}
             Ok(_) => {

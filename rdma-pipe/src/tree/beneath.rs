@@ -321,33 +321,58 @@ impl Directory {
 
     /// Removes an entry, with everything below it, except the entries for which `keeps` returns true, and their
     /// directories. `keeps` gets `path`, extended by the names below the entry. Returns whether everything was removed.
+    /// Only the directory that it empties is open, so any depth is possible.
     ///
     /// # Errors
     ///
-    /// See unlinkat(2).
+    /// See unlinkat(2); `EXDEV` if another process has moved a directory meanwhile.
     pub fn remove(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8]) -> bool) -> Result<bool, Errno> {
-        if keeps(path) {
-            return Ok(false);
+        let mut at = Self::of(self.fd.try_clone().map_err(|_| Errno::MFILE)?, PathBuf::new());
+        let mut path = path.to_vec();
+        let mut levels = vec![Level::new(&at, Vec::new(), vec![name.to_vec()], 0)?];
+        while let Some(level) = levels.last_mut() {
+            let Some(inner) = level.rest.pop() else {
+                let Some(Level { name, is_empty, length, .. }) = levels.pop() else { break };
+                let Some(above) = levels.last_mut() else { return Ok(is_empty) };
+                let parent = rustix::fs::openat(&at.fd, "..", FOLDER, Mode::empty())?;
+                if inode(&parent)? != above.inode {
+                    return Err(Errno::XDEV);
+                }
+                at = Self::of(parent, PathBuf::new());
+                path.truncate(length);
+                if is_empty {
+                    rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR)?;
+                }
+                above.is_empty &= is_empty;
+                continue;
+            };
+            let length = path.len();
+            // The first name is the last component of the path already.
+            if !level.name.is_empty() {
+                path.extend([b"/", inner.as_slice()].concat());
+            }
+            if keeps(&path) {
+                level.is_empty = false;
+                path.truncate(length);
+                continue;
+            }
+            let entry = OsStr::from_bytes(&inner);
+            let refused = match rustix::fs::unlinkat(&at.fd, entry, AtFlags::empty()) {
+                Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
+                // For example, the partial file of an earlier run, which this run has continued and renamed.
+                Ok(()) | Err(Errno::NOENT) => {
+                    path.truncate(length);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.
+            let opened = rustix::fs::openat(&at.fd, entry, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+            let opened = opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?;
+            at = Self::of(opened, PathBuf::new());
+            levels.push(Level::new(&at, inner, at.names()?, length)?);
         }
-        let entry = OsStr::from_bytes(name);
-        let refused = match rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()) {
-            Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
-            // For example, the partial file of an earlier run, which this run has continued and renamed.
-            Err(Errno::NOENT) => return Ok(true),
-            removed => return removed.map(|()| true),
-        };
-        // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.
-        let opened = rustix::fs::openat(&self.fd, entry, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-        let below = opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?;
-        let below = Self::of(below, self.path.join(entry));
-        let mut is_empty = true;
-        for inner in below.names()? {
-            is_empty &= below.remove(&inner, &[path, b"/", &inner].concat(), keeps)?;
-        }
-        if is_empty {
-            rustix::fs::unlinkat(&self.fd, entry, AtFlags::REMOVEDIR)?;
-        }
-        Ok(is_empty)
+        Ok(true)
     }
 
     /// Returns the names of all entries.
@@ -365,6 +390,29 @@ impl Directory {
         }
         Ok(names)
     }
+}
+
+/// A directory that is being emptied, or contains such a one.
+struct Level {
+    name: Vec<u8>,
+    inode: (u64, u64),
+    /// The names that are left.
+    rest: Vec<Vec<u8>>,
+    /// Whether all entries so far were removed.
+    is_empty: bool,
+    /// The length of its parent's path.
+    length: usize,
+}
+
+impl Level {
+    fn new(directory: &Directory, name: Vec<u8>, rest: Vec<Vec<u8>>, length: usize) -> Result<Level, Errno> {
+        Ok(Level { name, inode: inode(&directory.fd)?, rest, is_empty: true, length })
+    }
+}
+
+/// The device and the inode of an open file.
+fn inode(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
+    rustix::fs::fstat(fd).map(|found| (found.st_dev, found.st_ino))
 }
 
 impl AsFd for Directory {
@@ -400,5 +448,27 @@ mod tests {
         assert_eq!((walk("d/own"), walk("d//own"), walk(".")), (Ok(()), Ok(()), Ok(())));
         assert_eq!((walk("d/to-own"), walk("d/../d/own")), (Err(Errno::LOOP), Err(Errno::XDEV)));
         assert!(walk("to-d/own").is_err());
+    }
+
+    /// Neither the stack nor the number of open files limits the depth.
+    #[test]
+    fn deep_trees_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let mut at = directory.enter(b"top", 0o700).unwrap();
+        for depth in 0..3_000 {
+            at.create(b"file", 0o600).unwrap();
+            if depth == 2_000 {
+                at.create(b"kept", 0o600).unwrap();
+            }
+            at = at.enter(b"d", 0o700).unwrap();
+        }
+        drop(at);
+        let kept = [b"top".as_slice(), &b"/d".repeat(2_000), b"/kept"].concat();
+        let remove = move |keeps: &dyn Fn(&[u8]) -> bool| directory.remove(b"top", b"top", keeps);
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        let removed = small.spawn(move || (remove(&|path| path == kept), remove(&|_| false))).unwrap().join().unwrap();
+        assert_eq!(removed, (Ok(false), Ok(true)));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 /// copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    rules: Vec<(bool, String)>,
+    rules: Vec<(bool, Vec<u8>)>,
 }
 
 impl Filter {
     /// Adds a pattern. `*` and `?` match within a component, `**` across components. A pattern with `/` is compared
-    /// with the end of the path below the source, or with the whole path if it begins with `/`. A pattern without `/`
-    /// is compared with the name. A trailing `/` matches only directories, a trailing `/***` a directory and everything
+    /// with the end of the path below the destination, or with the whole path if it begins with `/`. A pattern without
+    /// `/` is compared with the name. A trailing `/` matches only directories, a trailing `/***` a directory and everything
     /// in it. `[a-z]` and `[[:alpha:]]` match one byte of the class, and `\\` escapes; see "PATTERN MATCHING RULES" in
     /// rsync(1).
-    pub fn add(&mut self, include: bool, pattern: &str) {
+    pub fn add(&mut self, include: bool, pattern: &[u8]) {
         self.rules.push((include, pattern.to_owned()));
     }
 
-    /// Whether an entry is copied. `path` is its path below the source.
+    /// Whether an entry is copied. `path` is its path below the destination.
     pub fn allows(&self, path: &[u8], is_directory: bool) -> bool {
-        let rule = self.rules.iter().find(|(_, pattern)| matches(pattern.as_bytes(), path, is_directory));
+        let rule = self.rules.iter().find(|(_, pattern)| matches(pattern, path, is_directory));
         rule.is_none_or(|(include, _)| *include)
     }
 
@@ -50,18 +50,26 @@ fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
     starts.into_iter().any(|at| wildcard(pattern, &path[at..]))
 }
 
-/// Compares a text with a pattern, without recursion: after a mismatch, the last star is made to match one more byte.
+/// Compares a text with a pattern, without recursion: after a mismatch, the last `*` is made to match one more byte. If
+/// that byte is a slash, the last `**` is made to match one more instead. Earlier stars need no second look: what is
+/// between them has matched as early as it can.
 fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
     // As in rsync, a backslash escapes only in a pattern with wildcards.
     let escapes = pattern.iter().any(|byte| b"*?[".contains(byte));
     let (mut at, mut of) = (0, 0);
-    let mut star: Option<(usize, usize, bool)> = None;
+    // The place in the pattern after the last star, and what follows the text that the star matches.
+    let mut star: Option<(usize, usize)> = None;
+    let mut stars = star;
     while of < text.len() {
         let rest = pattern.get(at..).unwrap_or_default();
-        if let [b'*', after @ ..] = rest {
-            let crosses = after.first() == Some(&b'*');
-            at += 1 + usize::from(crosses);
-            star = Some((at, of, crosses));
+        if rest.starts_with(b"**") {
+            at += 2;
+            (star, stars) = (None, Some((at, of)));
+            continue;
+        }
+        if rest.starts_with(b"*") {
+            at += 1;
+            star = Some((at, of));
             continue;
         }
         let length = match rest {
@@ -71,13 +79,16 @@ fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
             [byte, ..] => (*byte != b'?' && *byte == text[of]).then_some(1),
             [] => None,
         };
-        match (length, star) {
-            (Some(length), _) => (at, of) = (at + length, of + 1),
-            (None, Some((after, taken, crosses))) if crosses || text[taken] != b'/' => {
-                (at, of) = (after, taken + 1);
-                star = Some((after, taken + 1, crosses));
-            }
-            (None, _) => return false,
+        if let Some(length) = length {
+            (at, of) = (at + length, of + 1);
+            continue;
+        }
+        let again = star.as_mut().filter(|(_, taken)| text[*taken] != b'/');
+        let Some((after, taken)) = again.or(stars.as_mut()) else { return false };
+        *taken += 1;
+        (at, of) = (*after, *taken);
+        if stars == Some((at, of)) {
+            star = None;
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
@@ -195,11 +206,47 @@ mod tests {
         assert!(matches(b"t/***", b"t", true) && !matches(b"t/***", b"t", false));
     }
 
+    /// All short patterns against all short paths.
+    #[test]
+    fn wildcards_match_like_their_definition() {
+        fn defined(pattern: &[u8], text: &[u8]) -> bool {
+            let after = |skip: usize, crosses: bool| {
+                let end = text.iter().position(|&byte| byte == b'/' && !crosses).unwrap_or(text.len());
+                (0..=end).any(|count| defined(&pattern[skip..], &text[count..]))
+            };
+            match (pattern, text) {
+                ([b'*', b'*', ..], _) => after(2, true),
+                ([b'*', ..], _) => after(1, false),
+                ([b'?', ..], [byte, ..]) if *byte != b'/' => defined(&pattern[1..], &text[1..]),
+                ([first, ..], [byte, ..]) if *first == *byte && *first != b'?' => defined(&pattern[1..], &text[1..]),
+                ([], []) => true,
+                _ => false,
+            }
+        }
+        let words = |letters: &[u8], longest: usize| {
+            let mut all = vec![Vec::new()];
+            for length in 0..longest {
+                let longer: Vec<Vec<u8>> = all.iter().filter(|word| word.len() == length).cloned().collect();
+                all.extend(
+                    longer.iter().flat_map(|word| letters.iter().map(move |&letter| [&word[..], &[letter]].concat())),
+                );
+            }
+            all
+        };
+        let texts = words(b"ab/", 5);
+        for pattern in words(b"ab/*?", 6) {
+            for text in &texts {
+                let shown = || [&pattern[..], b" ", text].concat().escape_ascii().to_string();
+                assert_eq!(wildcard(&pattern, text), defined(&pattern, text), "{}", shown());
+            }
+        }
+    }
+
     #[test]
     fn first_match_decides() {
         let mut filter = Filter::default();
-        filter.add(true, "keep.o");
-        filter.add(false, "*.o");
+        filter.add(true, b"keep.o");
+        filter.add(false, b"*.o");
         assert!(filter.allows(b"keep.o", false) && !filter.allows(b"x.o", false) && filter.allows(b"x.c", false));
     }
 

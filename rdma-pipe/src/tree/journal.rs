@@ -43,17 +43,25 @@ pub struct Journal {
 }
 
 impl Partial {
-    /// Opens or creates the partial file of an entry of `size` bytes. Returns the number of bytes that it already has.
+    /// Returns how many bytes an earlier run has written of an entry of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`open`](Self::open).
+    pub fn have(directory: &Directory, entry: &Entry, size: u64) -> Result<u64, Errno> {
+        let (name, journal_name) = names(entry, size)?;
+        let found = if size > LEAST { Partial::found(directory, &name, &journal_name)? } else { None };
+        Ok(found.map_or(0, |(_, have)| have))
+    }
+
+    /// Opens the partial file of an entry of `size` bytes, or creates it with this mode. Returns the number of bytes that
+    /// it already has.
     ///
     /// # Errors
     ///
     /// See openat(2); `EWOULDBLOCK` if another process writes the file.
-    pub fn open(directory: &Directory, entry: &Entry, size: u64) -> Result<(Partial, u64), Errno> {
-        let EntryKind::File { version, .. } = entry.kind else { return Err(Errno::INVAL) };
-        let identity = format!("{size} {version} {} {}", entry.modified.0, entry.modified.1);
-        let name = temporary_name(&entry.name, identity.as_bytes());
-        let journal_name = [name.as_slice(), b".map"].concat();
-        let mode = directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777);
+    pub fn open(directory: &Directory, entry: &Entry, size: u64, mode: u16) -> Result<(Partial, u64), Errno> {
+        let (name, journal_name) = names(entry, size)?;
         let has_journal = size > LEAST;
         if has_journal && let Some((partial, have)) = Partial::found(directory, &name, &journal_name)? {
             return Ok((partial, have));
@@ -154,6 +162,15 @@ impl Partial {
     }
 }
 
+/// The names of the partial file and of its journal.
+fn names(entry: &Entry, size: u64) -> Result<(Vec<u8>, Vec<u8>), Errno> {
+    let EntryKind::File { version, .. } = entry.kind else { return Err(Errno::INVAL) };
+    let identity = format!("{size} {version} {} {}", entry.modified.0, entry.modified.1);
+    let name = temporary_name(&entry.name, identity.as_bytes());
+    let journal = [name.as_slice(), b".map"].concat();
+    Ok((name, journal))
+}
+
 /// Returns the offset, length and hash of those blocks in the journal whose data cannot have been lost in a reboot.
 fn durable(records: &[u8]) -> Vec<(u64, usize, u128)> {
     let (header, records) = records.split_at(records.len().min(RECORD));
@@ -241,18 +258,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
         let size = 40 * BLOCK as u64;
-        let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        let (mut partial, have) = Partial::open(&directory, &entry(size), size, 0o600).unwrap();
         assert_eq!(have, 0);
         (0..5).for_each(|number| write(&mut partial, number));
-        assert_eq!(Partial::open(&directory, &entry(size), size).map(drop), Err(Errno::WOULDBLOCK), "two writers");
+        assert_eq!(
+            Partial::open(&directory, &entry(size), size, 0o600).map(drop),
+            Err(Errno::WOULDBLOCK),
+            "two writers"
+        );
         partial.abandon(&directory);
-        let (mut partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        let (mut partial, have) = Partial::open(&directory, &entry(size), size, 0o600).unwrap();
         assert_eq!(have, 5 * BLOCK as u64);
         write(&mut partial, 5);
         // Simulates a last block that was not written completely.
         write_at(&partial.fd, b"x", 5 * BLOCK as u64 + 7).unwrap();
         drop(partial);
-        let (partial, have) = Partial::open(&directory, &entry(size), size).unwrap();
+        let (partial, have) = Partial::open(&directory, &entry(size), size, 0o600).unwrap();
         assert_eq!(have, 5 * BLOCK as u64);
         partial.finish(&directory, b"f").unwrap();
         assert_eq!(directory.names().unwrap(), [b"f"]);
@@ -263,13 +284,17 @@ mod tests {
         for size in [1 << 20, 40 * BLOCK as u64] {
             let folder = tempfile::tempdir().unwrap();
             let directory = Directory::open(folder.path()).unwrap();
-            let (first, _) = Partial::open(&directory, &entry(size), size).unwrap();
-            assert_eq!(Partial::open(&directory, &entry(size), size).map(drop), Err(Errno::WOULDBLOCK), "{size}");
+            let (first, _) = Partial::open(&directory, &entry(size), size, 0o600).unwrap();
+            assert_eq!(
+                Partial::open(&directory, &entry(size), size, 0o600).map(drop),
+                Err(Errno::WOULDBLOCK),
+                "{size}"
+            );
             first.finish(&directory, b"f").unwrap();
             assert_eq!(directory.names().unwrap(), [b"f"]);
             // The partial file of a killed copy is not locked.
-            drop(Partial::open(&directory, &entry(size), size).unwrap());
-            Partial::open(&directory, &entry(size), size).unwrap();
+            drop(Partial::open(&directory, &entry(size), size, 0o600).unwrap());
+            Partial::open(&directory, &entry(size), size, 0o600).unwrap();
         }
     }
 
@@ -277,7 +302,7 @@ mod tests {
     fn file_of_another_copy_gets_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
-        let (partial, _) = Partial::open(&directory, &entry(1 << 20), 1 << 20).unwrap();
+        let (partial, _) = Partial::open(&directory, &entry(1 << 20), 1 << 20, 0o600).unwrap();
         directory.remove_stale(&partial.name);
         let _other = directory.create(&partial.name, 0o600).unwrap();
         assert_eq!(partial.finish(&directory, b"f"), Err(Errno::WOULDBLOCK));
@@ -289,14 +314,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
         let size = 40 * BLOCK as u64;
-        let (mut partial, _) = Partial::open(&directory, &entry(size), size).unwrap();
+        let (mut partial, _) = Partial::open(&directory, &entry(size), size, 0o600).unwrap();
         write(&mut partial, 0);
         drop(partial);
         let kind = EntryKind::File { size, version: 1, has_links: false, sum: None };
-        assert_eq!(Partial::open(&directory, &Entry { kind, ..entry(size) }, size).unwrap().1, 0);
+        assert_eq!(Partial::open(&directory, &Entry { kind, ..entry(size) }, size, 0o600).unwrap().1, 0);
         let changed = Entry { modified: (5, 7), ..entry(size) };
-        assert_eq!(Partial::open(&directory, &changed, size).unwrap().1, 0);
-        assert_eq!(Partial::open(&directory, &entry(size + 1), size + 1).unwrap().1, 0);
+        assert_eq!(Partial::open(&directory, &changed, size, 0o600).unwrap().1, 0);
+        assert_eq!(Partial::open(&directory, &entry(size + 1), size + 1, 0o600).unwrap().1, 0);
     }
 
     #[test]

@@ -62,11 +62,12 @@ pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let (mut owns, mut done) = (true, Ok(()));
+    let is_root = rustix::process::geteuid().is_root();
     if keep.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
         match rustix::fs::fchown(fd, Some(user), Some(group)) {
-            // Only root may change the owner of a file.
-            Err(Errno::PERM) => owns = false,
+            // Only root may change the owner of a file, so that others do not ask for it with -a.
+            Err(Errno::PERM) if !is_root => owns = false,
             // For example, a user namespace has no such user.
             Err(error) => (owns, done) = (false, Err(error)),
             Ok(()) => {}
@@ -77,8 +78,8 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     if keep.attributes {
         for (name, value) in &entry.attributes {
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
-                // The file system has no extended attributes, or the name is reserved for root.
-                Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+                // The file system has no such attributes, or they are reserved for root.
+                Err(Errno::OPNOTSUPP | Errno::PERM) if !is_users(name) => {}
                 set => done = done.and(set),
             }
         }
@@ -91,6 +92,11 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let modified = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1.min(999_999_999).into() };
     done.and(rustix::fs::futimens(fd, &Timestamps { last_access: omit, last_modification: modified }))
+}
+
+/// Whether an extended attribute is data of users or an access control list, and not a label of the system.
+fn is_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
 /// Returns the extended attributes of a file. Leaves out attributes that cannot be read.
@@ -113,6 +119,7 @@ pub fn read_attributes(fd: impl AsFd) -> Vec<(Vec<u8>, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::EntryKind;
 
     #[test]
     fn file_systems_that_report_late_are_asked() {
@@ -121,5 +128,20 @@ mod tests {
         settle(tempfile::tempfile().unwrap()).unwrap();
         // procfs does not support fdatasync(2), so the error proves that `settle` has called it.
         assert_eq!(settle(open("/proc/self/comm")), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn attributes_of_users_are_not_lost_silently() {
+        // procfs has no such attributes.
+        let open = || std::fs::File::options().write(true).open("/proc/self/comm").unwrap();
+        let keep = Keep { attributes: true, ..Keep::default() };
+        let set = |name: &[u8]| {
+            let kind = EntryKind::Link(Vec::new());
+            let attributes = vec![(name.to_vec(), b"value".to_vec())];
+            let entry = Entry { name: Vec::new(), kind, mode: 0, owner: (0, 0), modified: (0, 0), attributes };
+            set_facts(open(), &entry, keep)
+        };
+        assert_eq!((set(b"user.k"), set(b"system.posix_acl_access")), (Err(Errno::OPNOTSUPP), Err(Errno::OPNOTSUPP)));
+        assert_ne!(set(b"security.label"), Err(Errno::OPNOTSUPP));
     }
 }

@@ -5,6 +5,7 @@ mod filter;
 mod journal;
 mod meta;
 mod origin;
+mod stream;
 mod walk;
 
 pub use beneath::{Directory, GivesWay, temporary_name};
@@ -12,6 +13,7 @@ pub use filter::Filter;
 pub use journal::{Journal, Partial};
 pub use meta::{Keep, read_attributes, set_facts, settle};
 pub use origin::Origin;
+pub use stream::own_stream;
 pub use walk::{Listing, Place, Walk, facts};
 
-pub(crate) use walk::{base_name, names, sum_of};
+pub(crate) use walk::{base_name, is_contents, names, sum_of};

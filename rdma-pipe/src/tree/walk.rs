@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,11 +24,10 @@ const BATCH: usize = 1_000;
 pub struct Place {
     /// The entry's directory.
     pub directory: Arc<PathBuf>,
-    /// Path of the directory below the source.
+    /// Path of the directory below the destination.
     pub below: Arc<Vec<u8>>,
-    /// The path that the operator gave, if the entry is an operand. Its last component may differ from the name, for
-    /// example `.`.
-    pub named: Option<PathBuf>,
+    /// Whether the entry is an operand that may be a link to what is copied.
+    pub follows: bool,
 }
 
 /// A list of some or all entries of a directory.
@@ -62,7 +61,7 @@ pub struct Walk<'o> {
 impl Place {
     /// Returns the path of an entry.
     pub fn path(&self, name: &[u8]) -> PathBuf {
-        self.named.clone().unwrap_or_else(|| self.directory.join(OsStr::from_bytes(name)))
+        self.directory.join(OsStr::from_bytes(name))
     }
 }
 
@@ -72,18 +71,17 @@ impl Walk<'_> {
         Walk { origin, filter, keep, recursive, sums, links: HashMap::new() }
     }
 
-    /// Reads an entry by its path. Links are followed if the operator named them. `id` is the number that the entry
-    /// will have.
+    /// Reads an entry by its path. `id` is the number that the entry will have.
     ///
     /// # Errors
     ///
     /// The entry cannot be read, or its type is not copied.
-    pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, named: bool) -> Result<Entry, Error> {
-        let found = self.origin.stat(path, named).map_err(|error| Error::file("read", path, &error.into()))?;
-        self.entry_of(path, name, &found, id, named)
+    pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, follows: bool) -> Result<Entry, Error> {
+        let found = self.origin.stat(path, follows).map_err(|error| Error::file("read", path, &error.into()))?;
+        self.entry_of(path, name, &found, id, follows)
     }
 
-    fn entry_of(&mut self, path: &Path, name: Vec<u8>, found: &Stat, id: Id, named: bool) -> Result<Entry, Error> {
+    fn entry_of(&mut self, path: &Path, name: Vec<u8>, found: &Stat, id: Id, follows: bool) -> Result<Entry, Error> {
         let cannot = |error: Errno| Error::file("read", path, &error.into());
         let kind = match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory if self.recursive => EntryKind::Directory,
@@ -92,7 +90,7 @@ impl Walk<'_> {
                 return Err(Error::new(crate::error::Kind::File, text));
             }
             FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
-            FileType::RegularFile => self.file(path, found, id, named)?,
+            FileType::RegularFile => self.file(path, found, id, follows)?,
             _ => {
                 let text = format!("skipped {}: it is not a file, directory or link", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
@@ -101,13 +99,13 @@ impl Walk<'_> {
         let mut attributes = Vec::new();
         if self.keep.attributes && !matches!(kind, EntryKind::Link(_)) {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            attributes = self.origin.open(path, flags, named).map(read_attributes).unwrap_or_default();
+            attributes = self.origin.open(path, flags, follows).map(read_attributes).unwrap_or_default();
         }
         let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
         Ok(Entry { name, kind, mode, owner, modified: facts(found).1, attributes })
     }
 
-    fn file(&mut self, path: &Path, found: &Stat, id: Id, named: bool) -> Result<EntryKind, Error> {
+    fn file(&mut self, path: &Path, found: &Stat, id: Id, follows: bool) -> Result<EntryKind, Error> {
         let has_links = self.keep.links && found.st_nlink > 1;
         if has_links {
             let known = *self.links.entry((found.st_dev, found.st_ino)).or_insert(id);
@@ -115,7 +113,7 @@ impl Walk<'_> {
                 return Ok(EntryKind::Same(known));
             }
         }
-        let sum = if self.sums { Some(sum(self.origin, path, named)?) } else { None };
+        let sum = if self.sums { Some(sum(self.origin, path, follows)?) } else { None };
         let size = facts(found).0;
         let version = if size > SMALL { version(found) } else { 0 };
         Ok(EntryKind::File { size, version, has_links, sum })
@@ -132,7 +130,8 @@ impl Walk<'_> {
         mut take: impl FnMut(Listing) -> Result<Id, Error>,
         mut failed: impl FnMut(Error),
     ) -> Result<(), Error> {
-        let place = Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), named: None };
+        let place =
+            Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), follows: false };
         let (dir, names) = match names(self.origin, directory) {
             Ok(found) => found,
             Err(error) => {
@@ -200,10 +199,10 @@ pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
     (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
 }
 
-fn sum(origin: &Origin, path: &Path, named: bool) -> Result<u128, Error> {
+fn sum(origin: &Origin, path: &Path, follows: bool) -> Result<u128, Error> {
     let cannot = |error: std::io::Error| Error::file("read", path, &error);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = origin.open(path, flags, named).map_err(|error| cannot(error.into()))?;
+    let fd = origin.open(path, flags, follows).map_err(|error| cannot(error.into()))?;
     sum_of(&mut std::fs::File::from(fd)).map_err(cannot)
 }
 
@@ -221,8 +220,20 @@ pub(crate) fn sum_of(file: &mut impl std::io::Read) -> std::io::Result<u128> {
     }
 }
 
-/// Returns the last component of an operand; `None` for operands such as `.`.
+/// The last component of a path, without slashes at its end; empty for `/`.
+fn last(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    path[..end].rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// Whether an operand stands for the entries of a directory instead of the directory itself, as with cp and rsync: `.`,
+/// `..` and `/` do, and paths that end in these, and with `--sync` all that end in a slash.
+pub(crate) fn is_contents(path: &[u8], sync: bool) -> bool {
+    matches!(last(path), b"" | b"." | b"..") || (sync && path.ends_with(b"/"))
+}
+
+/// Returns the last component of a path; `None` for paths that have no name, such as `.`.
 pub(crate) fn base_name(path: &Path) -> Option<Vec<u8>> {
-    let path = if path.file_name().is_some() { path.to_owned() } else { std::fs::canonicalize(path).ok()? };
-    Some(path.file_name()?.to_owned().into_vec())
+    let name = last(path.as_os_str().as_bytes());
+    if is_contents(name, false) { None } else { Some(name.to_vec()) }
 }

@@ -50,6 +50,36 @@ fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
     maps.into_iter().any(|map| map.metadata().is_ok_and(|found| found.len() * 16_000 > megabytes * 1_000_000))
 }
 
+/// Whatever a host of the chain has already, it gets what it lacks, and the earlier hosts do, too.
+#[test]
+fn hosts_of_a_chain_may_have_more_than_earlier_ones() {
+    let place = Place::new();
+    for (name, length) in [("small", 100), ("other", 200), ("large", 300_000), ("sub/more", 70_000), ("sub/few", 3)] {
+        place.write(&format!("tree/{name}"), bytes(length));
+    }
+    let cp = |name: &str, host: usize| {
+        let to = place.path(&format!("copy{host}/{name}"));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let ran = std::process::Command::new("cp").arg("-p").arg(place.path(&format!("tree/{name}"))).arg(to).status();
+        assert!(ran.unwrap().success());
+    };
+    // Each file is at another set of hosts.
+    for (number, name) in ["small", "other", "large", "sub/more", "sub/few"].into_iter().enumerate() {
+        for host in 1..=3 {
+            if (number + 3) >> (host - 1) & 1 == 1 {
+                cp(name, host);
+            }
+        }
+    }
+    let mut arguments = ["-r", "--sync", "--json", "tree/"].map(str::to_owned).to_vec();
+    arguments.extend(copies(&place));
+    let ran = place.run("rdcp", &arguments).expect(0);
+    ["copy1", "copy2", "copy3"].into_iter().for_each(|copy| assert_same(&place, copy));
+    assert!(sent(&ran) > 0);
+    let ran = place.run("rdcp", &arguments).expect(0);
+    assert_eq!(sent(&ran), 0);
+}
+
 #[test]
 fn every_host_of_a_chain_has_the_tree_and_the_source_sends_it_once() {
     for place in [Place::new(), Place::with_tcp()] {

@@ -64,8 +64,12 @@ impl Place {
     /// Prepares a program with its arguments, in this folder.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap();
+        self.prepare(Command::new(programs.join(program)), arguments)
+    }
+
+    fn prepare<A: AsRef<OsStr>>(&self, mut command: Command, arguments: impl IntoIterator<Item = A>) -> Command {
+        let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap();
         let path = format!("{}:{}:{}", self.path("bin").display(), programs.display(), std::env::var("PATH").unwrap());
-        let mut command = Command::new(programs.join(program));
         command.args(arguments).current_dir(self.folder.path()).env("PATH", path).env("SHELL", "/bin/sh");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if self.tcp {
@@ -77,6 +81,11 @@ impl Place {
     /// Runs a program until it exits.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Ran {
         Ran::from(&mut self.command(program, arguments).spawn().unwrap(), b"")
+    }
+
+    /// Runs a script of the shell, which finds the programs.
+    pub(crate) fn shell(&self, script: &str) -> Ran {
+        Ran::from(&mut self.prepare(Command::new("sh"), ["-c", script]).spawn().unwrap(), b"")
     }
 
     /// Runs a program with an input.

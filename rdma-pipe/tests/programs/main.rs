@@ -7,6 +7,7 @@ mod chain;
 mod common;
 mod copy;
 mod failings;
+mod operands;
 mod outputs;
 mod pipe;
 mod resume;

@@ -35,6 +35,22 @@ fn far_side_does_not_write_into_its_own_streams() {
     place.run("rdcp", ["file", "h:/dev/null"]).expect(0);
 }
 
+/// What is in the file already stays, and what follows comes after.
+#[test]
+fn own_output_that_is_a_file_is_written_where_it_is() {
+    let place = Place::new();
+    place.write("data", "data\n");
+    let data = place.on_host("data");
+    for (name, to, stream) in [("/dev/stdout", ">> log", 1), ("/dev/fd/1", "> log", 1), ("/dev/stderr", "2> log", 2)] {
+        place.write("log", "");
+        let echo = |text: &str| format!("echo {text} >&{stream}");
+        place.shell(&format!("{{ {}; rdcp -q {data} {name}; {}; }} {to}", echo("header"), echo("trailer"))).expect(0);
+        assert_eq!(place.read("log"), b"header\ndata\ntrailer\n", "{name}");
+    }
+    let ran = place.shell(&format!("exec 5>> log; rdcp {data} /dev/fd/5")).expect(23);
+    assert!(ran.err.contains("names an open file") && place.read("log").ends_with(b"trailer\n"), "{}", ran.err);
+}
+
 /// In /proc and /sys, the length of a file is not that of its contents.
 #[test]
 fn files_of_unknown_length_are_refused() {

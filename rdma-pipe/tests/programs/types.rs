@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, bytes};
+use crate::common::{Place, Ran, bytes};
 
 /// Whether two trees are equal; links are compared as links.
 fn is_same(left: &Path, right: &Path) -> bool {
@@ -254,4 +254,94 @@ fn owner_that_cannot_be_set_is_reported_and_the_data_arrives() {
     assert_eq!(ran.status.code(), Some(23), "{err}");
     assert!(err.contains("cannot set the metadata of d/s/small: invalid argument"), "{err}");
     assert!(is_same(&place.path("s"), &place.path("d/s")));
+}
+
+/// Another name of a file that was not copied is not linked to what the destination has in its place.
+#[test]
+fn names_of_a_file_that_failed_keep_what_they_have() {
+    let place = Place::new();
+    place.write("s/a", bytes(20_000_000));
+    std::fs::hard_link(place.path("s/a"), place.path("s/b")).unwrap();
+    place.write("d/a", "old a");
+    place.write("d/b", "old b");
+    let copy = ["-rH", "--sync", "--bwlimit", "20M", "s/", &place.on_host("d")];
+    let mut running = place.command("rdcp", copy).spawn().unwrap();
+    while !place.names("d").iter().any(|name| name.ends_with(".map")) {
+        assert!(running.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    place.write("s/a", "changed");
+    let ran = Ran::from(&mut running, b"").expect(23);
+    assert!(ran.err.contains(&format!("cannot link {}: ", place.path("d/b").display())), "{}", ran.err);
+    assert_eq!((place.read("d/a"), place.read("d/b")), (b"old a".to_vec(), b"old b".to_vec()));
+    // What is complete already is a file to link to.
+    place.write("d/a", "changed");
+    let time = place.path("s/a").metadata().unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(place.path("d/a")).unwrap().set_modified(time).unwrap();
+    place.run("rdcp", ["-rH", "--sync", "s/", &place.on_host("d")]).expect(0);
+    assert_eq!(place.read("d/b"), b"changed");
+}
+
+/// Neither many directories nor many files are open at once.
+#[test]
+fn trees_need_few_open_files() {
+    let place = Place::new();
+    for number in 0..400 {
+        place.write(&format!("s/{number}/small"), "small");
+        place.write(&format!("s/{number}/large"), bytes(70_000));
+    }
+    for options in ["-r", "-r --sync", "-a --sync --delete --checksum"] {
+        place.shell(&format!("ulimit -n 200; rdcp {options} s/. {}", place.on_host("d"))).expect(0);
+        assert!(is_same(&place.path("s"), &place.path("d")), "{options}");
+    }
+    // Nothing is left of a copy that was killed, except what it was writing.
+    let mut copy = place.command("rdcp", ["-r", "--bwlimit", "1M", "s", &place.on_host("e")]).spawn().unwrap();
+    while !place.path("e").exists() {
+        assert!(copy.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    while place.far_side("h").is_some() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let find = Command::new("find").arg(place.path("e")).args(["-name", ".*.rdcp-*"]).output().unwrap();
+    assert!(find.stdout.split(|&byte| byte == b'\n').count() < 10, "{find:?}");
+}
+
+/// What is private at the source is private from its first byte on, whatever the destination had.
+#[test]
+fn private_files_are_private_while_they_are_copied() {
+    let place = Place::new();
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    place.write("sec", bytes(30_000_000));
+    place.write("d/sec", "public");
+    set("sec", 0o600);
+    set("d/sec", 0o644);
+    let mut copy = place.command("rdcp", ["-a", "--bwlimit", "8M", "sec", &place.on_host("d")]).spawn().unwrap();
+    let partial = || place.names("d").into_iter().find(|name| name.contains(".rdcp-") && !name.ends_with(".map"));
+    let partial = loop {
+        if let Some(partial) = partial() {
+            break partial;
+        }
+        assert!(copy.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let mode = place.path("d").join(partial).metadata().unwrap().permissions().mode();
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// A directory that cannot be made is one failure, with its whole path.
+#[test]
+fn directory_that_fails_is_reported_once() {
+    let place = Place::new();
+    for name in ["s/a/b/f", "s/a/b/c/g", "s/x"] {
+        place.write(name, "new");
+    }
+    place.write("d/a/b", "a file");
+    let ran = place.run("rdcp", ["-r", "s/.", &place.on_host("d")]).expect(23);
+    let sentence = format!("rdcp: cannot make {}: not a directory\n", place.path("d/a/b").display());
+    assert_eq!((ran.err, place.read("d/x")), (sentence, b"new".to_vec()));
 }

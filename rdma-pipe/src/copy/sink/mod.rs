@@ -82,6 +82,7 @@ fn session(
         next: next.map(|next| &next.sender),
         options: &options,
         failures: Mutex::default(),
+        linkable: Mutex::default(),
         forward_failed: AtomicBool::new(false),
         broken: Mutex::default(),
     };
@@ -94,19 +95,20 @@ fn session(
             }
             Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
             Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
-                let tasks = (0..count())
-                    .map(|_| {
-                        let (tasks, taken) = mpsc::sync_channel(AHEAD);
-                        let writers = &writers;
-                        scope.spawn(move || writers.run(taken));
-                        tasks
-                    })
-                    .collect();
                 let root = root
                     .with(options.gives_way())
                     .map_err(|error| Error::file("open", std::path::Path::new("the destination"), &error.into()))?;
+                let root = Arc::new(root);
+                let tasks = (0..count())
+                    .map(|_| {
+                        let (tasks, taken) = mpsc::sync_channel(AHEAD);
+                        let (writers, root) = (&writers, Arc::clone(&root));
+                        scope.spawn(move || writers.run(taken, &root));
+                        tasks
+                    })
+                    .collect();
                 let mut receiving = Receiving::new(
-                    (Arc::new(root), rename.as_deref(), *is_copy),
+                    (root, rename.as_deref(), *is_copy),
                     expected,
                     (&options, progress),
                     (&writers, tasks),

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, PoisonError};
 
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::rest::{Rest, Surplus};
@@ -16,8 +17,8 @@ use crate::copy::progress::Progress;
 use crate::copy::writer::{Task, Writers, have};
 use crate::error::{Error, Result};
 use crate::link::{Link, Received};
-use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, SMALL, Sink, Totals};
-use crate::tree::{Directory, Partial};
+use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Totals};
+use crate::tree::Directory;
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
@@ -26,8 +27,12 @@ const OPEN: usize = 128;
 pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
     rename: Option<Vec<u8>>,
-    /// Whether the destination directory itself becomes the copy of the source, instead of containing it.
+    /// The name of the source, if the destination has another.
+    renamed: Option<Vec<u8>>,
+    /// Whether the destination directory itself becomes the copy of a source, instead of containing it.
     is_copy: bool,
+    /// Whether the source has listed all entries of such a copy.
+    is_whole: bool,
     /// Names that the source may list in the destination directory; `None` allows all.
     expected: Option<&'r [Vec<u8>]>,
     options: &'r CopyOptions,
@@ -36,11 +41,12 @@ pub(super) struct Receiving<'r> {
     pub(super) tasks: Vec<SyncSender<Task>>,
     sink: Sink,
     /// The paths of the received directories, relative to the destination.
-    folders: HashMap<Id, Vec<u8>>,
+    folders: HashMap<Id, Arc<[u8]>>,
     open: HashMap<Id, Arc<Directory>>,
     made: Vec<(Id, Box<Entry>)>,
-    /// Files for which no block has arrived yet, and files that may still get hard links.
-    files: HashMap<Id, (Id, Box<Entry>)>,
+    /// Files for which no block has arrived yet: their directory, and how much of them is here.
+    files: HashMap<Id, (Id, Box<Entry>, u64)>,
+    /// Files that may still get hard links.
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
     /// For `--delete`: the names of each directory's entries at the source.
@@ -53,16 +59,12 @@ pub(super) struct Receiving<'r> {
     held: HashMap<Id, Held>,
     /// Answers of the next host, merged with those of this host.
     merged: mpsc::Receiver<Vec<(Id, Have)>>,
-    /// Files that are complete at this host, but not yet at all later hosts.
-    complete: HashSet<Id>,
 }
 
 /// A file for which the next host has not answered yet.
 struct Held {
     dir: Id,
     entry: Box<Entry>,
-    directory: Option<Arc<Directory>>,
-    partial: Option<Partial>,
     is_complete: bool,
 }
 
@@ -78,14 +80,16 @@ impl<'r> Receiving<'r> {
         Self {
             root,
             rename: rename.map(<[u8]>::to_vec),
+            renamed: None,
             is_copy,
+            is_whole: false,
             expected,
             options,
             progress,
             writers,
             tasks,
             sink: Sink::new(options.asks()),
-            folders: HashMap::from([(ROOT, Vec::new())]),
+            folders: HashMap::from([(ROOT, Arc::default())]),
             open: HashMap::new(),
             made: Vec::new(),
             files: HashMap::new(),
@@ -97,7 +101,6 @@ impl<'r> Receiving<'r> {
             next,
             held: HashMap::new(),
             merged,
-            complete: HashSet::new(),
         }
     }
 
@@ -122,11 +125,11 @@ impl<'r> Receiving<'r> {
                         self.progress.bytes(payload.len() as u64);
                         let mut files = Vec::with_capacity(list.len());
                         for (id, length) in list {
-                            let Some((dir, entry)) = self.files.remove(&id) else { continue };
-                            self.note_file(&entry);
-                            let is_complete = self.complete.contains(&id);
-                            let directory = if is_complete { None } else { self.directory(dir, id, &entry)? };
-                            files.push((id, length, directory, entry));
+                            let place = self.files.remove(&id).and_then(|(dir, entry, _)| {
+                                self.note_file(&entry);
+                                Some((Arc::clone(self.folders.get(&dir)?), entry))
+                            });
+                            files.push((id, length, place));
                         }
                         self.task(block.file, Task::Pack(block, payload, files))?;
                     }
@@ -151,6 +154,9 @@ impl<'r> Receiving<'r> {
                 }
                 Received::Frame(Frame::End(totals)) => {
                     self.sink.end(&totals)?;
+                    if self.is_whole {
+                        self.find_surplus(ROOT)?;
+                    }
                     return Ok(Totals { failed: totals.failed, ..self.sink.totals() });
                 }
                 Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
@@ -169,7 +175,14 @@ impl<'r> Receiving<'r> {
             }
             if let Some(name) = &self.rename {
                 match entries.as_mut_slice() {
-                    [entry] if self.sink.totals().entries == 0 => entry.name.clone_from(name),
+                    [entry] if self.sink.totals().entries == 0 => {
+                        let is_other = |found: Stat| !FileType::from_raw_mode(found.st_mode).is_dir();
+                        if entry.kind == EntryKind::Directory && self.root.stat(name).is_ok_and(is_other) {
+                            let path = self.root.path().join(OsStr::from_bytes(name));
+                            return Err(Error::file("write a tree to", &path, &Errno::NOTDIR.into()));
+                        }
+                        self.renamed = Some(std::mem::replace(&mut entry.name, name.clone()));
+                    }
                     _ => return Err(Error::protocol("the sender listed several entries, but one was requested")),
                 }
             }
@@ -177,8 +190,11 @@ impl<'r> Receiving<'r> {
         let first = self.sink.list(dir, &entries, whole)?;
         if self.options.delete && (dir != ROOT || self.is_copy) {
             self.listed.entry(dir).or_default().extend(entries.iter().map(|entry| entry.name.clone()));
-            if whole {
-                self.find_surplus(dir)?;
+            match dir {
+                // Other sources may follow.
+                ROOT => self.is_whole |= whole,
+                _ if whole => self.find_surplus(dir)?,
+                _ => {}
             }
         }
         let mut answers = Vec::new();
@@ -199,8 +215,8 @@ impl<'r> Receiving<'r> {
         match &entry.kind {
             EntryKind::Directory => {
                 let path = match self.folders.get(&dir) {
-                    Some(above) if above.is_empty() => entry.name.clone(),
-                    Some(above) => [above.as_slice(), b"/", &entry.name].concat(),
+                    Some(above) if above.is_empty() => entry.name.as_slice().into(),
+                    Some(above) => [&above[..], b"/", &entry.name].concat().into(),
                     // The parent directory has failed, which was reported already.
                     None => return Ok(()),
                 };
@@ -229,20 +245,23 @@ impl<'r> Receiving<'r> {
                     } else {
                         self.directory(dir, id, &entry)?
                     };
-                    let (answer, partial) = match &directory {
+                    let answer = match &directory {
                         Some(directory) => have(self.writers, (id, directory, &entry), (size, sum))?,
-                        None => (Have::Until(0), None),
+                        None => Have::Until(0),
                     };
                     answers.push((id, answer));
                     let is_complete = answer == Have::All;
-                    let held = Held { dir, entry: Box::new(entry), directory, partial, is_complete };
+                    if is_complete {
+                        self.writers.is_whole(id, &entry);
+                    }
+                    let held = Held { dir, entry: Box::new(entry), is_complete };
                     if self.next.is_none() {
                         return self.answered(id, answer, held);
                     }
                     self.held.insert(id, held);
                     return Ok(());
                 }
-                self.files.insert(id, (dir, Box::new(entry)));
+                self.files.insert(id, (dir, Box::new(entry), 0));
             }
             EntryKind::Link(target) => {
                 if self.options.dry_run {
@@ -274,40 +293,28 @@ impl<'r> Receiving<'r> {
 
     /// Prepares a file to receive its blocks, after all answers for it have arrived.
     fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
-        let Held { dir, entry, directory, partial, is_complete } = held;
+        let Held { dir, entry, is_complete } = held;
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         self.sink.answer(id, answer);
-        if answer == Have::All {
-            self.progress.bytes(size);
-            self.progress.skipped();
-            return Ok(());
-        }
-        if is_complete {
-            self.complete.insert(id);
-        }
-        let is_packed = size <= SMALL && answer == Have::Until(0);
-        match (directory, partial) {
-            (Some(directory), Some(partial)) if !is_packed => {
-                self.note_file(&entry);
-                self.task(id, Task::Open(id, directory, entry, size, Some(partial)))
+        match answer {
+            Have::All => {
+                self.progress.bytes(size);
+                self.progress.skipped();
             }
-            _ => {
-                self.files.insert(id, (dir, entry));
-                Ok(())
-            }
+            // The blocks are for later hosts only.
+            Have::Until(_) if is_complete => {}
+            Have::Until(from) => _ = self.files.insert(id, (dir, entry, from)),
         }
+        Ok(())
     }
 
     /// Passes a file to its writing thread, before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
-        let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
+        let Some((dir, entry, from)) = self.files.remove(&id) else { return Ok(()) };
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
-        if self.complete.contains(&id) {
-            return Ok(());
-        }
         self.note_file(&entry);
         match self.directory(dir, id, &entry)? {
-            Some(directory) => self.task(id, Task::Open(id, directory, entry, size, None)),
+            Some(directory) => self.task(id, Task::Open { id, directory, entry, size, from }),
             None => Ok(()),
         }
     }
@@ -321,7 +328,7 @@ impl<'r> Receiving<'r> {
         sent.map_err(|_| Error::protocol("a writing thread has ended"))
     }
 
-    /// Returns the directory of an entry. If it is missing, reports this and returns `None`.
+    /// Returns the directory of an entry. If it cannot be opened, reports this and returns `None`.
     fn directory(&mut self, dir: Id, id: Id, entry: &Entry) -> Result<Option<Arc<Directory>>> {
         if dir == ROOT {
             return Ok(Some(Arc::clone(&self.root)));
@@ -329,9 +336,10 @@ impl<'r> Receiving<'r> {
         if let Some(directory) = self.open.get(&dir) {
             return Ok(Some(Arc::clone(directory)));
         }
-        let path = self.folders.get(&dir);
-        let opened = path.map_or(Err(Errno::NOENT), |path| self.root.of_tree(path));
-        let folder = self.root.path().join(OsStr::from_bytes(path.map_or(b"", Vec::as_slice)));
+        // A directory that has failed was reported already.
+        let Some(path) = self.folders.get(&dir) else { return Ok(None) };
+        let opened = self.root.of_tree(path);
+        let folder = self.root.path().join(OsStr::from_bytes(path));
         let opened = self.writers.or_fail(id, (&folder, entry), "write", opened)?.map(Arc::new);
         if let Some(directory) = &opened {
             self.hold(dir, Arc::clone(directory));
@@ -357,14 +365,16 @@ impl<'r> Receiving<'r> {
             self.root.of_tree(path).and_then(|directory| directory.names())
         };
         let Ok(names) = names else { return Ok(()) };
-        // The filter compares patterns with paths below the source.
-        let within = if self.is_copy {
-            path.as_slice()
-        } else {
-            path.splitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default()
+        // The source compares patterns with its own name.
+        let within = match &self.renamed {
+            Some(renamed) => {
+                let below = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+                [renamed, &path[below..]].concat()
+            }
+            None => path.to_vec(),
         };
         for name in names.into_iter().filter(|name| !listed.contains(name)) {
-            let path = if within.is_empty() { name.clone() } else { [within, b"/", &name].concat() };
+            let path = if within.is_empty() { name.clone() } else { [within.as_slice(), b"/", &name].concat() };
             self.surplus.push(Surplus { dir, name, path });
         }
         Ok(())

@@ -9,14 +9,14 @@ use std::sync::{Arc, PoisonError};
 use rustix::io::Errno;
 
 use crate::copy::writer::{FACTS, Writers};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
 use crate::tree::{Directory, set_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
     pub(super) root: Arc<Directory>,
-    pub(super) folders: HashMap<Id, Vec<u8>>,
+    pub(super) folders: HashMap<Id, Arc<[u8]>>,
     pub(super) made: Vec<(Id, Box<Entry>)>,
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
@@ -28,7 +28,7 @@ pub(super) struct Rest {
 pub(super) struct Surplus {
     pub(super) dir: Id,
     pub(super) name: Vec<u8>,
-    /// Its path below the copied directory, with which patterns are compared.
+    /// Its path below the destination, with the name of the source, with which patterns are compared.
     pub(super) path: Vec<u8>,
 }
 
@@ -43,15 +43,24 @@ impl Rest {
 
     /// The path of a directory, for messages.
     fn path(&self, id: Id) -> PathBuf {
-        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", Vec::as_slice)))
+        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", |path| path)))
     }
 
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
         if self.dry_run {
             return Ok(());
         }
+        let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, dir, entry, other) in &self.same {
             let linked = match self.named.get(other) {
+                // The destination may have an older file, or another, of that name.
+                Some((other_dir, name)) if !linkable.contains(other) => {
+                    let (path, other) = (self.path(*dir), self.path(*other_dir).join(OsStr::from_bytes(name)));
+                    let path = escape(&path.join(OsStr::from_bytes(&entry.name)));
+                    let text = format!("cannot link {path}: {} was not copied", escape(&other));
+                    writers.fail(*id, Error::new(Kind::File, text))?;
+                    continue;
+                }
                 Some((other_dir, name)) => {
                     self.directory(*dir).and_then(|to| to.same(&entry.name, &*self.directory(*other_dir)?, name))
                 }

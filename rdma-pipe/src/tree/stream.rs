@@ -1,0 +1,34 @@
+//! Names of the open files of this process, such as `/dev/stdout`.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use crate::error::{Error, Kind, Result, escape};
+
+/// Duplicates the standard output or the standard error if the path names it, as `/dev/stdout` and `/dev/fd/2` do. `None`
+/// if the path names something else. To open the path instead would replace a file, or begin at its start, where another
+/// program may have written.
+///
+/// # Errors
+///
+/// The stream is closed, or the path names another open regular file of this process.
+pub fn own_stream(path: &Path) -> Option<Result<OwnedFd>> {
+    let path =
+        std::fs::read_link(path).ok().filter(|link| link.starts_with("/proc")).unwrap_or_else(|| path.to_owned());
+    let folder = std::fs::canonicalize(path.parent()?).ok()?;
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    if !folder.starts_with(own) || !folder.ends_with("fd") {
+        return None;
+    }
+    let fd = match path.file_name()?.to_str()? {
+        "1" => io::stdout().as_fd().try_clone_to_owned(),
+        "2" => io::stderr().as_fd().try_clone_to_owned(),
+        _ if path.metadata().is_ok_and(|found| found.is_file()) => {
+            let text = format!("cannot write to {}: it names an open file; give the file's own name", escape(&path));
+            return Some(Err(Error::new(Kind::File, text)));
+        }
+        _ => return None,
+    };
+    Some(fd.map_err(|error| Error::file("write to", &path, &error)))
+}

@@ -1,0 +1,166 @@
+//! Tests what operands mean: entries of a directory, links, names that exist, and names that are the source itself.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+
+use crate::common::Place;
+
+/// As with cp and rsync, `.` at the end names the entries of a directory.
+#[test]
+fn dot_stands_for_the_entries() {
+    let place = Place::new();
+    place.write("s/x", "x");
+    place.write("s/sub/y", "y");
+    for (number, source) in ["s/.", "s/sub/..", "./s/./"].into_iter().enumerate() {
+        let to = format!("d{number}");
+        place.run("rdcp", ["-r", source, &place.on_host(&to)]).expect(0);
+        assert_eq!(
+            (place.names(&to), place.read(&format!("{to}/sub/y"))),
+            (vec!["sub".into(), "x".into()], b"y".into())
+        );
+    }
+    place.write("d0/surplus", "");
+    place.run("rdcp", ["-r", "--sync", "--delete", "s/.", &place.on_host("d0")]).expect(0);
+    assert_eq!(place.names("d0"), ["sub", "x"]);
+    place.run("rdcp", ["-r", &format!("h:{}", place.path("s/.").display()), "pulled"]).expect(0);
+    assert_eq!(place.names("pulled"), ["sub", "x"]);
+    let ran = place.run("rdcp", ["s/x", &place.on_host("missing/.")]).expect(23);
+    assert!(ran.err.contains("not a directory") && !place.path("missing").exists(), "{}", ran.err);
+}
+
+/// As with cp, `-r` copies a link as a link, also if it is an operand; without `-r`, the file that it names is copied.
+#[test]
+fn links_are_copied_as_links_only_in_trees() {
+    let place = Place::new();
+    place.write("s/f", "f");
+    symlink("f", place.path("s/link")).unwrap();
+    symlink("nowhere", place.path("s/dangling")).unwrap();
+    std::fs::create_dir(place.path("d")).unwrap();
+    let to = place.on_host("d");
+    place.run("rdcp", ["-r", "s/f", "s/link", "s/dangling", &to]).expect(0);
+    for (name, target) in [("link", "f"), ("dangling", "nowhere")] {
+        assert_eq!(std::fs::read_link(place.path("d").join(name)).unwrap(), Path::new(target));
+    }
+    std::fs::remove_file(place.path("d/link")).unwrap();
+    // The others are copied although one cannot be read.
+    let ran = place.run("rdcp", ["s/dangling", "s/link", "missing", &to]).expect(23);
+    assert!(ran.err.contains("cannot read s/dangling: ") && ran.err.contains("cannot read missing: "), "{}", ran.err);
+    assert!(place.path("d/link").symlink_metadata().unwrap().is_file());
+}
+
+/// A file that the operator named is never replaced by a directory or by the entries of one.
+#[test]
+fn named_file_does_not_give_way_to_a_tree() {
+    let place = Place::new();
+    place.write("one/x", "x");
+    place.write("list", "x");
+    place.write("P", "precious");
+    symlink("P", place.path("link")).unwrap();
+    symlink("nowhere", place.path("dangling")).unwrap();
+    let cases: [&[&str]; 5] = [
+        &["--sync", "-r", "one/"],
+        &["--sync", "-r", "one"],
+        &["--sync", "--delete", "-r", "one/."],
+        &["-r", "one"],
+        &["--files-from", "list", "one"],
+    ];
+    for words in cases {
+        for to in ["P", "link", "dangling"] {
+            for to in [to.to_owned(), place.on_host(to)] {
+                let ran = place.run("rdcp", words.iter().copied().chain([to.as_str()]));
+                assert!(ran.status == 23 && ran.err.contains("not a directory"), "{words:?} {to}: {ran:?}");
+            }
+        }
+        assert_eq!(place.read("P"), b"precious", "{words:?}");
+        assert_eq!(std::fs::read_link(place.path("dangling")).unwrap(), Path::new("nowhere"));
+    }
+}
+
+/// As with cp: no directory is copied into itself, and no file to itself.
+#[test]
+fn nothing_is_copied_to_itself() {
+    let place = Place::new();
+    place.write("rec/z/f", "f");
+    std::fs::hard_link(place.path("rec/z/f"), place.path("other")).unwrap();
+    symlink("rec", place.path("to-rec")).unwrap();
+    let cases: [&[&str]; 8] = [
+        &["-r", "rec", "rec/z"],
+        &["-r", "rec", "to-rec/z/new"],
+        &["-r", "rec", "rec"],
+        &["-r", "rec", "."],
+        &["-r", "--sync", "rec/", "rec/z"],
+        &["rec/z/f", "rec/z/f"],
+        &["rec/z/f", "other"],
+        &["rec/z/f", "rec/z"],
+    ];
+    for words in cases {
+        let ran = place.run("rdcp", words).expect(1);
+        assert!(ran.err.contains("into itself") || ran.err.contains("are the same file"), "{words:?}: {}", ran.err);
+    }
+    assert_eq!((place.names("rec"), place.names("rec/z")), (vec!["z".into()], vec!["f".into()]));
+    assert_eq!(place.path("other").metadata().unwrap().nlink(), 2);
+    place.run("rdcp", ["-r", "rec/z", "rec/new"]).expect(0);
+    place.run("rdcp", ["-r", "rec", "rec2"]).expect(0);
+}
+
+/// As with rsync, the list may name the whole tree, and patterns hold for what it names.
+#[test]
+fn listed_paths_are_filtered_and_may_be_the_whole_tree() {
+    let place = Place::new();
+    for name in ["s/a/key", "s/a/x", "s/b"] {
+        place.write(name, name);
+    }
+    place.write("all", ".\n");
+    place.write("some", "a/key\na/x\nb/\n");
+    place.run("rdcp", ["-r", "--files-from", "all", "s", &place.on_host("d")]).expect(0);
+    assert_eq!((place.names("d"), place.names("d/a")), (vec!["a".into(), "b".into()], vec!["key".into(), "x".into()]));
+    place.run("rdcp", ["--files-from", "some", "--exclude", "key", "s", &place.on_host("e")]).expect(0);
+    assert_eq!((place.names("e"), place.names("e/a")), (vec!["a".into(), "b".into()], vec!["x".into()]));
+    place.write("wrong", "b/below\n");
+    let ran = place.run("rdcp", ["--files-from", "wrong", "s", &place.on_host("f")]).expect(23);
+    assert!(ran.err.contains("cannot read s/b: not a directory"), "{}", ran.err);
+}
+
+/// As with rsync, patterns begin at the destination, so that several sources have one meaning.
+#[test]
+fn patterns_hold_for_several_sources() {
+    let place = Place::new();
+    for name in ["a/sub/f", "b/g", "b/h.o", "d/sub/keep", "d/old", "d/b/keep", "d/b/old"] {
+        place.write(name, name);
+    }
+    let to = place.on_host("d");
+    let patterns = ["--exclude", "/sub/keep", "--exclude", "b/keep", "--exclude", "*.o"];
+    let delete = || ["-r", "--sync", "--delete"].into_iter().chain(patterns);
+    place.run("rdcp", delete().chain(["a/", "b", &to])).expect(0);
+    assert_eq!(
+        (place.names("d"), place.names("d/sub")),
+        (vec!["b".into(), "sub".into()], vec!["f".into(), "keep".into()])
+    );
+    assert_eq!(place.names("d/b"), ["g", "keep"]);
+    place.write("d/old", "");
+    place.run("rdcp", delete().chain(["a/", "b/", &to])).expect(0);
+    assert_eq!(
+        (place.names("d"), place.names("d/sub")),
+        (vec!["b".into(), "g".into(), "sub".into()], vec!["f".into(), "keep".into()])
+    );
+    // A source is an entry, too.
+    place.run("rdcp", ["-r", "--exclude", "*.o", "b/h.o", "a", &place.on_host("d")]).expect(0);
+    assert!(place.path("d/a").exists() && !place.path("d/h.o").exists());
+    // Another name of the copy does not change the pattern.
+    place.run("rdcp", ["-r", "--exclude", "/b/g", "b", &place.on_host("renamed")]).expect(0);
+    assert_eq!(place.names("renamed"), ["h.o"]);
+}
+
+#[test]
+fn names_need_no_encoding() {
+    let place = Place::new();
+    let name = OsStr::from_bytes(b"\xff");
+    std::fs::write(place.path(".").join(name), "data").unwrap();
+    let words = [name, OsStr::new("copy"), OsStr::new("--exclude"), OsStr::from_bytes(b"\xfe*")];
+    place.run("rdcp", words).expect(0);
+    assert_eq!(place.read("copy"), b"data");
+    assert_eq!(place.run("rdsend", [name]).expect(1).out, "");
+    assert_eq!(place.run("rdpipe", [name]).expect(1).out, "");
+}
