@@ -160,10 +160,17 @@ pub(crate) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);
     }
-    let found = if tokio::runtime::Handle::try_current().is_ok() {
-        tokio::net::lookup_host(address).await.map(Iterator::collect)
-    } else {
-        address.to_socket_addrs().map(Iterator::collect)
+    // Without the brackets, the system resolves the name of an interface, as in `[fe80::1%eth0]:1`.
+    let parts =
+        address.rsplit_once(':').and_then(|(host, port)| Some((host.trim_matches(['[', ']']), port.parse().ok()?)));
+    let parts: Option<(&str, u16)> = parts;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the port is missing");
+    let found = match parts {
+        None => Err(invalid()),
+        Some(parts) if tokio::runtime::Handle::try_current().is_ok() => {
+            tokio::net::lookup_host(parts).await.map(Iterator::collect)
+        }
+        Some(parts) => parts.to_socket_addrs().map(Iterator::collect),
     };
     let text = |error: &io::Error| {
         let remedy = if error.kind() == io::ErrorKind::InvalidInput { "give HOST:PORT" } else { "check the host name" };

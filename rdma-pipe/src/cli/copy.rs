@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Parser;
 
@@ -14,13 +14,10 @@ use super::{LinkArguments, Operand};
 use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
 use crate::error::{Error, Kind, Result, escape};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
-use crate::link::{Link, Options, Patience, connect};
+use crate::link::{Link, Options, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::tree::{Keep, Origin, base_name};
-
-/// Time limit for connecting and reconnecting to the far side, which already listens.
-const CONNECT: Patience = Patience::Listening(Duration::from_secs(10));
 
 /// Maximum number of failures that are printed.
 const SHOWN: usize = 100;
@@ -133,7 +130,7 @@ impl CopyCommand {
         if destinations.len() > 1 && destinations.iter().any(|destination| destination.host.is_none()) {
             return Err(Error::new(Kind::Usage, "the sources are on several hosts; copy from one at a time"));
         }
-        let options = self.options()?;
+        let options = CopyOptions { chained: destinations.len() > 1, ..self.options()? };
         options.check()?;
         let copy = Copy {
             command: &self,
@@ -191,6 +188,8 @@ impl CopyCommand {
             filter: self.patterns.0.clone(),
             files_from: self.selected()?,
             limit: self.bwlimit,
+            chained: false,
+            alone: false,
             fsync: self.fsync,
             begun: None,
         })
@@ -334,7 +333,7 @@ impl Copy<'_> {
     }
 
     fn connect(&self, peer: &Peer, purpose: Purpose, transport: &mut String) -> Result<Link> {
-        let link = connect(&peer.addresses, &peer.key, purpose, CONNECT, &self.links)?;
+        let link = connect(&peer.addresses, &peer.key, purpose, self.options.patience(), &self.links)?;
         *transport = link.stats()?.to_string();
         Ok(link)
     }

@@ -22,7 +22,7 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use trespass::Transport;
 
 use crate::error::{Error, Result};
-use crate::link::{Fault, Options};
+use crate::link::{Fault, LONGEST_TIMEOUT, Options};
 use crate::show::print_error;
 
 /// Options of connections.
@@ -47,7 +47,7 @@ pub struct LinkArguments {
     #[arg(long)]
     pub no_encrypt: bool,
     /// Seconds of silence after which a peer is considered lost
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
     pub timeout: u64,
     /// Inject a fault into block N, for tests: flip:N, drop:N or swap:N
     #[arg(long, value_name = "FAULT", hide = true)]

@@ -17,6 +17,7 @@ pub use source::send;
 pub use target::{Target, below};
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -70,8 +71,8 @@ pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions
     for path in paths {
         let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
         let name = base_name(path).filter(|_| !contents);
-        let written = match name.filter(|_| destination.is_dir()) {
-            Some(name) => destination.join(std::ffi::OsStr::from_bytes(&name)),
+        let written = match name.as_ref().filter(|_| destination.is_dir()) {
+            Some(name) => destination.join(OsStr::from_bytes(name)),
             None => destination.to_owned(),
         };
         let is_link = options.recursive && path.is_symlink();
@@ -84,11 +85,18 @@ pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions
         let (Some(source), Some(into)) = (source, into) else { continue };
         let inode = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
         let is_same = source == into || (!is_link && source.is_file() && inode(&source) == inode(&into));
-        if is_same {
+        // With --sync, a file that is the same is skipped.
+        if is_same && !(options.sync && source.is_file()) {
             let text = format!("{} and {} are the same file", escape(path), escape(&written));
             return Err(Error::new(Kind::Usage, text));
         }
-        if !is_link && options.files_from.is_none() && source.is_dir() && into.starts_with(&source) {
+        let Ok(inner) = into.strip_prefix(&source) else { continue };
+        let below = Path::new(OsStr::from_bytes(&name.unwrap_or_default())).join(inner);
+        let is_excluded = below.ancestors().any(|path| {
+            let path = path.as_os_str().as_bytes();
+            !path.is_empty() && !options.filter.allows(path, true)
+        });
+        if !is_link && options.files_from.is_none() && source.is_dir() && !is_excluded {
             let text = format!("cannot copy {} into itself, {}", escape(path), escape(&written));
             return Err(Error::new(Kind::Usage, text));
         }

@@ -1,8 +1,11 @@
 //! The options of a copy. Both sides must use the same ones.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
+use crate::link::Patience;
 use crate::tree::{Filter, GivesWay, Keep, is_contents};
 
 /// The options of a copy.
@@ -28,6 +31,12 @@ pub struct CopyOptions {
     pub limit: u64,
     /// Call syncfs(2) once at the end.
     pub fsync: bool,
+    /// Whether the copy has several destinations, each of which forwards the data to the next. If a host of this chain is
+    /// silent, its neighbours wait for others.
+    pub chained: bool,
+    /// Whether this process connects to no other host of a chain, because only the files of this host were offered.
+    #[serde(skip)]
+    pub alone: bool,
     /// If set, the connection continues a copy that began at this time (seconds and nanoseconds), as measured by the
     /// clock of the destination's host.
     #[serde(skip)]
@@ -61,6 +70,12 @@ impl CopyOptions {
         self.files_from.is_some() || is_contents(operand, self.sync)
     }
 
+    /// For how long to connect to a host that already listens. A host of a chain whose successor is silent must end that
+    /// connection first.
+    pub fn patience(&self) -> Patience {
+        Patience::Listening(Duration::from_secs(if self.chained { 30 } else { 10 }))
+    }
+
     /// What gives way to a new entry of another type. With patterns, a directory with entries does not, because it may
     /// contain what they protect.
     pub fn gives_way(&self) -> GivesWay {
@@ -69,11 +84,6 @@ impl CopyOptions {
             (true, false) => GivesWay::Entry,
             (true, true) => GivesWay::Tree,
         }
-    }
-
-    /// Whether a pattern protects an entry of the destination. `path` is its path below the destination.
-    pub fn protects(&self, path: &[u8]) -> bool {
-        !(self.filter.allows(path, false) && self.filter.allows(path, true))
     }
 
     /// Whether the sender asks the receiver, for each file, how much of it the receiver already has.

@@ -207,9 +207,14 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
         return list_selected(shared, &mut walk, paths, selected);
     }
     let mut folders = Vec::new();
+    let mut has_top = false;
     for path in paths {
         let Some(name) = base_name(path).filter(|_| !is_contents(path.as_os_str().as_bytes(), options.sync)) else {
             if options.recursive {
+                // The destination gets the metadata of the first such directory; those of the others have no place.
+                if !std::mem::replace(&mut has_top, true) && shared.lock().source.totals().entries == 0 {
+                    send_top(shared, &mut walk, path)?;
+                }
                 walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
             } else {
                 shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(path))));
@@ -217,12 +222,10 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
             continue;
         };
         let id = shared.lock().source.next_id();
-        match walk.entry(path, name.clone(), id, options.follows()) {
-            Ok(entry) => {
+        match walk.entry(path, name.clone(), (id, Some(&name)), options.follows()) {
+            Ok(None) => {}
+            Ok(Some(entry)) => {
                 let is_directory = entry.kind == EntryKind::Directory;
-                if !options.filter.allows(&name, is_directory) {
-                    continue;
-                }
                 let parent = path.parent().unwrap_or(Path::new(""));
                 let place =
                     Place { directory: parent.to_owned().into(), below: Vec::new().into(), follows: options.follows() };
@@ -240,6 +243,14 @@ fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
         walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
     }
     Ok(())
+}
+
+/// Sends the metadata of a directory whose entries are copied. If it cannot be read, the list of its entries reports why.
+fn send_top(shared: &Shared<'_>, walk: &mut Walk<'_>, path: &Path) -> Result<()> {
+    match walk.entry(path, b".".to_vec(), (ROOT, None), true) {
+        Ok(Some(entry)) if entry.kind == EntryKind::Directory => shared.sender.frame(&Frame::Top(entry)),
+        _ => Ok(()),
+    }
 }
 
 type Folders = Vec<(PathBuf, Vec<u8>, Id)>;
@@ -284,15 +295,33 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
         let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
         parts.map(<[u8]>::to_vec).collect()
     };
+    let options = shared.options;
     let all: HashSet<Vec<u8>> = selected.iter().map(|path| parts_of(path).join(&b'/')).collect();
+    let is_all = |below: &[u8]| all.contains(below) && (below.is_empty() || options.filter.allows(below, true));
     for path in selected {
         let parts = parts_of(path);
-        if parts.is_empty() && shared.options.recursive {
+        if parts.is_empty() && options.recursive {
+            if shared.lock().source.totals().entries == 0 {
+                send_top(shared, walk, base)?;
+            }
             walk_folder(shared, &mut *walk, base, b"", ROOT, &mut folders)?;
             continue;
         }
         // What is below another selected directory is listed with that directory.
-        if shared.options.recursive && (0..parts.len()).any(|count| all.contains(&parts[..count].join(&b'/'))) {
+        let above = |count: usize| parts[..count].join(&b'/');
+        if options.recursive
+            && let Some(first) = (0..parts.len()).find(|count| is_all(&above(*count)))
+        {
+            let full = base.join(std::ffi::OsStr::from_bytes(&parts.join(&b'/')));
+            if let Err(error) = shared.origin.stat(&full, false) {
+                shared.fail(Error::file("read", &full, &error.into()));
+            }
+            if let Some(excluded) = (first + 1..parts.len()).find(|count| !options.filter.allows(&above(*count), true))
+            {
+                let excluded = base.join(std::ffi::OsStr::from_bytes(&above(excluded)));
+                let text = format!("cannot copy {}: a pattern excludes {}", escape(&full), escape(&excluded));
+                shared.fail(Error::new(Kind::File, text));
+            }
             continue;
         }
         let mut dir = ROOT;
@@ -307,13 +336,12 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
             let place =
                 Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), follows: false };
             let next = shared.lock().source.next_id();
-            match walk.entry(&place.path(&name), name, next, false) {
-                Ok(entry) => {
+            // As in rsync, the directories above a listed path are copied in any case.
+            let filtered = if count == parts.len() { Some(below.as_slice()) } else { None };
+            match walk.entry(&place.path(&name), name, (next, filtered), false) {
+                Ok(None) => break,
+                Ok(Some(entry)) => {
                     let is_directory = entry.kind == EntryKind::Directory;
-                    // As in rsync, the directories above a listed path are copied in any case.
-                    if count == parts.len() && !shared.options.filter.allows(&below, is_directory) {
-                        break;
-                    }
                     let full = place.path(&entry.name);
                     let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
                     known.insert(below.clone(), id);

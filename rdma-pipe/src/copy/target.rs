@@ -14,11 +14,18 @@ use crate::tree::{Directory, base_name, is_contents, own_stream};
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
-    /// Creates entries in this directory. If a name is given, the single entry gets this name. If the flag is set, the
-    /// directory itself becomes the copy of a source.
-    Inside(Arc<Directory>, Option<Vec<u8>>, bool),
+    /// Creates entries in this directory. If a name is given, the single entry gets this name. If the last field is given,
+    /// the directory itself becomes the copy of a source.
+    Inside(Arc<Directory>, Option<Vec<u8>>, Option<Top>),
     /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),
+}
+
+/// A destination that becomes the copy of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Top {
+    /// Whether this copy has created it, so that it gets the permissions of the source.
+    pub is_new: bool,
 }
 
 impl Target {
@@ -32,15 +39,17 @@ impl Target {
     pub fn open(path: &Path, sources: usize, contents: bool, dry_run: bool) -> Result<Target> {
         let cannot = |error: Errno| Error::file("write to", path, &error.into());
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let mut is_new = false;
         if contents && dry_run {
             if let Err(Errno::NOENT) = rustix::fs::stat(path) {
                 let parent = path.parent().map(Directory::open).transpose();
                 let directory = parent.and_then(|_| Directory::without_path()).map_err(cannot)?;
-                return Ok(Target::Inside(Arc::new(directory), None, true));
+                return Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })));
             }
         } else if contents {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
+                Ok(()) => is_new = true,
+                Err(Errno::EXIST) => {}
                 Err(error) => return Err(cannot(error)),
             }
         }
@@ -49,7 +58,8 @@ impl Target {
         }
         match rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => {
-                Ok(Target::Inside(Arc::new(Directory::open(path).map_err(cannot)?), None, contents))
+                let directory = Directory::open(path).map_err(cannot)?;
+                Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new })))
             }
             _ if contents || sources > 1 || is_contents(path.as_os_str().as_encoded_bytes(), true) => {
                 let text = format!("cannot write to {}: not a directory; create it first", escape(path));
@@ -89,23 +99,21 @@ impl Target {
             let parent = below(parent.as_os_str().as_encoded_bytes());
             root.beneath(parent).map_err(cannot)
         };
-        if contents
-            && !dry_run
-            && let Some(name) = &name
-        {
-            parent()?.make(name, 0o777).map_err(cannot)?;
-        }
+        let is_new = match &name {
+            Some(name) if contents && !dry_run => parent()?.make(name, 0o777).map_err(cannot)?,
+            _ => false,
+        };
         match (root.beneath(below(bytes)), name) {
             (Err(Errno::NOENT), Some(_)) if contents && dry_run => {
                 parent()?;
                 let directory = Directory::without_path().map_err(cannot)?;
-                Ok(Target::Inside(Arc::new(directory), None, true))
+                Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })))
             }
-            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents)),
+            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new }))),
             (Err(Errno::NOENT | Errno::NOTDIR), Some(name))
                 if sources == 1 && !contents && !is_contents(bytes, true) =>
             {
-                Ok(Target::Inside(Arc::new(parent()?), Some(name), false))
+                Ok(Target::Inside(Arc::new(parent()?), Some(name), None))
             }
             (Err(error), _) => Err(cannot(error)),
         }
@@ -136,7 +144,7 @@ impl Target {
         let parent = path.parent().unwrap_or(Path::new("."));
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;
         let name = base_name(&path).ok_or_else(|| Error::file("write to", &path, &Errno::INVAL.into()))?;
-        Ok(Target::Inside(Arc::new(directory), Some(name), false))
+        Ok(Target::Inside(Arc::new(directory), Some(name), None))
     }
 }
 

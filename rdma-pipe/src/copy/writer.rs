@@ -121,10 +121,12 @@ impl Writers<'_> {
                     && let Some(partial) = &mut file.partial
                 {
                     let written = partial.write(block.offset, block.hash, &payload);
+                    let is_full = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
                     if self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?.is_none()
                         && let Some(partial) = file.partial.take()
                     {
-                        partial.abandon(&file.directory);
+                        // As with rsync, what does not fit does not keep the disk full.
+                        if is_full { partial.discard(&file.directory) } else { partial.abandon(&file.directory) }
                     }
                 }
                 if let Some(next) = self.next {
@@ -275,15 +277,23 @@ fn write_small(
     }
 }
 
-/// The mode of a file while it is written: with `-p`, only its owner may read it, until it gets the source's owner and
-/// mode.
+/// The mode of a file while it is written: its owner can continue it later. With `-p`, no other user may read it until it
+/// gets the source's owner and mode.
 fn first_mode(directory: &Directory, entry: &Entry, keep: Keep) -> u16 {
-    if keep.mode { 0o600 } else { directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777) }
+    0o600 | if keep.mode { 0 } else { directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777) }
 }
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
 fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
-    let set = permissions.map_or(Ok(()), |mode| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())));
+    let set = match permissions {
+        Some(mode) => rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())),
+        // The umask has limited the mode, and the owner got more than the source has.
+        None if !keep.mode && entry.mode & 0o600 != 0o600 => rustix::fs::fstat(fd).and_then(|found| {
+            let mode = found.st_mode & 0o777 & !(0o600 & !u32::from(entry.mode));
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
+        }),
+        None => Ok(()),
+    };
     // The rest is set even if this fails.
     let facts = set_facts(fd, entry, keep);
     set.and(facts)

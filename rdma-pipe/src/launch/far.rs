@@ -28,6 +28,8 @@ pub struct Shell {
 #[derive(Debug)]
 pub struct Far {
     name: String,
+    /// The remote shell, for messages.
+    shell: String,
     host: Option<String>,
     child: Child,
     input: Option<ChildStdin>,
@@ -35,15 +37,16 @@ pub struct Far {
 }
 
 impl Shell {
-    /// Selects the remote shell: `program`, which the option `-e` names, or ssh. `far` is the command that starts the
+    /// Selects the remote shell: `program`, which the option `-e` names by the rules of a shell, or ssh. `far` is the command that starts the
     /// far side.
     ///
     /// # Errors
     ///
-    /// `-e` is empty.
+    /// `-e` is empty, or a quotation in it has no end.
     pub fn new(program: Option<&str>, far: &str) -> Result<Shell> {
         let program: Vec<String> = match program {
-            Some(text) => text.split_whitespace().map(str::to_owned).collect(),
+            Some(text) => shlex::split(text)
+                .ok_or_else(|| Error::new(Kind::Usage, format!("-e {text}: a quotation or an escape has no end")))?,
             None => ["ssh", "-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -89,8 +92,14 @@ impl Far {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Kind::Protocol, "the far side has no standard streams"));
         };
-        let mut far =
-            Far { name, host: host.map(str::to_owned), child, input: Some(input), lines: BufReader::new(output) };
+        let mut far = Far {
+            name,
+            shell: shell.program[0].clone(),
+            host: host.map(str::to_owned),
+            child,
+            input: Some(input),
+            lines: BufReader::new(output),
+        };
         far.write(request)?;
         Ok(far)
     }
@@ -166,8 +175,8 @@ impl Far {
                 )
             }
             Some(255) => format!(
-                "{}: the remote shell failed; check that `ssh {}` works without a password",
-                self.name, self.name
+                "{}: the remote shell failed; check that `{} {}` works without a password",
+                self.name, self.shell, self.name
             ),
             Some(status) => format!("{}: the far side ended with status {status}", self.name),
             None => format!("{}: the far side was killed", self.name),

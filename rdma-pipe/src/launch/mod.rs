@@ -17,7 +17,7 @@ use trespass::Transport;
 
 use crate::copy::CopyOptions;
 use crate::error::{Error, Kind, Result};
-use crate::link::Options;
+use crate::link::{LONGEST_TIMEOUT, Options};
 use crate::pipeline::Segment;
 use crate::proto::{Failure, Peer, Totals};
 
@@ -115,7 +115,7 @@ impl LinkRequest {
             (_, true) => Transport::Tcp,
             _ => Transport::Any,
         };
-        let timeout = Duration::from_secs(self.timeout.max(1));
+        let timeout = Duration::from_secs(self.timeout.clamp(1, LONGEST_TIMEOUT));
         Options { transport, device: self.device.clone(), encrypt: self.encrypt, timeout, ..Options::default() }
     }
 }

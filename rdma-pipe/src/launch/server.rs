@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{Reply, Request, Role};
-use crate::copy::{self, Outcome, Progress, Target, below};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below};
 use crate::error::{Error, Kind, Result};
-use crate::link::{Link, Listener, Options, Patience, connect};
+use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
 use crate::tree::{Directory, Origin};
 
 /// Time limit for the peer to connect, and to reconnect after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Time limit for connecting to a peer that is listening already.
-const PATIENCE: Patience = Patience::Listening(Duration::from_secs(10));
 /// Interval between two replies that report the progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Maximum length of a request, in bytes.
@@ -87,9 +85,13 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 None => OsStr::from_bytes(path).into(),
             };
             let paths: Vec<PathBuf> = paths.iter().map(within).collect();
+            if root.is_some() && !to.is_empty() {
+                let text = "a server with --root connects to no other host; copy through the host of the command";
+                return Err(Error::new(Kind::Usage, text));
+            }
             for path in paths.iter().filter(|_| root.is_some()) {
                 // Checks the first path before waiting for the peer, so that an error is reported at once.
-                origin.stat(path, true).map_err(|error| Error::file("read", path, &error.into()))?;
+                origin.stat(path, copy.follows()).map_err(|error| Error::file("read", path, &error.into()))?;
             }
             copy::check_names(&origin, &paths, &copy)?;
             let mut accept = match to.is_empty() {
@@ -97,13 +99,14 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 false => None,
             };
             let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
-                (Some(peer), _) => connect(&peer.addresses, &peer.key, Purpose::Send, PATIENCE, &options),
+                (Some(peer), _) => connect(&peer.addresses, &peer.key, Purpose::Send, copy.patience(), &options),
                 (None, Some(accept)) => accept(),
                 (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
             };
             with_progress(line, |progress| copy::send(connect, to, (&origin, &paths), &copy, progress))?
         }
         Role::Sink { path, sources: (sources, contents), options: copy } => {
+            let copy = CopyOptions { alone: root.is_some(), ..copy };
             let path = Path::new(OsStr::from_bytes(&path));
             let target = match root {
                 Some(root) => {

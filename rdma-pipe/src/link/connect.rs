@@ -1,7 +1,7 @@
 //! Connects to a peer, with retries until it is listening.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use trespass::{Connection, Handle, Transport};
 
 use super::accept::WRONG_KEY;
 use super::ends::Link;
-use super::options::Options;
+use super::options::{Options, resolve};
 use crate::channel::{Handshake, Message, Role};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Frame, Purpose};
@@ -118,7 +118,7 @@ fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connect
     let mut error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     let mut is_refused = false;
     for address in addresses {
-        match address.to_socket_addrs() {
+        match resolve(address) {
             Ok(found) => {
                 for address in found {
                     match Connection::connect_on(handle, address, Some(ATTEMPT)) {

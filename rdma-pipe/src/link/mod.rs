@@ -9,6 +9,6 @@ mod options;
 pub use accept::Listener;
 pub use connect::{Patience, connect, reconnect};
 pub use ends::{Link, Payload, Received, Receiver, Sender};
-pub use options::{Fault, Options, address, memory_limit};
+pub use options::{Fault, LONGEST_TIMEOUT, Options, address, memory_limit};
 
 pub(crate) use ends::verify;

@@ -1,5 +1,7 @@
 //! The options of the connections.
 
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ const LEAST_MEMORY: usize = 6 << 20;
 /// The high-water mark of the send queue, in bytes. It admits enough blocks that the peer's READs can follow one
 /// another without a gap.
 const WAITING: usize = 3 << 20;
+
+/// The longest time-out, in seconds: a day. Longer ones do not fit into the system's clocks.
+pub const LONGEST_TIMEOUT: u64 = 86_400;
 
 /// Maximum length of a message: a block, or a list of entries.
 const MESSAGE: u32 = 4 << 20;
@@ -40,6 +45,20 @@ pub struct Options {
 /// A worker that is started by its first connection.
 #[derive(Clone, Debug, Default)]
 pub struct SharedWorker(Arc<OnceLock<Handle>>);
+
+/// Resolves `host:port`. Unlike std, it resolves the name of the interface of an IPv6 address: `[fe80::1%eth0]:1`.
+///
+/// # Errors
+///
+/// See getaddrinfo(3).
+pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    let found = match parts {
+        Some((host, port)) => (host.trim_matches(['[', ']']), port).to_socket_addrs(),
+        None => address.to_socket_addrs(),
+    };
+    found.map(Iterator::collect)
+}
 
 /// Formats `host:port`, with an IPv6 address in brackets.
 pub fn address(host: &str, port: u16) -> String {
@@ -119,5 +138,20 @@ impl std::str::FromStr for Fault {
             "swap" => Ok(Fault::Swap(number)),
             _ => Err("expected flip:N, drop:N or swap:N".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_of_addresses_have_names() {
+        let SocketAddr::V6(found) = resolve(&address("fe80::1%lo", 7)).unwrap()[0] else { panic!("not IPv6") };
+        assert!(found.scope_id() != 0 && found.port() == 7, "{found}");
+        for (text, expected) in [("[::1]:7", "[::1]:7"), ("127.0.0.1:7", "127.0.0.1:7")] {
+            assert_eq!(resolve(text).unwrap(), [expected.parse().unwrap()]);
+        }
+        assert!(resolve("no port").is_err() && resolve("127.0.0.1:70000").is_err());
     }
 }

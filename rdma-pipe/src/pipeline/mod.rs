@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::{Link, Listener, Options, Patience, connect, reconnect};
@@ -28,18 +28,28 @@ use crate::stream::{self, Output};
 
 /// Time limit for the peers to connect.
 const CONNECT: Duration = Duration::from_secs(60);
+/// How long a command may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
 /// Exit status of a process that received SIGPIPE: the reader closed the pipe, which is not a failure.
 const PIPE: u8 = 13;
 
 /// Process groups of the running commands.
 static COMMANDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Ends all commands of this process.
+/// Ends all commands of this process. Those that do not end themselves are killed.
 pub fn kill_commands() {
-    for pid in COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // Ignores the error: the process may have ended already.
-        _ = kill_process_group(pid, Signal::TERM);
+    let mut running: Vec<Pid> = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+    // Ignores errors: the processes may have ended already.
+    running.iter().for_each(|pid| _ = kill_process_group(*pid, Signal::TERM));
+    let until = Instant::now() + GRACE;
+    loop {
+        running.retain(|pid| test_kill_process_group(*pid).is_ok());
+        if running.is_empty() || Instant::now() >= until {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
+    running.iter().for_each(|pid| _ = kill_process_group(*pid, Signal::KILL));
 }
 
 /// Runs a segment; returns its exit status. Calls `listening` with the port.

@@ -65,6 +65,8 @@ pub enum Frame {
     /// From the sink of a stream: the bytes before this offset have arrived. The sink sends this frame as the answer to
     /// `StreamBegin`, and later to acknowledge blocks.
     StreamReceived(u64),
+    /// From the source of a copy, before the lists: the directory whose entries are copied. Its name does not count.
+    Top(Entry),
 }
 
 /// The purpose of a connection.
@@ -228,6 +230,7 @@ mod tests {
             modified: (-5, 999_999_999),
             attributes: vec![(b"user.a".to_vec(), vec![0, 255])],
         };
+        let top = Entry { kind: EntryKind::Directory, ..entry.clone() };
         let totals = Totals { entries: 3, files: 2, bytes: u64::MAX, failed: 1 };
         vec![
             Frame::Ping,
@@ -250,6 +253,7 @@ mod tests {
             Frame::Lost("h2:/w".to_owned(), failure),
             Frame::StreamBegin { id: u128::MAX, again: true },
             Frame::StreamReceived(1 << 40),
+            Frame::Top(top),
         ]
     }
 

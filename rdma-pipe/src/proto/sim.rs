@@ -135,7 +135,7 @@ fn run(seed: u64, fault: bool) -> bool {
                     held.insert(*id, offset + *length as u64);
                 }
             }),
-            Sent::Close(id) => sink.close(*id, true),
+            Sent::Close(id) => sink.close(*id),
         };
         if accepted.is_err() {
             return false;

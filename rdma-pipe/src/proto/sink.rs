@@ -31,7 +31,7 @@ enum Node {
     Directory,
     /// A directory of which all entries are listed, or another entry that is complete.
     Done,
-    /// A regular file that is complete, and may get hard links.
+    /// A regular file that is complete, or has failed. It may have other names.
     File,
     /// A file for which the sink has not answered yet.
     Asked(u64),
@@ -173,15 +173,15 @@ impl Sink {
         if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
     }
 
-    /// Ends a file. `whole` states whether all of its blocks have arrived. If not, no further blocks will arrive.
+    /// Ends a file: no further blocks will arrive, whether it is complete or has failed.
     ///
     /// # Errors
     ///
     /// The file accepts no blocks.
-    pub fn close(&mut self, id: Id, whole: bool) -> Result<()> {
+    pub fn close(&mut self, id: Id) -> Result<()> {
         match self.nodes.get_mut(id as usize) {
             Some(node @ (Node::Open { .. } | Node::Asked(_))) => {
-                *node = if whole { Node::File } else { Node::Done };
+                *node = Node::File;
                 self.open -= 1;
                 Ok(())
             }
@@ -273,8 +273,8 @@ mod tests {
         assert!(sink.block(id, 20, 30).is_err(), "repeated");
         assert!(sink.block(id, 0, 10).is_err(), "backwards");
         sink.block(id, 60, 40).unwrap();
-        sink.close(id, true).unwrap();
-        assert!(sink.close(id, true).is_err());
+        sink.close(id).unwrap();
+        assert!(sink.close(id).is_err());
         assert!(sink.block(id, 100, 0).is_err());
         assert!(sink.block(id + 1, 0, 0).is_err());
     }
@@ -316,10 +316,10 @@ mod tests {
         for id in [2, 3] {
             sink.block(id, 0, 100).unwrap();
             assert!(sink.block(id, 0, 100).is_err());
-            sink.close(id, true).unwrap();
+            sink.close(id).unwrap();
         }
         sink.end(&Totals { entries: 4, files: 4, bytes: 203, failed: 0 }).unwrap();
-        assert!(sink.close(2, true).is_err());
+        assert!(sink.close(2).is_err());
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         let mut sink = Sink::new(false);
         sink.list(ROOT, &[file(b"a", 3)], true).unwrap();
         assert!(sink.end(&Totals { entries: 1, files: 1, bytes: 0, failed: 0 }).is_err());
-        sink.close(1, false).unwrap();
+        sink.close(1).unwrap();
         sink.end(&Totals { entries: 1, files: 1, bytes: 0, failed: 1 }).unwrap();
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TryRecvError, TrySendError};
@@ -18,7 +19,7 @@ use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, StreamSink, Totals};
-use crate::tree::{own_stream, settle};
+use crate::tree::{own_stream, settle, temporary_name};
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
@@ -117,14 +118,17 @@ impl NewFile {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(parent, flags, Mode::empty()).map_err(cannot)?;
         let mode = Mode::from_raw_mode(rustix::fs::stat(&path).map_or(0o666, |found| found.st_mode & 0o777));
-        let mut temporary = OsString::from(".");
-        temporary.push(&name);
-        temporary.push(format!(".rdrecv-{:x}", std::process::id()));
+        let temporary = temporary_name(name.as_bytes(), format!("rdrecv {}", std::process::id()).as_bytes());
+        let temporary = OsString::from_vec(temporary);
+        if name.len() > 255 {
+            return Err(cannot(Errno::NAMETOOLONG));
+        }
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let (fd, is_named) = match rustix::fs::openat(&folder, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(fd) => (fd, false),
+            // An unnamed file gets its name through /proc.
+            Ok(fd) if Path::new("/proc/self/fd").exists() => (fd, false),
             // The file system does not support unnamed files.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
                 let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
                 (rustix::fs::openat(&folder, &temporary, flags, mode).map_err(cannot)?, true)
             }

@@ -1,7 +1,7 @@
 //! An open directory. Each name below it is resolved only once, so a later change of the name has no effect.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,6 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
+
+use super::meta::{Keep, set_link_facts};
+use crate::proto::Entry;
 
 /// The flags that open a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -42,7 +45,13 @@ impl Directory {
     /// The path is not a directory, or cannot be opened.
     pub fn open(path: &Path) -> Result<Directory, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        rustix::fs::openat(CWD, path, FOLDER, Mode::empty()).map(|fd| Self::of(fd, path.to_owned()))
+        let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());
+        let opened = match open(FOLDER) {
+            // Entries can be made in a directory that this user may not list.
+            Err(Errno::ACCESS) => open(FOLDER.difference(OFlags::RDONLY) | OFlags::PATH),
+            opened => opened,
+        };
+        opened.map(|fd| Self::of(fd, path.to_owned()))
     }
 
     fn of(fd: OwnedFd, path: PathBuf) -> Directory {
@@ -228,53 +237,79 @@ impl Directory {
     }
 
     /// Creates a directory. If the name already refers to a directory, even through a link, that directory is kept.
+    /// Returns whether it is new.
     ///
     /// # Errors
     ///
     /// See mkdirat(2).
-    pub fn make(&self, name: &[u8], mode: u16) -> Result<(), Errno> {
+    pub fn make(&self, name: &[u8], mode: u16) -> Result<bool, Errno> {
         match rustix::fs::mkdirat(&self.fd, OsStr::from_bytes(name), Mode::from_raw_mode(mode.into())) {
-            Err(Errno::EXIST) => Ok(()),
-            made => made,
+            Err(Errno::EXIST) => Ok(false),
+            made => made.map(|()| true),
         }
     }
 
     /// Opens a directory of a received tree. If it is missing, creates it with the permissions in `mode`, as far as the
-    /// umask allows them, and with all permissions for the owner, because the copy writes into it. A link is not
-    /// followed: it gives way, or is an error.
+    /// umask allows them. Meanwhile its owner has all permissions, because the copy writes into it; if that is more than
+    /// it had or will have, also returns its permissions. A link is not followed: it gives way, or is an error.
     ///
     /// # Errors
     ///
     /// See mkdirat(2) and openat(2); `ENOTDIR` if the name belongs to something that does not give way.
-    pub fn enter(&self, name: &[u8], mode: u16) -> Result<Directory, Errno> {
+    pub fn enter(&self, name: &[u8], mode: u16) -> Result<(Directory, Option<u16>), Errno> {
+        let entry = OsStr::from_bytes(name);
         let make = || self.make(name, mode & 0o777 | 0o700);
-        let open = || {
-            let flags = FOLDER | OFlags::NOFOLLOW;
-            let fd = rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?;
-            Ok(Directory { fd, gives_way: self.gives_way, path: self.path.join(OsStr::from_bytes(name)) })
+        let open = || match self.open_entry(entry, FOLDER) {
+            // Its owner may not list it.
+            Err(Errno::ACCESS) => self.open_entry(entry, FOLDER | OFlags::PATH),
+            opened => opened,
         };
-        make()?;
-        match open() {
+        let mut is_new = make()?;
+        let fd = match open() {
             Err(Errno::LOOP) if self.gives_way == GivesWay::Nothing => Err(Errno::NOTDIR),
             Err(Errno::LOOP | Errno::NOTDIR) if self.gives_way != GivesWay::Nothing => {
-                rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty())?;
-                make()?;
+                rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty())?;
+                is_new = make()?;
                 open()
             }
             opened => opened,
-        }
+        }?;
+        let found = rustix::fs::fstat(&fd)?;
+        let has = (found.st_mode & 0o7777) as u16;
+        let user = rustix::process::geteuid();
+        let (fd, permissions) = if is_new {
+            (fd, Some(has & !(0o700 & !mode)).filter(|permissions| *permissions != has))
+        } else if has & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
+            // `fd` may only stand for the directory, which fchmod(2) refuses.
+            let all = Mode::from_raw_mode((has | 0o700).into());
+            rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), all)?;
+            (self.open_entry(entry, FOLDER)?, Some(has))
+        } else {
+            (fd, None)
+        };
+        Ok((Directory { fd, gives_way: self.gives_way, path: self.path.join(entry) }, permissions))
     }
 
-    /// Creates a symbolic link under a temporary name, and renames it.
+    fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.fd, entry, flags | OFlags::NOFOLLOW, Mode::empty())
+    }
+
+    /// Creates a symbolic link under a temporary name, and renames it. A link with this target is kept. Returns whether
+    /// its owner and time could be set.
     ///
     /// # Errors
     ///
     /// See symlinkat(2) and renameat(2).
-    pub fn link(&self, name: &[u8], target: &[u8]) -> Result<(), Errno> {
-        let temporary = temporary_name(name, b"link");
+    pub fn link(&self, entry: &Entry, target: &[u8], keep: Keep) -> Result<Result<(), Errno>, Errno> {
+        let name = OsStr::from_bytes(&entry.name);
+        if rustix::fs::readlinkat(&self.fd, name, Vec::new()).is_ok_and(|found| found.to_bytes() == target) {
+            return Ok(set_link_facts(&self.fd, &entry.name, entry, keep));
+        }
+        let temporary = temporary_name(&entry.name, b"link");
         self.remove_stale(&temporary);
         rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(&temporary))?;
-        self.rename(&temporary, name)
+        let facts = set_link_facts(&self.fd, &temporary, entry, keep);
+        self.rename(&temporary, &entry.name).map(|()| facts)
     }
 
     /// Creates a hard link in this directory to a file of another directory.
@@ -307,7 +342,11 @@ impl Directory {
             (Err(Errno::ISDIR), GivesWay::Entry) => {
                 rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(to), AtFlags::REMOVEDIR).and_then(|()| rename())
             }
-            (Err(Errno::ISDIR), GivesWay::Tree) => self.remove(to, to, &|_| false).and_then(|_| rename()),
+            (Err(Errno::ISDIR), GivesWay::Tree) => {
+                let mut first = Ok(());
+                let removed = self.remove(to, to, &|_, _| false, &mut |_, error| first = first.and(Err(error)));
+                removed.map(drop).and(first).and_then(|()| rename())
+            }
             (renamed, _) => renamed,
         };
         renamed.inspect_err(|_| self.remove_stale(from))
@@ -320,29 +359,39 @@ impl Directory {
     }
 
     /// Removes an entry, with everything below it, except the entries for which `keeps` returns true, and their
-    /// directories. `keeps` gets `path`, extended by the names below the entry. Returns whether everything was removed.
-    /// Only the directory that it empties is open, so any depth is possible.
+    /// directories. `keeps` gets `path`, extended by the names below the entry, and whether that is a directory. Returns
+    /// whether everything was removed. What cannot be removed is passed to `failed`, with its path below the entry. Only
+    /// the directory that it empties is open, so any depth is possible.
     ///
     /// # Errors
     ///
-    /// See unlinkat(2); `EXDEV` if another process has moved a directory meanwhile.
-    pub fn remove(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8]) -> bool) -> Result<bool, Errno> {
+    /// Another process has moved a directory meanwhile (`EXDEV`), or the process has too many open files.
+    pub fn remove(
+        &self,
+        name: &[u8],
+        path: &[u8],
+        keeps: &dyn Fn(&[u8], bool) -> bool,
+        failed: &mut dyn FnMut(&[u8], Errno),
+    ) -> Result<bool, Errno> {
         let mut at = Self::of(self.fd.try_clone().map_err(|_| Errno::MFILE)?, PathBuf::new());
-        let mut path = path.to_vec();
+        let (start, mut path) = (path.len(), path.to_vec());
         let mut levels = vec![Level::new(&at, Vec::new(), vec![name.to_vec()], 0)?];
         while let Some(level) = levels.last_mut() {
             let Some(inner) = level.rest.pop() else {
-                let Some(Level { name, is_empty, length, .. }) = levels.pop() else { break };
+                let Some(Level { name, mut is_empty, length, .. }) = levels.pop() else { break };
                 let Some(above) = levels.last_mut() else { return Ok(is_empty) };
                 let parent = rustix::fs::openat(&at.fd, "..", FOLDER, Mode::empty())?;
                 if inode(&parent)? != above.inode {
                     return Err(Errno::XDEV);
                 }
                 at = Self::of(parent, PathBuf::new());
-                path.truncate(length);
-                if is_empty {
-                    rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR)?;
+                if is_empty
+                    && let Err(error) = rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR)
+                {
+                    failed(&path[start..], error);
+                    is_empty = false;
                 }
+                path.truncate(length);
                 above.is_empty &= is_empty;
                 continue;
             };
@@ -351,28 +400,44 @@ impl Directory {
             if !level.name.is_empty() {
                 path.extend([b"/", inner.as_slice()].concat());
             }
-            if keeps(&path) {
-                level.is_empty = false;
-                path.truncate(length);
-                continue;
-            }
-            let entry = OsStr::from_bytes(&inner);
-            let refused = match rustix::fs::unlinkat(&at.fd, entry, AtFlags::empty()) {
-                Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
-                // For example, the partial file of an earlier run, which this run has continued and renamed.
-                Ok(()) | Err(Errno::NOENT) => {
+            match at.remove_one(&inner, &path, keeps) {
+                Ok(Removed::Yes) => path.truncate(length),
+                Ok(Removed::Kept) => {
+                    level.is_empty = false;
                     path.truncate(length);
-                    continue;
                 }
-                Err(error) => return Err(error),
-            };
-            // `EPERM` is the answer for a directory on some file systems, and for an immutable file on others.
-            let opened = rustix::fs::openat(&at.fd, entry, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-            let opened = opened.map_err(|error| if error == Errno::NOTDIR { refused } else { error })?;
-            at = Self::of(opened, PathBuf::new());
-            levels.push(Level::new(&at, inner, at.names()?, length)?);
+                Ok(Removed::Directory(directory, names)) => {
+                    at = directory;
+                    levels.push(Level::new(&at, inner, names, length)?);
+                }
+                Err(error) => {
+                    failed(&path[start..], error);
+                    level.is_empty = false;
+                    path.truncate(length);
+                }
+            }
         }
         Ok(true)
+    }
+
+    /// Removes an entry that is not a directory, or opens it.
+    fn remove_one(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8], bool) -> bool) -> Result<Removed, Errno> {
+        let found = match self.stat(name) {
+            // For example, the partial file of an earlier run, which this run has continued and renamed.
+            Err(Errno::NOENT) => return Ok(Removed::Yes),
+            found => found?,
+        };
+        let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
+        if keeps(path, is_directory) {
+            return Ok(Removed::Kept);
+        }
+        let entry = OsStr::from_bytes(name);
+        if !is_directory {
+            return rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()).map(|()| Removed::Yes);
+        }
+        let directory = Self::of(self.open_entry(entry, FOLDER)?, PathBuf::new());
+        let names = directory.names()?;
+        Ok(Removed::Directory(directory, names))
     }
 
     /// Returns the names of all entries.
@@ -390,6 +455,14 @@ impl Directory {
         }
         Ok(names)
     }
+}
+
+/// What became of an entry that was to be removed.
+enum Removed {
+    Yes,
+    Kept,
+    /// It is a directory with these entries.
+    Directory(Directory, Vec<Vec<u8>>),
 }
 
 /// A directory that is being emptied, or contains such a one.
@@ -455,19 +528,22 @@ mod tests {
     fn deep_trees_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
-        let mut at = directory.enter(b"top", 0o700).unwrap();
+        let mut at = directory.enter(b"top", 0o700).unwrap().0;
         for depth in 0..3_000 {
             at.create(b"file", 0o600).unwrap();
             if depth == 2_000 {
                 at.create(b"kept", 0o600).unwrap();
             }
-            at = at.enter(b"d", 0o700).unwrap();
+            at = at.enter(b"d", 0o700).unwrap().0;
         }
         drop(at);
         let kept = [b"top".as_slice(), &b"/d".repeat(2_000), b"/kept"].concat();
-        let remove = move |keeps: &dyn Fn(&[u8]) -> bool| directory.remove(b"top", b"top", keeps);
+        let remove = move |keeps: &dyn Fn(&[u8], bool) -> bool| {
+            directory.remove(b"top", b"top", keeps, &mut |_, error| panic!("{error}"))
+        };
         let small = std::thread::Builder::new().stack_size(64 << 10);
-        let removed = small.spawn(move || (remove(&|path| path == kept), remove(&|_| false))).unwrap().join().unwrap();
+        let removed =
+            small.spawn(move || (remove(&|path, _| path == kept), remove(&|_, _| false))).unwrap().join().unwrap();
         assert_eq!(removed, (Ok(false), Ok(true)));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -44,6 +44,10 @@ fn matches(pattern: &[u8], path: &[u8], is_directory: bool) -> bool {
     if let Some(anchored) = pattern.strip_prefix(b"/") {
         return wildcard(anchored, path);
     }
+    // So that `**/` also matches at the start of the path.
+    if pattern.starts_with(b"**") {
+        return wildcard(pattern, &[b"/", path].concat());
+    }
     // Tries the pattern at the start of each component.
     let starts =
         std::iter::once(0).chain(path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1));
@@ -198,6 +202,13 @@ mod tests {
             ("d/***", "d/e/f", true),
             ("d/***", "x/d/e", true),
             ("d/***", "dd/e", false),
+            ("**/tmp", "tmp", true),
+            ("**/tmp", "a/b/tmp", true),
+            ("**/tmp", "a/xtmp", false),
+            ("**tmp", "a/xtmp", true),
+            ("**/tmp/***", "tmp/f", true),
+            ("**/f", "f", true),
+            ("/**/tmp", "tmp", false),
         ];
         for (pattern, path, expected) in cases {
             assert_eq!(matches(pattern.as_bytes(), path.as_bytes(), false), expected, "{pattern} {path}");

@@ -2,14 +2,18 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::walk::facts;
 use crate::proto::Entry;
 
 /// Maximum length of the list of attribute names, and of the value of an attribute.
 const LONGEST: usize = 64 << 10;
+
+/// The name and the value of an extended attribute.
+type Attribute = (Vec<u8>, Vec<u8>);
 
 /// Metadata that a copy keeps in addition to contents and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,9 +93,54 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         let mask = if owns { 0o7777 } else { 0o1777 };
         done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask)));
     }
+    done.and(rustix::fs::futimens(fd, &times(entry)))
+}
+
+fn times(entry: &Entry) -> Timestamps {
     let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let modified = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1.min(999_999_999).into() };
-    done.and(rustix::fs::futimens(fd, &Timestamps { last_access: omit, last_modification: modified }))
+    Timestamps { last_access: omit, last_modification: modified }
+}
+
+/// Sets the owner and the time of a symbolic link, where they differ. Its mode has no meaning.
+///
+/// # Errors
+///
+/// See fchownat(2) and utimensat(2).
+pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    let (directory, flags) = (directory.as_fd(), AtFlags::SYMLINK_NOFOLLOW);
+    let found = rustix::fs::statat(directory, name, flags)?;
+    let mut done = Ok(());
+    if keep.owner && (found.st_uid, found.st_gid) != entry.owner {
+        let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
+        match rustix::fs::chownat(directory, name, Some(user), Some(group), flags) {
+            // See `set_facts`.
+            Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
+            set => done = set,
+        }
+    }
+    if facts(&found).1 != entry.modified {
+        done = done.and(rustix::fs::utimensat(directory, name, &times(entry), flags));
+    }
+    done
+}
+
+/// Sets the metadata of a directory whose entries are complete, where it differs. The time of a directory that belongs to
+/// another user stays as it is, unless the metadata is kept.
+///
+/// # Errors
+///
+/// See [`set_facts`].
+pub fn set_directory_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    let fd = fd.as_fd();
+    let found = rustix::fs::fstat(fd)?;
+    if !keep.differs(&found, entry) {
+        return Ok(());
+    }
+    match set_facts(fd, entry, keep) {
+        Err(Errno::PERM) if keep == Keep::default() && found.st_uid != rustix::process::geteuid().as_raw() => Ok(()),
+        set => set,
+    }
 }
 
 /// Whether an extended attribute is data of users or an access control list, and not a label of the system.
@@ -99,21 +148,35 @@ fn is_users(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
-/// Returns the extended attributes of a file. Leaves out attributes that cannot be read.
-pub fn read_attributes(fd: impl AsFd) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Returns the extended attributes of a file. Leaves out labels of the system that this user may not read.
+///
+/// # Errors
+///
+/// See flistxattr(2) and fgetxattr(2).
+pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
     let fd = fd.as_fd();
     let mut names = vec![0; LONGEST];
-    let length = rustix::fs::flistxattr(fd, names.as_mut_slice()).unwrap_or_default();
+    let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
+        // The file system has no attributes.
+        Err(Errno::OPNOTSUPP) => 0,
+        length => length?,
+    };
     names.truncate(length);
     let mut found = Vec::new();
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; LONGEST];
-        if let Ok(length) = rustix::fs::fgetxattr(fd, name, value.as_mut_slice()) {
-            value.truncate(length);
-            found.push((name.to_vec(), value));
+        match rustix::fs::fgetxattr(fd, name, value.as_mut_slice()) {
+            Ok(length) => {
+                value.truncate(length);
+                found.push((name.to_vec(), value));
+            }
+            // The attribute was removed meanwhile.
+            Err(Errno::NODATA) => {}
+            Err(error) if is_users(name) => return Err(error),
+            Err(_) => {}
         }
     }
-    found
+    Ok(found)
 }
 
 #[cfg(test)]

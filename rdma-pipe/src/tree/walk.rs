@@ -16,8 +16,10 @@ use super::origin::Origin;
 use crate::error::Error;
 use crate::proto::{Entry, EntryKind, Id, SMALL};
 
-/// Maximum number of entries in a list.
-const BATCH: usize = 1_000;
+/// Maximum number of entries in a list, and the length in bytes of names, targets and attributes above which a list ends.
+const BATCH: (usize, usize) = (1_000, 1 << 20);
+/// Maximum length in bytes of the extended attributes of an entry.
+const ATTRIBUTES: usize = 2 << 20;
 
 /// The location of an entry on this host.
 #[derive(Clone, Debug)]
@@ -71,14 +73,25 @@ impl Walk<'_> {
         Walk { origin, filter, keep, recursive, sums, links: HashMap::new() }
     }
 
-    /// Reads an entry by its path. `id` is the number that the entry will have.
+    /// Reads an entry by its path. `id` is the number that the entry will have, and `below` its path below the
+    /// destination, with which patterns are compared if it is given. `None` if a pattern excludes the entry.
     ///
     /// # Errors
     ///
     /// The entry cannot be read, or its type is not copied.
-    pub fn entry(&mut self, path: &Path, name: Vec<u8>, id: Id, follows: bool) -> Result<Entry, Error> {
+    pub fn entry(
+        &mut self,
+        path: &Path,
+        name: Vec<u8>,
+        (id, below): (Id, Option<&[u8]>),
+        follows: bool,
+    ) -> Result<Option<Entry>, Error> {
         let found = self.origin.stat(path, follows).map_err(|error| Error::file("read", path, &error.into()))?;
-        self.entry_of(path, name, &found, id, follows)
+        let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
+        if below.is_some_and(|below| !self.filter.allows(below, is_directory)) {
+            return Ok(None);
+        }
+        self.entry_of(path, name, &found, id, follows).map(Some)
     }
 
     fn entry_of(&mut self, path: &Path, name: Vec<u8>, found: &Stat, id: Id, follows: bool) -> Result<Entry, Error> {
@@ -90,7 +103,7 @@ impl Walk<'_> {
                 return Err(Error::new(crate::error::Kind::File, text));
             }
             FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
-            FileType::RegularFile => self.file(path, found, id, follows)?,
+            FileType::RegularFile => self.file(path, found, follows)?,
             _ => {
                 let text = format!("skipped {}: it is not a file, directory or link", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
@@ -99,19 +112,32 @@ impl Walk<'_> {
         let mut attributes = Vec::new();
         if self.keep.attributes && !matches!(kind, EntryKind::Link(_)) {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            attributes = self.origin.open(path, flags, follows).map(read_attributes).unwrap_or_default();
+            // An entry that cannot be opened fails when it is read.
+            if let Ok(fd) = self.origin.open(path, flags, follows) {
+                attributes =
+                    read_attributes(fd).map_err(|error| Error::file("read the attributes of", path, &error.into()))?;
+            }
+            let length = lengths(&attributes);
+            if length > ATTRIBUTES {
+                let text = format!(
+                    "cannot copy {}: its extended attributes have {length} bytes, more than {ATTRIBUTES}",
+                    crate::error::escape(path)
+                );
+                return Err(Error::new(crate::error::Kind::File, text));
+            }
+        }
+        // Only an entry that is listed gets its number.
+        if matches!(kind, EntryKind::File { has_links: true, .. }) {
+            self.links.insert((found.st_dev, found.st_ino), id);
         }
         let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
         Ok(Entry { name, kind, mode, owner, modified: facts(found).1, attributes })
     }
 
-    fn file(&mut self, path: &Path, found: &Stat, id: Id, follows: bool) -> Result<EntryKind, Error> {
+    fn file(&self, path: &Path, found: &Stat, follows: bool) -> Result<EntryKind, Error> {
         let has_links = self.keep.links && found.st_nlink > 1;
-        if has_links {
-            let known = *self.links.entry((found.st_dev, found.st_ino)).or_insert(id);
-            if known != id {
-                return Ok(EntryKind::Same(known));
-            }
+        if has_links && let Some(known) = self.links.get(&(found.st_dev, found.st_ino)) {
+            return Ok(EntryKind::Same(*known));
         }
         let sum = if self.sums { Some(sum(self.origin, path, follows)?) } else { None };
         let size = facts(found).0;
@@ -139,7 +165,7 @@ impl Walk<'_> {
                 return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
             }
         };
-        let (mut entries, mut whole) = (Vec::new(), true);
+        let (mut entries, mut length, mut whole) = (Vec::new(), 0, true);
         for name in names {
             let path = place.path(&name);
             // A name is resolved in the open directory, which is faster than a path.
@@ -156,20 +182,34 @@ impl Walk<'_> {
                 Err(error) => Err(Error::file("read", &path, &error.into())),
             };
             match entry {
-                Ok(entry) => entries.push(entry),
+                Ok(entry) => {
+                    length += size(&entry);
+                    entries.push(entry);
+                }
                 Err(error) => {
                     whole = false;
                     failed(error);
                 }
             }
-            if entries.len() == BATCH {
-                let count = BATCH as Id;
+            if entries.len() == BATCH.0 || length > BATCH.1 {
+                let count = entries.len() as Id;
+                length = 0;
                 next = take(Listing { place: place.clone(), entries: std::mem::take(&mut entries), whole: false })?
                     + count;
             }
         }
         take(Listing { place, entries, whole }).map(drop)
     }
+}
+
+/// The length of what has no fixed length in an entry.
+fn size(entry: &Entry) -> usize {
+    let target = if let EntryKind::Link(target) = &entry.kind { target.len() } else { 0 };
+    entry.name.len() + target + lengths(&entry.attributes)
+}
+
+fn lengths(attributes: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    attributes.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 /// Opens a directory. Also returns the names of its entries, which are sorted so that each run lists them in the same

@@ -13,7 +13,7 @@ use rdma_pipe::copy::{CopyOptions, Outcome, Progress, Target, receive};
 use rdma_pipe::error::{Error, Kind, Result};
 use rdma_pipe::launch::{LinkRequest, Reply, Request, Role};
 use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
-use rdma_pipe::proto::{Entry, EntryKind, Frame, Purpose, ROOT, Totals};
+use rdma_pipe::proto::{Entry, EntryKind, Frame, Peer, Purpose, ROOT, Totals};
 use rdma_pipe::tree::temporary_name;
 
 use crate::common::{Place, Ran, port};
@@ -342,9 +342,14 @@ fn forced_command_serves_only_its_root() {
     rdcp("new", "h:").expect(0);
     assert_eq!((place.read("root/sub/new"), place.read("root/other")), (b"new".to_vec(), b"new".to_vec()));
     assert_eq!(place.names("root"), ["link", "new", "other", "sub", "up"]);
-    for from in ["h:../secret", "h:link", "h:up/secret", "h:/etc/passwd", "h:sub/../../secret"] {
+    for from in ["h:../secret", "h:up/secret", "h:/etc/passwd", "h:sub/../../secret"] {
         rdcp(from, "stolen").expect(23);
     }
+    // What a link names is outside, the link itself is not.
+    place.run("rdcp", ["-e", "forced", "h:link", "stolen"]).expect(23);
+    rdcp("h:link", "copied").expect(0);
+    assert!(place.path("copied").is_symlink());
+    std::fs::remove_file(place.path("copied")).unwrap();
     for to in ["h:../stolen", "h:up/stolen", "h:up", "h:up/", "h:link"] {
         rdcp("new", to).expect(23);
     }
@@ -352,6 +357,55 @@ fn forced_command_serves_only_its_root() {
     let ran = place.run("rdpipe", ["-e", "forced", "h:id"]);
     assert!(ran.status != 0 && ran.err.contains("commands are not allowed here"), "{ran:?}");
     assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
+}
+
+/// A client of a forced command could otherwise learn which hosts and ports the server reaches.
+#[test]
+fn forced_command_connects_to_no_other_host() {
+    let place = Place::with_tcp();
+    place.write("root/own", "own");
+    let options = Options { transport: trespass::Transport::Tcp, ..Options::default() };
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    other.set_nonblocking(true).unwrap();
+    let peer = || Peer {
+        name: "other".to_owned(),
+        addresses: vec![other.local_addr().unwrap().to_string()],
+        key: b"key".to_vec(),
+    };
+    let copy = CopyOptions { recursive: true, ..CopyOptions::default() };
+    let serve = |role: Role| {
+        let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(&options, 0) };
+        let mut server = place.command("rdcp", ["--server", "--root", "root"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut line = serde_json::to_vec(&request).unwrap();
+        line.push(b'\n');
+        server.stdin.as_mut().unwrap().write_all(&line).unwrap();
+        let mut replies = BufReader::new(server.stdout.take().unwrap()).lines();
+        let mut reply = move || serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
+        let mut last: Reply = reply();
+        if let Reply::Listening { port, .. } = last {
+            let address = [format!("127.0.0.1:{port}")];
+            let patience = Patience::Coming(Duration::from_secs(60));
+            let link = connect(&address, b"key", Purpose::Send, patience, &options).unwrap();
+            link.sender.frame(&Frame::Begin { again: false, chain: vec![peer()] }).unwrap();
+            last = loop {
+                match reply() {
+                    Reply::Progress(..) => {}
+                    last => break last,
+                }
+            };
+        }
+        server.kill().unwrap();
+        server.wait().unwrap();
+        last
+    };
+    let source = Role::Source { paths: vec![b"own".to_vec()], options: copy.clone(), to: vec![peer()] };
+    let sink = Role::Sink { path: b"copy".to_vec(), sources: (1, false), options: copy };
+    for role in [source, sink] {
+        let last = serve(role);
+        let Reply::Failed(failure) = last else { panic!("{last:?}") };
+        assert!(Error::from(failure).to_string().contains("connects to no other host"));
+        assert_eq!(other.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
 }
 
 /// Runs `rdcp --server --root`, and requests a path by a hand-made message. Calls `meanwhile` after the server's check

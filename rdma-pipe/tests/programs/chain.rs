@@ -50,6 +50,30 @@ fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
     maps.into_iter().any(|map| map.metadata().is_ok_and(|found| found.len() * 16_000 > megabytes * 1_000_000))
 }
 
+/// A host that no longer answers is named, as a host that has died is, and the others are complete.
+#[test]
+fn silent_host_of_a_chain_is_named_and_the_others_are_complete() {
+    for silent in 1..=3 {
+        let place = Place::new();
+        tree(&place);
+        let mut arguments = ["-r", "--timeout", "2", "--bwlimit", "8M", "tree"].map(str::to_owned).to_vec();
+        arguments.extend(copies(&place));
+        let mut copy = place.command("rdcp", &arguments).spawn().unwrap();
+        let last = place.path("copy3");
+        wait_for(|| last.exists() && has_begun(&place, &format!("copy{silent}"), 1));
+        let host = place.far_side(&format!("h{silent}")).unwrap();
+        rustix::process::kill_process(host, Signal::STOP).unwrap();
+        // The host that is stopped has the standard error open.
+        copy.wait().unwrap();
+        rustix::process::kill_process(host, Signal::KILL).unwrap();
+        let ran = Ran::from(&mut copy, b"").expect(23);
+        let named =
+            format!("rdcp: h{silent}:{}: the peer was silent for 2 s", place.path(&format!("copy{silent}")).display());
+        assert!(ran.err.contains(&named), "{}", ran.err);
+        (1..=3).filter(|host| *host != silent).for_each(|host| assert_same(&place, &format!("copy{host}")));
+    }
+}
+
 /// Whatever a host of the chain has already, it gets what it lacks, and the earlier hosts do, too.
 #[test]
 fn hosts_of_a_chain_may_have_more_than_earlier_ones() {

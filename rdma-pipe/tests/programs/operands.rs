@@ -101,6 +101,11 @@ fn nothing_is_copied_to_itself() {
     }
     assert_eq!((place.names("rec"), place.names("rec/z")), (vec!["z".into()], vec!["f".into()]));
     assert_eq!(place.path("other").metadata().unwrap().nlink(), 2);
+    // With --sync, a file that is the same is up to date, and a pattern may exclude the destination.
+    place.run("rdcp", ["--sync", "rec/z/f", "rec/z"]).expect(0);
+    place.run("rdcp", ["-r", "--sync", "--exclude", "/z/backup", "rec/", "rec/z/backup"]).expect(0);
+    assert_eq!(place.names("rec/z/backup/z"), ["f"]);
+    std::fs::remove_dir_all(place.path("rec/z/backup")).unwrap();
     place.run("rdcp", ["-r", "rec/z", "rec/new"]).expect(0);
     place.run("rdcp", ["-r", "rec", "rec2"]).expect(0);
 }
@@ -118,6 +123,14 @@ fn listed_paths_are_filtered_and_may_be_the_whole_tree() {
     assert_eq!((place.names("d"), place.names("d/a")), (vec!["a".into(), "b".into()], vec!["key".into(), "x".into()]));
     place.run("rdcp", ["--files-from", "some", "--exclude", "key", "s", &place.on_host("e")]).expect(0);
     assert_eq!((place.names("e"), place.names("e/a")), (vec!["a".into(), "b".into()], vec!["x".into()]));
+    // A path that does not exist is an error, also below a directory that is listed whole.
+    place.write("missing", "a\na/missing\n.\nnone/x\n");
+    let ran = place.run("rdcp", ["-r", "--files-from", "missing", "s", &place.on_host("g")]).expect(23);
+    assert!(ran.err.contains("s/a/missing: no such file") && ran.err.contains("s/none/x: no such file"), "{}", ran.err);
+    // A directory that is excluded does not stand for what is listed below it, unless a pattern excludes that, too.
+    place.write("below", "a\na/x\n");
+    place.run("rdcp", ["-r", "--files-from", "below", "--exclude", "/a", "s", &place.on_host("h")]).expect(0);
+    assert_eq!((place.names("h"), place.names("h/a")), (vec!["a".into()], vec!["x".into()]));
     place.write("wrong", "b/below\n");
     let ran = place.run("rdcp", ["--files-from", "wrong", "s", &place.on_host("f")]).expect(23);
     assert!(ran.err.contains("cannot read s/b: not a directory"), "{}", ran.err);
@@ -145,6 +158,15 @@ fn patterns_hold_for_several_sources() {
         (place.names("d"), place.names("d/sub")),
         (vec!["b".into(), "g".into(), "sub".into()], vec!["f".into(), "keep".into()])
     );
+    // What no pattern excludes is deleted, whatever the pattern makes of another type.
+    for name in ["p/a.c", "x/sub/old.c", "x/tmp", "x/keep.h"] {
+        place.write(name, name);
+    }
+    let patterns = ["--include", "*/", "--include", "*.c", "--include", "tmp", "--exclude", "tmp/", "--exclude", "*"];
+    place
+        .run("rdcp", ["-r", "--sync", "--delete"].into_iter().chain(patterns).chain(["p/", &place.on_host("x")]))
+        .expect(0);
+    assert_eq!(place.names("x"), ["a.c", "keep.h"]);
     // A source is an entry, too.
     place.run("rdcp", ["-r", "--exclude", "*.o", "b/h.o", "a", &place.on_host("d")]).expect(0);
     assert!(place.path("d/a").exists() && !place.path("d/h.o").exists());

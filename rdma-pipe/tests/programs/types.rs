@@ -163,8 +163,12 @@ fn permissions_are_those_of_cp() {
         place.write(name, "new");
     }
     place.write("s/d/large", bytes(9 << 20));
+    place.write("s/d/readonly", "new");
+    place.write("s/d/fixed/f", "new");
     set("s/d", 0o700);
     set("s/d/new", 0o640);
+    set("s/d/readonly", 0o444);
+    set("s/d/fixed", 0o555);
     for options in [&["-r"][..], &["-r", "--sync"]] {
         remove(&place.path("ours"));
         remove(&place.path("theirs"));
@@ -187,7 +191,7 @@ fn permissions_are_those_of_cp() {
             cp("s/d/small", &format!("theirs/{name}"));
         }
         place.run("rdcp", options.iter().copied().chain(["s/d/large", &place.on_host("ours/old/large")])).expect(0);
-        for name in ["d", "d/small", "d/new", "d/large", "old/small", "old/large"] {
+        for name in ["d", "d/small", "d/new", "d/large", "d/readonly", "d/fixed", "old/small", "old/large"] {
             let [ours, theirs] = ["ours", "theirs"].map(|copy| mode(&format!("{copy}/{name}")));
             assert_eq!(ours, theirs, "{name}: {ours:o}, not {theirs:o}");
         }
@@ -282,6 +286,94 @@ fn names_of_a_file_that_failed_keep_what_they_have() {
     assert_eq!(place.read("d/b"), b"changed");
 }
 
+/// The destination of `SRC/.` is a copy of SRC, and links have owners and times. As with cp and rsync.
+#[test]
+fn top_directory_and_links_have_their_metadata() {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = Place::new();
+    let found = |name: &str| {
+        let found = place.path(name).symlink_metadata().unwrap();
+        (found.mode() & 0o7777, found.uid(), found.mtime())
+    };
+    place.write("s/secret", "secret");
+    symlink("secret", place.path("s/link")).unwrap();
+    let is_root = std::os::unix::fs::lchown(place.path("s/link"), Some(1234), None).is_ok();
+    place.shell("touch -h -d 2001-01-01 s/link && chmod 750 s && touch -d 2002-02-02 s").expect(0);
+    for options in ["-r", "-a", "-a --sync --delete"] {
+        place.shell(&format!("umask 022; rdcp {options} s/. {}", place.on_host("d"))).expect(0);
+        assert_eq!(found("d"), found("s"), "{options}");
+        assert_eq!(found("d/link").2, found("s/link").2, "{options}");
+        if options != "-r" && is_root {
+            assert_eq!(found("d/link").1, 1234, "{options}");
+        }
+        // A link that is up to date stays.
+        let before = place.path("d/link").symlink_metadata().unwrap().ino();
+        place.shell(&format!("rdcp {options} s/. {}", place.on_host("d"))).expect(0);
+        assert_eq!(place.path("d/link").symlink_metadata().unwrap().ino(), before, "{options}");
+        remove(&place.path("d"));
+    }
+    // What exists keeps its permissions without -p.
+    std::fs::create_dir(place.path("d")).unwrap();
+    std::fs::set_permissions(place.path("d"), Permissions::from_mode(0o711)).unwrap();
+    place.run("rdcp", ["-r", "s/.", "d"]).expect(0);
+    assert_eq!(found("d").0, 0o711);
+    place.run("rdcp", ["-a", "s/.", "d"]).expect(0);
+    assert_eq!(found("d"), found("s"));
+}
+
+/// A name that is not listed, because a pattern excludes it or it cannot be read, gives its number to another file.
+#[test]
+fn names_are_linked_only_to_their_own_file() {
+    let place = Place::new();
+    for (file, name) in [("s/a", "s/b"), ("s/c", "s/c2")] {
+        place.write(file, file);
+        std::fs::hard_link(place.path(file), place.path(name)).unwrap();
+    }
+    place.write("list", "a\nc\nb\n");
+    let copies: [&[&str]; 2] = [&["-H", "s/a", "s/c", "s/b"], &["-H", "--files-from", "list", "s"]];
+    for words in copies {
+        std::fs::create_dir(place.path("d")).unwrap();
+        place.run("rdcp", ["-r", "--exclude", "a"].iter().chain(words).copied().chain(["d"])).expect(0);
+        assert_eq!((place.names("d"), place.read("d/b")), (vec!["b".into(), "c".into()], b"s/a".to_vec()));
+        remove(&place.path("d"));
+    }
+    // One file that cannot be read, with its other name far away in the list.
+    std::fs::set_permissions(place.path("s/a"), Permissions::from_mode(0o000)).unwrap();
+    (0..30_000).for_each(|number| _ = place.write(&format!("s/m/{number}"), ""));
+    std::fs::rename(place.path("s/b"), place.path("s/z")).unwrap();
+    let user = "unshare --user --map-user=1000 --map-group=1000";
+    if place.shell(&format!("{user} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    for options in ["-rH", "-rH --sync -c"] {
+        let ran = place.shell(&format!("{user} rdcp {options} s/. d")).expect(23);
+        assert!(ran.err.contains("/a: permission denied"), "{}", ran.err);
+        assert_eq!((place.names("d/m").len(), place.read("d/c2")), (30_000, b"s/c".to_vec()), "{options}");
+        assert!(!place.path("d/z").exists(), "{options}");
+        remove(&place.path("d"));
+    }
+}
+
+/// As with rsync, a deletion that fails does not keep the others, and each is named with its path.
+#[test]
+fn deletions_that_fail_are_named_and_the_others_are_made() {
+    let place = Place::new();
+    place.write("s/f", "f");
+    for number in 0..5 {
+        place.write(&format!("d/old/{number}/f"), "");
+    }
+    std::fs::set_permissions(place.path("d/old/2"), Permissions::from_mode(0o555)).unwrap();
+    let user = "unshare --user --map-user=1000 --map-group=1000";
+    if place.shell(&format!("{user} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    let ran = place.shell(&format!("{user} rdcp -r --sync --delete s/ d")).expect(23);
+    assert!(ran.err.contains("cannot remove d/old/2/f: permission denied"), "{}", ran.err);
+    assert_eq!((place.names("d/old"), place.names("d")), (vec!["2".into()], vec!["f".into(), "old".into()]));
+}
+
 /// Neither many directories nor many files are open at once.
 #[test]
 fn trees_need_few_open_files() {
@@ -344,4 +436,73 @@ fn directory_that_fails_is_reported_once() {
     let ran = place.run("rdcp", ["-r", "s/.", &place.on_host("d")]).expect(23);
     let sentence = format!("rdcp: cannot make {}: not a directory\n", place.path("d/a/b").display());
     assert_eq!((ran.err, place.read("d/x")), (sentence, b"new".to_vec()));
+}
+
+/// Directories and files that their owner may not write, and targets that he may not list, as an ordinary user.
+#[test]
+fn users_without_privileges_copy_what_is_read_only() {
+    let place = Place::new();
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    place.write("s/dir/sub/f", "one");
+    place.write("s/dir/readonly", "one");
+    // Files of root belong to the user of this namespace, without capabilities.
+    let user = "unshare --user --map-user=1000 --map-group=1000";
+    if place.shell(&format!("{user} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    for options in ["-a --sync --delete", "-r --sync"] {
+        set("s/dir/readonly", 0o444);
+        set("s/dir", 0o555);
+        for text in ["one", "two", "three"] {
+            place.write("s/dir/sub/f", text);
+            place.shell(&format!("{user} rdcp {options} s/ d")).expect(0);
+            assert_eq!((place.read("d/dir/sub/f"), mode("d/dir")), (text.into(), 0o555), "{options}");
+            assert_eq!((place.read("d/dir/readonly"), mode("d/dir/readonly")), (b"one".into(), 0o444), "{options}");
+        }
+        set("d/dir", 0o333);
+        place.shell(&format!("{user} rdcp {options} s/ d")).expect(0);
+        set("d/dir", 0o755);
+        remove(&place.path("d"));
+        set("s/dir", 0o755);
+    }
+    std::fs::create_dir(place.path("target")).unwrap();
+    set("target", 0o333);
+    place.shell(&format!("{user} rdcp -r s/dir target")).expect(0);
+    assert_eq!(place.read("target/dir/sub/f"), b"three");
+    // A copy of a file that its owner may not write is continued.
+    place.write("large", bytes(30_000_000));
+    set("large", 0o444);
+    let start = format!(
+        "{user} rdcp --bwlimit 8M large copy & pid=$!; \
+        until [ -n \"$(find . -maxdepth 1 -name '.copy*.map' -size +1k)\" ]; do sleep .01; done; kill -9 $pid"
+    );
+    place.shell(&start).expect(0);
+    // The far side holds a lock as long as it writes.
+    place.shell("until flock -n .copy.rdcp-???????????????? true; do sleep .02; done").expect(0);
+    let ran = place.shell(&format!("{user} rdcp --json large copy")).expect(0);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(report["bytes"].as_u64().unwrap() < 29_000_000, "{}", ran.out);
+    assert_eq!((place.read("copy") == bytes(30_000_000), mode("copy")), (true, 0o444));
+}
+
+/// Attributes make a list longer than a message may be, so that it is sent in parts.
+#[test]
+fn lists_with_many_attributes_arrive() {
+    let place = Place::new();
+    let value = "v".repeat(3_000);
+    for number in 0..600 {
+        let path = place.write(&format!("s/{number}"), "");
+        for name in ["user.a", "user.b", "user.c", "user.d"] {
+            if rustix::fs::setxattr(&path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).is_err() {
+                println!("no such attributes here");
+                return;
+            }
+        }
+    }
+    place.run("rdcp", ["-a", "s", &place.on_host("d")]).expect(0);
+    let mut found = vec![0; 4_000];
+    let length = rustix::fs::getxattr(place.path("d/599"), "user.d", found.as_mut_slice()).unwrap();
+    assert_eq!((&found[..length], place.names("d").len()), (value.as_bytes(), 600));
 }

@@ -52,9 +52,12 @@ pub(super) fn to_device(
                     link.sender.frame(&Frame::Have(vec![(first, Have::Until(0))]))?;
                 }
             }
+            Received::Frame(Frame::Top(_)) => {
+                return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20)));
+            }
             Received::Frame(Frame::Pack(list)) => pack = Some(list),
             Received::Frame(Frame::Close(id, result)) => {
-                sink.close(id, result.is_ok())?;
+                sink.close(id)?;
                 if result.is_ok() && !options.dry_run {
                     fill(size.saturating_sub(position))?;
                     position = size;

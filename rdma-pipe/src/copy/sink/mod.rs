@@ -47,7 +47,7 @@ pub fn receive(
     let mut done = None;
     loop {
         let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut done) {
-            Err(error) if error.is_disconnect() && matches!(target, Target::Inside(..)) => error,
+            Err(error) if may_continue(&error, options) && matches!(target, Target::Inside(..)) => error,
             Err(error) => return done.ok_or(error),
             Ok(outcome) => return Ok(outcome),
         };
@@ -61,6 +61,12 @@ pub fn receive(
     }
 }
 
+/// Whether the copy may continue over another connection. In a chain, the source removes a silent host and connects its
+/// neighbours.
+fn may_continue(error: &Error, options: &CopyOptions) -> bool {
+    error.is_disconnect() || (options.chained && error.kind() == Kind::TimedOut)
+}
+
 /// Receives over one connection. Sets `done` as soon as the copy is complete.
 fn session(
     mut link: Link,
@@ -72,6 +78,15 @@ fn session(
     let (options, next) = match link.frame()? {
         Frame::Begin { again, chain } => {
             let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
+            if options.alone && !chain.is_empty() {
+                let error = Error::new(
+                    Kind::Usage,
+                    "a server with --root connects to no other host, so that it can only be the last of a chain",
+                );
+                link.sender.abort(&error);
+                link.sender.flush();
+                return Err(error);
+            }
             (options, chain::open(&link.sender, again, chain, links)?)
         }
         _ => return Err(Error::protocol("the sender sent an unexpected frame")),
@@ -94,7 +109,7 @@ fn session(
                 Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))
             }
             Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
-            Target::Inside(root, rename, is_copy) => thread::scope(|scope| {
+            Target::Inside(root, rename, top) => thread::scope(|scope| {
                 let root = root
                     .with(options.gives_way())
                     .map_err(|error| Error::file("open", std::path::Path::new("the destination"), &error.into()))?;
@@ -108,7 +123,7 @@ fn session(
                     })
                     .collect();
                 let mut receiving = Receiving::new(
-                    (root, rename.as_deref(), *is_copy),
+                    (root, rename.as_deref(), *top),
                     expected,
                     (&options, progress),
                     (&writers, tasks),
@@ -156,7 +171,7 @@ fn session(
         }
         Err(error) => {
             // If the connection broke, the source connects again.
-            if !error.is_disconnect() {
+            if !may_continue(&error, &options) {
                 link.sender.abort(&error);
                 link.sender.flush();
             }

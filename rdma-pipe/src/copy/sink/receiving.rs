@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, PoisonError};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use super::rest::{Rest, Surplus};
@@ -14,7 +14,8 @@ use crate::channel::BlockKind;
 use crate::copy::chain::Next;
 use crate::copy::options::CopyOptions;
 use crate::copy::progress::Progress;
-use crate::copy::writer::{Task, Writers, have};
+use crate::copy::target::Top;
+use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Result};
 use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Totals};
@@ -30,7 +31,7 @@ pub(super) struct Receiving<'r> {
     /// The name of the source, if the destination has another.
     renamed: Option<Vec<u8>>,
     /// Whether the destination directory itself becomes the copy of a source, instead of containing it.
-    is_copy: bool,
+    top: Option<Top>,
     /// Whether the source has listed all entries of such a copy.
     is_whole: bool,
     /// Names that the source may list in the destination directory; `None` allows all.
@@ -43,7 +44,8 @@ pub(super) struct Receiving<'r> {
     /// The paths of the received directories, relative to the destination.
     folders: HashMap<Id, Arc<[u8]>>,
     open: HashMap<Id, Arc<Directory>>,
-    made: Vec<(Id, Box<Entry>)>,
+    /// The directories, each with its permissions if they are other than those that it has meanwhile.
+    made: Vec<(Id, Box<Entry>, Option<u16>)>,
     /// Files for which no block has arrived yet: their directory, and how much of them is here.
     files: HashMap<Id, (Id, Box<Entry>, u64)>,
     /// Files that may still get hard links.
@@ -70,7 +72,7 @@ struct Held {
 
 impl<'r> Receiving<'r> {
     pub(super) fn new(
-        (root, rename, is_copy): (Arc<Directory>, Option<&[u8]>, bool),
+        (root, rename, top): (Arc<Directory>, Option<&[u8]>, Option<Top>),
         expected: Option<&'r [Vec<u8>]>,
         (options, progress): (&'r CopyOptions, &'r Progress),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
@@ -81,7 +83,7 @@ impl<'r> Receiving<'r> {
             root,
             rename: rename.map(<[u8]>::to_vec),
             renamed: None,
-            is_copy,
+            top,
             is_whole: false,
             expected,
             options,
@@ -136,9 +138,10 @@ impl<'r> Receiving<'r> {
                     _ => return Err(Error::protocol("the sender sent a pack without its list")),
                 },
                 Received::Frame(Frame::List { dir, entries, whole }) => self.list(dir, entries, whole, link)?,
+                Received::Frame(Frame::Top(entry)) => self.enter_top(entry)?,
                 Received::Frame(Frame::Pack(list)) if self.pack.is_none() => self.pack = Some(list),
                 Received::Frame(Frame::Close(id, result)) => {
-                    self.sink.close(id, result.is_ok())?;
+                    self.sink.close(id)?;
                     if self.options.dry_run {
                         self.files.remove(&id);
                         if let Some(next) = self.next {
@@ -162,6 +165,36 @@ impl<'r> Receiving<'r> {
                 Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
             }
         }
+    }
+
+    /// Prepares the destination to become the copy of a directory. If this copy has created it, it is as private as the
+    /// source from now on.
+    fn enter_top(&mut self, entry: Entry) -> Result<()> {
+        let Some(Top { is_new }) = self.top else {
+            return Err(Error::protocol("the sender sent the metadata of a directory that it does not copy"));
+        };
+        if entry.kind != EntryKind::Directory || self.sink.totals().entries != 0 || !self.made.is_empty() {
+            return Err(Error::protocol("the sender sent the metadata of the destination at a wrong time"));
+        }
+        if let Some(next) = self.next {
+            self.writers.forwarded(next.sender.frame(&Frame::Top(entry.clone())))?;
+        }
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let mut permissions = None;
+        if is_new {
+            let set = rustix::fs::fstat(&*self.root).and_then(|found| {
+                let mode = found.st_mode & 0o7000 | found.st_mode & u32::from(entry.mode) & 0o777;
+                permissions = Some(mode as u16);
+                rustix::fs::fchmod(&*self.root, Mode::from_raw_mode(mode | 0o700))
+            });
+            if let Err(error) = set {
+                self.writers.fail(ROOT, Error::file(FACTS, self.root.path(), &error.into()))?;
+            }
+        }
+        self.made.push((ROOT, Box::new(entry), permissions));
+        Ok(())
     }
 
     fn list(&mut self, dir: Id, mut entries: Vec<Entry>, whole: bool, link: &Link) -> Result<()> {
@@ -188,7 +221,7 @@ impl<'r> Receiving<'r> {
             }
         }
         let first = self.sink.list(dir, &entries, whole)?;
-        if self.options.delete && (dir != ROOT || self.is_copy) {
+        if self.options.delete && (dir != ROOT || self.top.is_some()) {
             self.listed.entry(dir).or_default().extend(entries.iter().map(|entry| entry.name.clone()));
             match dir {
                 // Other sources may follow.
@@ -225,12 +258,12 @@ impl<'r> Receiving<'r> {
                     return Ok(());
                 }
                 let Some(above) = self.directory(dir, id, &entry)? else { return Ok(()) };
-                if let Some(directory) =
+                if let Some((directory, permissions)) =
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
                     self.folders.insert(id, path);
                     self.hold(id, Arc::new(directory));
-                    self.made.push((id, Box::new(entry)));
+                    self.made.push((id, Box::new(entry), permissions));
                 }
             }
             EntryKind::File { size, has_links, sum, .. } => {
@@ -268,8 +301,11 @@ impl<'r> Receiving<'r> {
                     return Ok(());
                 }
                 let Some(directory) = self.directory(dir, id, &entry)? else { return Ok(()) };
-                let linked = directory.link(&entry.name, target);
-                self.writers.or_fail(id, (directory.path(), &entry), "link", linked)?;
+                let linked = directory.link(&entry, target, self.options.keep);
+                let at = (directory.path(), &entry);
+                if let Some(facts) = self.writers.or_fail(id, at, "link", linked)? {
+                    self.writers.or_fail(id, at, FACTS, facts)?;
+                }
             }
             EntryKind::Same(other) => {
                 let other = *other;

@@ -6,18 +6,19 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, set_facts};
+use crate::tree::{Directory, set_directory_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
     pub(super) root: Arc<Directory>,
     pub(super) folders: HashMap<Id, Arc<[u8]>>,
-    pub(super) made: Vec<(Id, Box<Entry>)>,
+    pub(super) made: Vec<(Id, Box<Entry>, Option<u16>)>,
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
     pub(super) surplus: Vec<Surplus>,
@@ -72,18 +73,27 @@ impl Rest {
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
             log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
         } else {
-            let protects = |path: &[u8]| writers.options.protects(path);
+            let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
             for Surplus { dir, name, path } in &self.surplus {
-                let removed = self.directory(*dir).and_then(|directory| directory.remove(name, path, &protects));
-                if let Err(error) = removed {
-                    let path = self.path(*dir).join(OsStr::from_bytes(name));
+                let mut failed: Vec<(Vec<u8>, Errno)> = Vec::new();
+                let removed = self.directory(*dir).and_then(|directory| {
+                    directory.remove(name, path, &protects, &mut |below, error| failed.push((below.to_vec(), error)))
+                });
+                failed.extend(removed.err().map(|error| (Vec::new(), error)));
+                for (below, error) in failed {
+                    let path = self.path(*dir).join(OsStr::from_bytes(&[name.as_slice(), &below].concat()));
                     writers.fail(*dir, Error::file("remove", &path, &error.into()))?;
                 }
             }
         }
         // Processes the deepest directories first, because writing to a directory changes its time.
-        for (id, entry) in self.made.iter().rev() {
-            let set = self.directory(*id).and_then(|directory| set_facts(&*directory, entry, writers.options.keep));
+        for (id, entry, permissions) in self.made.iter().rev() {
+            let keep = writers.options.keep;
+            let set = self.directory(*id).and_then(|directory| {
+                let facts = set_directory_facts(&*directory, entry, keep);
+                let mode = permissions.filter(|_| !keep.mode).map(|mode| Mode::from_raw_mode(mode.into()));
+                facts.and(mode.map_or(Ok(()), |mode| rustix::fs::fchmod(&*directory, mode)))
+            });
             if let Err(error) = set {
                 writers.fail(*id, Error::file(FACTS, &self.path(*id), &error.into()))?;
             }
