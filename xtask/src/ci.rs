@@ -83,7 +83,7 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// No byte is lost with a million seeds of trespass's simulator, a thousand killed peers of trespass and of its RPC, and a hundred killed copies (full run)
+    /// No byte is lost with a million seeds of trespass's simulator, a thousand killed peers of trespass and of its RPC, a hundred killed copies, and 200 random trees (full run)
     Seeds,
     /// Calls that sideway refuses damage memory in rdma-core's drivers, and calls that it passes do not (full run)
     Drivers,
@@ -241,6 +241,8 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
             cargo(&kills, &[("TRESPASS_KILLS", "1000"), ("SOFTRNIC_DEVICES", "softiw0")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
             cargo(&test, &[("RDPIPE_KILLS", "100")])?;
+            let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "machine::"];
+            cargo(&test, &[("RDPIPE_MACHINES", "200")])?;
             let test = ["test", "--release", "--package", "trespass-rpc"];
             cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;

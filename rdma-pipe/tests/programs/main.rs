@@ -7,6 +7,7 @@ mod chain;
 mod common;
 mod copy;
 mod failings;
+mod machine;
 mod operands;
 mod outputs;
 mod pipe;
