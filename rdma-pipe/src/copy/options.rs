@@ -65,7 +65,8 @@ impl CopyOptions {
         !self.recursive
     }
 
-    /// Whether the operand stands for the entries of a directory. See [`is_contents`].
+    /// Whether the operand stands for the entries of a directory: it is `.` or `..`, or ends in one of them, or, with
+    /// `--sync`, in a slash. All paths of `--files-from` are such entries.
     pub fn is_contents(&self, operand: &[u8]) -> bool {
         self.files_from.is_some() || is_contents(operand, self.sync)
     }
