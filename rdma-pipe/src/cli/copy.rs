@@ -333,7 +333,8 @@ impl Copy<'_> {
     }
 
     fn connect(&self, peer: &Peer, purpose: Purpose, transport: &mut String) -> Result<Link> {
-        let link = connect(&peer.addresses, &peer.key, purpose, self.options.patience(), &self.links)?;
+        let link =
+            connect(&peer.addresses, &peer.key, purpose, self.options.patience(self.links.timeout), &self.links)?;
         *transport = link.stats()?.to_string();
         Ok(link)
     }

@@ -5,14 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options, Patience, Received, Receiver, Sender, connect};
 use crate::proto::{Failure, Frame, Have, Id, Peer, Purpose, Totals};
-
-/// Time limit for connecting to the next host, which already listens.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// The next host.
 pub(super) struct Next {
@@ -30,12 +26,18 @@ pub(super) struct Next {
 /// # Errors
 ///
 /// The next host is lost. This function has already informed the source.
-pub(super) fn open(upstream: &Sender, again: bool, mut chain: Vec<Peer>, options: &Options) -> Result<Option<Next>> {
+pub(super) fn open(
+    upstream: &Sender,
+    again: bool,
+    mut chain: Vec<Peer>,
+    patience: Patience,
+    options: &Options,
+) -> Result<Option<Next>> {
     if chain.is_empty() {
         return Ok(None);
     }
     let Peer { name, addresses, key } = chain.remove(0);
-    let linked = connect(&addresses, &key, Purpose::Send, Patience::Listening(CONNECT), options)
+    let linked = connect(&addresses, &key, Purpose::Send, patience, options)
         .and_then(|link| link.sender.frame(&Frame::Begin { again, chain }).map(|()| link));
     match linked {
         Ok(Link { sender, receiver }) => Ok(Some(Next {

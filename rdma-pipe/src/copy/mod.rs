@@ -2,6 +2,7 @@
 
 mod chain;
 mod limiter;
+mod list;
 mod options;
 mod progress;
 mod read;
@@ -86,7 +87,7 @@ pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions
         let inode = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
         let is_same = source == into || (!is_link && source.is_file() && inode(&source) == inode(&into));
         // With --sync, a file that is the same is skipped.
-        if is_same && !(options.sync && source.is_file()) {
+        if is_same && !(options.sync && source.is_file() && !written.is_symlink()) {
             let text = format!("{} and {} are the same file", escape(path), escape(&written));
             return Err(Error::new(Kind::Usage, text));
         }

@@ -71,10 +71,11 @@ impl CopyOptions {
         self.files_from.is_some() || is_contents(operand, self.sync)
     }
 
-    /// For how long to connect to a host that already listens. A host of a chain whose successor is silent must end that
-    /// connection first.
-    pub fn patience(&self) -> Patience {
-        Patience::Listening(Duration::from_secs(if self.chained { 30 } else { 10 }))
+    /// For how long to connect to a host that already listens. A host of a chain whose neighbour is silent first waits for
+    /// that neighbour, and may begin to do so later than others.
+    pub fn patience(&self, timeout: Duration) -> Patience {
+        let most = Duration::from_secs(10);
+        Patience::Listening(if self.chained { most * 3 + timeout * 2 } else { most })
     }
 
     /// What gives way to a new entry of another type. With patterns, a directory with entries does not, because it may

@@ -1,19 +1,19 @@
 //! The side that sends files. One thread lists entries, several threads read and send, and one receives answers.
 
-use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::limiter::Limiter;
+use super::list::list;
 use super::options::CopyOptions;
 use super::progress::Progress;
 use super::{Outcome, read};
-use crate::error::{Error, Kind, Result, escape};
+use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Received, Receiver, Sender};
-use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, ROOT, Source, Totals};
-use crate::tree::{Listing, Origin, Place, Walk, base_name, is_contents};
+use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, Source, Totals};
+use crate::tree::{Listing, Origin, Place};
 
 /// Number of threads that read and send.
 const READERS: usize = 2;
@@ -199,174 +199,6 @@ fn session(
     (sent.bytes, state.kept, result.map_err(|error| Stopped { host: state.lost, error }))
 }
 
-/// Lists the operands, then the entries below them.
-fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
-    let options = shared.options;
-    let mut walk = Walk::new(shared.origin, options.filter.clone(), options.keep, options.recursive, options.checksum);
-    if let Some(selected) = &options.files_from {
-        return list_selected(shared, &mut walk, paths, selected);
-    }
-    let mut folders = Vec::new();
-    let mut has_top = false;
-    for path in paths {
-        let Some(name) = base_name(path).filter(|_| !is_contents(path.as_os_str().as_bytes(), options.sync)) else {
-            if options.recursive {
-                // The destination gets the metadata of the first such directory; those of the others have no place.
-                if !std::mem::replace(&mut has_top, true) && shared.lock().source.totals().entries == 0 {
-                    send_top(shared, &mut walk, path)?;
-                }
-                walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
-            } else {
-                shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(path))));
-            }
-            continue;
-        };
-        let id = shared.lock().source.next_id();
-        match walk.entry(path, name.clone(), (id, Some(&name)), options.follows()) {
-            Ok(None) => {}
-            Ok(Some(entry)) => {
-                let is_directory = entry.kind == EntryKind::Directory;
-                let parent = path.parent().unwrap_or(Path::new(""));
-                let place =
-                    Place { directory: parent.to_owned().into(), below: Vec::new().into(), follows: options.follows() };
-                let id = shared.list(ROOT, Listing { place, entries: vec![entry], whole: false })?;
-                if is_directory {
-                    folders.push((path.clone(), name, id));
-                }
-            }
-            Err(error) => shared.fail(error),
-        }
-    }
-    // Takes the last directory first, because directories that were listed together are close to each other on the
-    // disk.
-    while let Some((path, below, id)) = folders.pop() {
-        walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
-    }
-    Ok(())
-}
-
-/// Sends the metadata of a directory whose entries are copied. If it cannot be read, the list of its entries reports why.
-fn send_top(shared: &Shared<'_>, walk: &mut Walk<'_>, path: &Path) -> Result<()> {
-    match walk.entry(path, b".".to_vec(), (ROOT, None), true) {
-        Ok(Some(entry)) if entry.kind == EntryKind::Directory => shared.sender.frame(&Frame::Top(entry)),
-        _ => Ok(()),
-    }
-}
-
-type Folders = Vec<(PathBuf, Vec<u8>, Id)>;
-
-fn walk_folder(
-    shared: &Shared<'_>,
-    walk: &mut Walk<'_>,
-    path: &Path,
-    below: &[u8],
-    id: Id,
-    folders: &mut Folders,
-) -> Result<()> {
-    let next = shared.lock().source.next_id();
-    let take = |listing: Listing| {
-        let found: Vec<_> = (0..)
-            .zip(&listing.entries)
-            .filter(|(_, entry)| entry.kind == EntryKind::Directory)
-            .map(|(index, entry)| {
-                let below = if below.is_empty() { entry.name.clone() } else { [below, b"/", &entry.name].concat() };
-                (listing.place.path(&entry.name), below, index)
-            })
-            .collect();
-        let first = shared.list(id, listing)?;
-        folders.extend(found.into_iter().rev().map(|(path, below, index)| (path, below, first + index)));
-        Ok(first)
-    };
-    walk.list(path, below, next, take, |error| shared.fail(error))
-}
-
-/// Lists the paths of `--files-from`, together with the directories that contain them.
-fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
-    let [base] = paths else {
-        return Err(Error::new(
-            Kind::Usage,
-            "--files-from requires exactly one source: the directory that contains the listed paths",
-        ));
-    };
-    let mut known: HashMap<Vec<u8>, Id> = HashMap::new();
-    let mut folders = Vec::new();
-    walk.recursive = true;
-    let parts_of = |path: &'_ [u8]| -> Vec<Vec<u8>> {
-        let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
-        parts.map(<[u8]>::to_vec).collect()
-    };
-    let options = shared.options;
-    let all: HashSet<Vec<u8>> = selected.iter().map(|path| parts_of(path).join(&b'/')).collect();
-    let is_all = |below: &[u8]| all.contains(below) && (below.is_empty() || options.filter.allows(below, true));
-    for path in selected {
-        let parts = parts_of(path);
-        if parts.is_empty() && options.recursive {
-            if shared.lock().source.totals().entries == 0 {
-                send_top(shared, walk, base)?;
-            }
-            walk_folder(shared, &mut *walk, base, b"", ROOT, &mut folders)?;
-            continue;
-        }
-        // What is below another selected directory is listed with that directory.
-        let above = |count: usize| parts[..count].join(&b'/');
-        if options.recursive
-            && let Some(first) = (0..parts.len()).find(|count| is_all(&above(*count)))
-        {
-            let full = base.join(std::ffi::OsStr::from_bytes(&parts.join(&b'/')));
-            if let Err(error) = shared.origin.stat(&full, false) {
-                shared.fail(Error::file("read", &full, &error.into()));
-            }
-            if let Some(excluded) = (first + 1..parts.len()).find(|count| !options.filter.allows(&above(*count), true))
-            {
-                let excluded = base.join(std::ffi::OsStr::from_bytes(&above(excluded)));
-                let text = format!("cannot copy {}: a pattern excludes {}", escape(&full), escape(&excluded));
-                shared.fail(Error::new(Kind::File, text));
-            }
-            continue;
-        }
-        let mut dir = ROOT;
-        for count in 1..=parts.len() {
-            let below = parts[..count].join(&b'/');
-            if let Some(id) = known.get(&below) {
-                dir = *id;
-                continue;
-            }
-            let parent = base.join(std::ffi::OsStr::from_bytes(&parts[..count - 1].join(&b'/')));
-            let name = parts[count - 1].clone();
-            let place =
-                Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), follows: false };
-            let next = shared.lock().source.next_id();
-            // As in rsync, the directories above a listed path are copied in any case.
-            let filtered = if count == parts.len() { Some(below.as_slice()) } else { None };
-            match walk.entry(&place.path(&name), name, (next, filtered), false) {
-                Ok(None) => break,
-                Ok(Some(entry)) => {
-                    let is_directory = entry.kind == EntryKind::Directory;
-                    let full = place.path(&entry.name);
-                    let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
-                    known.insert(below.clone(), id);
-                    if !is_directory && count < parts.len() {
-                        shared.fail(Error::new(Kind::File, format!("cannot read {}: not a directory", escape(&full))));
-                        break;
-                    }
-                    if is_directory && count == parts.len() && shared.options.recursive {
-                        folders.push((full, below, id));
-                    }
-                    dir = id;
-                }
-                Err(error) => {
-                    shared.fail(error);
-                    break;
-                }
-            }
-        }
-    }
-    while let Some((path, below, id)) = folders.pop() {
-        walk_folder(shared, walk, &path, &below, id, &mut folders)?;
-    }
-    Ok(())
-}
-
 impl Shared<'_> {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -381,8 +213,18 @@ impl Shared<'_> {
         state
     }
 
+    /// The number of the next entry.
+    pub(super) fn next_id(&self) -> Id {
+        self.lock().source.next_id()
+    }
+
+    /// Whether no entry has a number yet.
+    pub(super) fn has_listed_nothing(&self) -> bool {
+        self.lock().source.totals().entries == 0
+    }
+
     /// Assigns numbers to entries, and sends their list.
-    fn list(&self, dir: Id, listing: Listing) -> Result<Id> {
+    pub(super) fn list(&self, dir: Id, listing: Listing) -> Result<Id> {
         let mut state = self.wait(|state| state.source.waiting() < AHEAD);
         if let Some(error) = &state.broken {
             return Err(error.clone());

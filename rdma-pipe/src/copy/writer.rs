@@ -108,9 +108,14 @@ impl Writers<'_> {
                         return Err(Errno::WOULDBLOCK);
                     }
                     // What follows was not verified, and a hole of the source would keep it.
-                    rustix::fs::ftruncate(&partial.fd, have)?;
-                    rustix::fs::ftruncate(&partial.fd, size)?;
-                    Ok(partial)
+                    let cut = rustix::fs::ftruncate(&partial.fd, have);
+                    match cut.and_then(|()| rustix::fs::ftruncate(&partial.fd, size)) {
+                        Ok(()) => Ok(partial),
+                        Err(error) => {
+                            partial.discard(&directory);
+                            Err(error)
+                        }
+                    }
                 });
                 let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
                 files.insert(id, OpenFile { directory, entry, partial });
@@ -129,12 +134,12 @@ impl Writers<'_> {
                         if is_full { partial.discard(&file.directory) } else { partial.abandon(&file.directory) }
                     }
                 }
-                if let Some(next) = self.next {
+                if let Some(next) = self.next() {
                     self.forwarded(next.forward(None, &block, payload))?;
                 }
             }
             Task::Close(id, result) => {
-                if let Some(next) = self.next {
+                if let Some(next) = self.next() {
                     self.forwarded(next.frame(&Frame::Close(id, result.clone())))?;
                 }
                 let Some(OpenFile { directory, entry, partial: Some(partial) }) = files.remove(&id) else {
@@ -161,7 +166,7 @@ impl Writers<'_> {
             Task::Pack(block, payload, list) => {
                 verify(&block, &payload)?;
                 self.pack(&list, &payload, root)?;
-                if let Some(next) = self.next {
+                if let Some(next) = self.next() {
                     let list = list.iter().map(|(id, length, ..)| (*id, *length)).collect();
                     self.forwarded(next.forward(Some(&Frame::Pack(list)), &block, payload))?;
                 }
@@ -201,6 +206,11 @@ impl Writers<'_> {
         if matches!(entry.kind, EntryKind::File { has_links: true, .. }) {
             self.linkable.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         }
+    }
+
+    /// The next host, unless forwarding to it has failed: to try again would only wait as long again.
+    fn next(&self) -> Option<&Sender> {
+        self.next.filter(|_| !self.forward_failed.load(Relaxed))
     }
 
     /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
@@ -337,5 +347,5 @@ pub(super) fn have(
     }
     // The writing thread opens the file again, and reports what is wrong with it. Until then it is closed, because many
     // files may wait.
-    Ok(Have::Until(Partial::have(directory, entry, size).unwrap_or(0)))
+    Ok(Have::Until(Partial::have(directory, entry, size, first_mode(directory, entry, options.keep)).unwrap_or(0)))
 }

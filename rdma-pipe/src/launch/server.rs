@@ -19,6 +19,8 @@ use crate::tree::{Directory, Origin};
 
 /// Time limit for the peer to connect, and to reconnect after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
+/// The factor by which the time-out of a chain prolongs this limit: its other hosts may notice a silent one later.
+const CHAINED: u32 = 4;
 /// Interval between two replies that report the progress.
 const PROGRESS: Duration = Duration::from_millis(200);
 /// Maximum length of a request, in bytes.
@@ -95,11 +97,13 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             }
             copy::check_names(&origin, &paths, &copy)?;
             let mut accept = match to.is_empty() {
-                true => Some(listen(&request.key, &options, request.link.port, line, Purpose::Receive)?),
+                true => Some(listen(&request.key, &options, request.link.port, line, (Purpose::Receive, CONNECT))?),
                 false => None,
             };
             let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
-                (Some(peer), _) => connect(&peer.addresses, &peer.key, Purpose::Send, copy.patience(), &options),
+                (Some(peer), _) => {
+                    connect(&peer.addresses, &peer.key, Purpose::Send, copy.patience(options.timeout), &options)
+                }
                 (None, Some(accept)) => accept(),
                 (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
             };
@@ -116,7 +120,8 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 None => Target::open(path, sources, contents, copy.dry_run)?,
             };
             target.refuse_own_streams()?;
-            let accept = listen(&request.key, &options, request.link.port, line, Purpose::Send)?;
+            let limit = CONNECT + if copy.chained { options.timeout * CHAINED } else { Duration::ZERO };
+            let accept = listen(&request.key, &options, request.link.port, line, (Purpose::Send, limit))?;
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
         }
         Role::Segment(_) if root.is_some() => {
@@ -140,12 +145,12 @@ fn listen<'l>(
     options: &'l Options,
     port: u16,
     line: &Line,
-    due: Purpose,
+    (due, limit): (Purpose, Duration),
 ) -> Result<impl FnMut() -> Result<Link> + use<'l>> {
     let listener = Listener::bind(None, port, options)?;
     line.write(&Reply::Listening { port: listener.port(), addresses: addresses() });
     Ok(move || {
-        let (link, purpose) = listener.accept(key, Some(Instant::now() + CONNECT))?;
+        let (link, purpose) = listener.accept(key, Some(Instant::now() + limit))?;
         if purpose == due { Ok(link) } else { Err(Error::protocol("both sides send, or both receive")) }
     })
 }

@@ -14,7 +14,7 @@ use super::meta::{Keep, set_link_facts};
 use crate::proto::Entry;
 
 /// The flags that open a directory.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What gives way to a new entry of another type. An entry of the same type is always replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum GivesWay {
 /// A directory that is kept open.
 #[derive(Debug)]
 pub struct Directory {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     gives_way: GivesWay,
     /// The path by which the directory was opened, for messages.
     path: PathBuf,
@@ -48,13 +48,13 @@ impl Directory {
         let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());
         let opened = match open(FOLDER) {
             // Entries can be made in a directory that this user may not list.
-            Err(Errno::ACCESS) => open(FOLDER.difference(OFlags::RDONLY) | OFlags::PATH),
+            Err(Errno::ACCESS) => open(FOLDER | OFlags::PATH),
             opened => opened,
         };
         opened.map(|fd| Self::of(fd, path.to_owned()))
     }
 
-    fn of(fd: OwnedFd, path: PathBuf) -> Directory {
+    pub(super) fn of(fd: OwnedFd, path: PathBuf) -> Directory {
         Directory { fd, gives_way: GivesWay::Nothing, path }
     }
 
@@ -103,7 +103,11 @@ impl Directory {
     ///
     /// See openat2(2); `ELOOP` or `ENOTDIR` if a component of the path is a link.
     pub fn of_tree(&self, path: &[u8]) -> Result<Directory, Errno> {
-        let fd = self.resolve(path, FOLDER, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?;
+        let open = |flags| self.resolve(path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS);
+        let fd = match open(FOLDER) {
+            Err(Errno::ACCESS) => open(FOLDER | OFlags::PATH)?,
+            opened => opened?,
+        };
         Ok(Directory { fd, gives_way: self.gives_way, path: self.path.join(OsStr::from_bytes(path)) })
     }
 
@@ -280,9 +284,7 @@ impl Directory {
         let (fd, permissions) = if is_new {
             (fd, Some(has & !(0o700 & !mode)).filter(|permissions| *permissions != has))
         } else if has & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
-            // `fd` may only stand for the directory, which fchmod(2) refuses.
-            let all = Mode::from_raw_mode((has | 0o700).into());
-            rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), all)?;
+            allow(&fd, found.st_mode | 0o700)?;
             (self.open_entry(entry, FOLDER)?, Some(has))
         } else {
             (fd, None)
@@ -290,7 +292,7 @@ impl Directory {
         Ok((Directory { fd, gives_way: self.gives_way, path: self.path.join(entry) }, permissions))
     }
 
-    fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(super) fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.fd, entry, flags | OFlags::NOFOLLOW, Mode::empty())
     }
 
@@ -358,88 +360,6 @@ impl Directory {
         _ = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
     }
 
-    /// Removes an entry, with everything below it, except the entries for which `keeps` returns true, and their
-    /// directories. `keeps` gets `path`, extended by the names below the entry, and whether that is a directory. Returns
-    /// whether everything was removed. What cannot be removed is passed to `failed`, with its path below the entry. Only
-    /// the directory that it empties is open, so any depth is possible.
-    ///
-    /// # Errors
-    ///
-    /// Another process has moved a directory meanwhile (`EXDEV`), or the process has too many open files.
-    pub fn remove(
-        &self,
-        name: &[u8],
-        path: &[u8],
-        keeps: &dyn Fn(&[u8], bool) -> bool,
-        failed: &mut dyn FnMut(&[u8], Errno),
-    ) -> Result<bool, Errno> {
-        let mut at = Self::of(self.fd.try_clone().map_err(|_| Errno::MFILE)?, PathBuf::new());
-        let (start, mut path) = (path.len(), path.to_vec());
-        let mut levels = vec![Level::new(&at, Vec::new(), vec![name.to_vec()], 0)?];
-        while let Some(level) = levels.last_mut() {
-            let Some(inner) = level.rest.pop() else {
-                let Some(Level { name, mut is_empty, length, .. }) = levels.pop() else { break };
-                let Some(above) = levels.last_mut() else { return Ok(is_empty) };
-                let parent = rustix::fs::openat(&at.fd, "..", FOLDER, Mode::empty())?;
-                if inode(&parent)? != above.inode {
-                    return Err(Errno::XDEV);
-                }
-                at = Self::of(parent, PathBuf::new());
-                if is_empty
-                    && let Err(error) = rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR)
-                {
-                    failed(&path[start..], error);
-                    is_empty = false;
-                }
-                path.truncate(length);
-                above.is_empty &= is_empty;
-                continue;
-            };
-            let length = path.len();
-            // The first name is the last component of the path already.
-            if !level.name.is_empty() {
-                path.extend([b"/", inner.as_slice()].concat());
-            }
-            match at.remove_one(&inner, &path, keeps) {
-                Ok(Removed::Yes) => path.truncate(length),
-                Ok(Removed::Kept) => {
-                    level.is_empty = false;
-                    path.truncate(length);
-                }
-                Ok(Removed::Directory(directory, names)) => {
-                    at = directory;
-                    levels.push(Level::new(&at, inner, names, length)?);
-                }
-                Err(error) => {
-                    failed(&path[start..], error);
-                    level.is_empty = false;
-                    path.truncate(length);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Removes an entry that is not a directory, or opens it.
-    fn remove_one(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8], bool) -> bool) -> Result<Removed, Errno> {
-        let found = match self.stat(name) {
-            // For example, the partial file of an earlier run, which this run has continued and renamed.
-            Err(Errno::NOENT) => return Ok(Removed::Yes),
-            found => found?,
-        };
-        let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
-        if keeps(path, is_directory) {
-            return Ok(Removed::Kept);
-        }
-        let entry = OsStr::from_bytes(name);
-        if !is_directory {
-            return rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()).map(|()| Removed::Yes);
-        }
-        let directory = Self::of(self.open_entry(entry, FOLDER)?, PathBuf::new());
-        let names = directory.names()?;
-        Ok(Removed::Directory(directory, names))
-    }
-
     /// Returns the names of all entries.
     ///
     /// # Errors
@@ -457,35 +377,9 @@ impl Directory {
     }
 }
 
-/// What became of an entry that was to be removed.
-enum Removed {
-    Yes,
-    Kept,
-    /// It is a directory with these entries.
-    Directory(Directory, Vec<Vec<u8>>),
-}
-
-/// A directory that is being emptied, or contains such a one.
-struct Level {
-    name: Vec<u8>,
-    inode: (u64, u64),
-    /// The names that are left.
-    rest: Vec<Vec<u8>>,
-    /// Whether all entries so far were removed.
-    is_empty: bool,
-    /// The length of its parent's path.
-    length: usize,
-}
-
-impl Level {
-    fn new(directory: &Directory, name: Vec<u8>, rest: Vec<Vec<u8>>, length: usize) -> Result<Level, Errno> {
-        Ok(Level { name, inode: inode(&directory.fd)?, rest, is_empty: true, length })
-    }
-}
-
-/// The device and the inode of an open file.
-fn inode(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
-    rustix::fs::fstat(fd).map(|found| (found.st_dev, found.st_ino))
+/// Sets the permissions of an open directory. `fd` may only stand for the directory (`O_PATH`), which fchmod(2) refuses.
+pub(super) fn allow(fd: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::from_raw_mode(mode & 0o7777))
 }
 
 impl AsFd for Directory {
@@ -521,30 +415,5 @@ mod tests {
         assert_eq!((walk("d/own"), walk("d//own"), walk(".")), (Ok(()), Ok(()), Ok(())));
         assert_eq!((walk("d/to-own"), walk("d/../d/own")), (Err(Errno::LOOP), Err(Errno::XDEV)));
         assert!(walk("to-d/own").is_err());
-    }
-
-    /// Neither the stack nor the number of open files limits the depth.
-    #[test]
-    fn deep_trees_are_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = Directory::open(folder.path()).unwrap();
-        let mut at = directory.enter(b"top", 0o700).unwrap().0;
-        for depth in 0..3_000 {
-            at.create(b"file", 0o600).unwrap();
-            if depth == 2_000 {
-                at.create(b"kept", 0o600).unwrap();
-            }
-            at = at.enter(b"d", 0o700).unwrap().0;
-        }
-        drop(at);
-        let kept = [b"top".as_slice(), &b"/d".repeat(2_000), b"/kept"].concat();
-        let remove = move |keeps: &dyn Fn(&[u8], bool) -> bool| {
-            directory.remove(b"top", b"top", keeps, &mut |_, error| panic!("{error}"))
-        };
-        let small = std::thread::Builder::new().stack_size(64 << 10);
-        let removed =
-            small.spawn(move || (remove(&|path, _| path == kept), remove(&|_, _| false))).unwrap().join().unwrap();
-        assert_eq!(removed, (Ok(false), Ok(true)));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

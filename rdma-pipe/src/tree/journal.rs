@@ -48,8 +48,8 @@ impl Partial {
     /// # Errors
     ///
     /// See [`open`](Self::open).
-    pub fn have(directory: &Directory, entry: &Entry, size: u64) -> Result<u64, Errno> {
-        let (name, journal_name) = names(entry, size)?;
+    pub fn have(directory: &Directory, entry: &Entry, size: u64, mode: u16) -> Result<u64, Errno> {
+        let (name, journal_name) = names(entry, size, mode)?;
         let found = if size > LEAST { Partial::found(directory, &name, &journal_name)? } else { None };
         Ok(found.map_or(0, |(_, have)| have))
     }
@@ -61,7 +61,7 @@ impl Partial {
     ///
     /// See openat(2); `EWOULDBLOCK` if another process writes the file.
     pub fn open(directory: &Directory, entry: &Entry, size: u64, mode: u16) -> Result<(Partial, u64), Errno> {
-        let (name, journal_name) = names(entry, size)?;
+        let (name, journal_name) = names(entry, size, mode)?;
         let has_journal = size > LEAST;
         if has_journal && let Some((partial, have)) = Partial::found(directory, &name, &journal_name)? {
             return Ok((partial, have));
@@ -69,8 +69,12 @@ impl Partial {
         let fd = directory.claim(&name, mode)?;
         let journal = if has_journal {
             directory.remove_stale(&journal_name);
-            let file = directory.create(&journal_name, 0o600)?;
-            rustix::io::write(&file, &boot())?;
+            let created = directory.create(&journal_name, 0o600);
+            let started = created.and_then(|file| rustix::io::write(&file, &boot()).map(|_| file));
+            let file = started.inspect_err(|_| {
+                directory.remove_stale(&journal_name);
+                directory.remove_stale(&name);
+            })?;
             Some(Journal { fd: file, name: journal_name, at: RECORD as u64, unsynced: 0 })
         } else {
             None
@@ -135,7 +139,10 @@ impl Partial {
     ///
     /// See [`Directory::publish`].
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
-        super::settle(&self.fd)?;
+        if let Err(error) = super::settle(&self.fd) {
+            self.discard(directory);
+            return Err(error);
+        }
         let published = directory.publish(&self.fd, &self.name, name);
         // If that failed, the file is gone, or belongs to another process.
         if let Some(journal) = &self.journal
@@ -162,10 +169,11 @@ impl Partial {
     }
 }
 
-/// The names of the partial file and of its journal.
-fn names(entry: &Entry, size: u64) -> Result<(Vec<u8>, Vec<u8>), Errno> {
+/// The names of the partial file and of its journal. They depend on the mode, because a file that an earlier run has begun
+/// keeps its mode.
+fn names(entry: &Entry, size: u64, mode: u16) -> Result<(Vec<u8>, Vec<u8>), Errno> {
     let EntryKind::File { version, .. } = entry.kind else { return Err(Errno::INVAL) };
-    let identity = format!("{size} {version} {} {}", entry.modified.0, entry.modified.1);
+    let identity = format!("{size} {version} {} {} {mode:o}", entry.modified.0, entry.modified.1);
     let name = temporary_name(&entry.name, identity.as_bytes());
     let journal = [name.as_slice(), b".map"].concat();
     Ok((name, journal))

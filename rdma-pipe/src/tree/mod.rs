@@ -5,6 +5,7 @@ mod filter;
 mod journal;
 mod meta;
 mod origin;
+mod remove;
 mod stream;
 mod walk;
 

@@ -267,7 +267,7 @@ fn sender_cannot_widen_what_is_deleted() {
 fn planted_links_for_temporary_files_and_journals_do_not_lead_out() {
     let place = Place::new();
     let size = 9 << 20;
-    let identity = format!("{size} 0 1 0");
+    let identity = format!("{size} 0 1 0 755");
     let partial = temporary_name(b"large", identity.as_bytes());
     let journal = [partial.as_slice(), b".map"].concat();
     std::fs::create_dir(place.path("d")).unwrap();

@@ -258,3 +258,18 @@ pub(crate) fn bytes(length: usize) -> Vec<u8> {
     };
     (0..length).map(next).collect()
 }
+
+/// Whether two trees are equal; links are compared as links.
+pub(crate) fn is_same(left: &Path, right: &Path) -> bool {
+    let mut diff = Command::new("diff");
+    diff.args(["-r", "--no-dereference"]).args([left, right]).status().unwrap().success()
+}
+
+/// Removes an entry, if it exists.
+pub(crate) fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path).unwrap(),
+        Ok(_) => std::fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+}

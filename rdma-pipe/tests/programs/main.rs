@@ -8,6 +8,7 @@ mod common;
 mod copy;
 mod failings;
 mod machine;
+mod metadata;
 mod operands;
 mod outputs;
 mod pipe;

@@ -103,6 +103,9 @@ fn nothing_is_copied_to_itself() {
     assert_eq!(place.path("other").metadata().unwrap().nlink(), 2);
     // With --sync, a file that is the same is up to date, and a pattern may exclude the destination.
     place.run("rdcp", ["--sync", "rec/z/f", "rec/z"]).expect(0);
+    symlink("rec/z/f", place.path("f")).unwrap();
+    place.run("rdcp", ["--sync", "f", "."]).expect(1);
+    assert!(place.path("f").is_symlink());
     place.run("rdcp", ["-r", "--sync", "--exclude", "/z/backup", "rec/", "rec/z/backup"]).expect(0);
     assert_eq!(place.names("rec/z/backup/z"), ["f"]);
     std::fs::remove_dir_all(place.path("rec/z/backup")).unwrap();
@@ -127,6 +130,14 @@ fn listed_paths_are_filtered_and_may_be_the_whole_tree() {
     place.write("missing", "a\na/missing\n.\nnone/x\n");
     let ran = place.run("rdcp", ["-r", "--files-from", "missing", "s", &place.on_host("g")]).expect(23);
     assert!(ran.err.contains("s/a/missing: no such file") && ran.err.contains("s/none/x: no such file"), "{}", ran.err);
+    // No directory is entered through a link, whatever the list names in which order.
+    symlink("a", place.path("s/to-a")).unwrap();
+    for list in ["to-a\nto-a/x\n", "to-a/x\nto-a/key\n", ".\nto-a/x\n.\n"] {
+        place.write("links", list);
+        let ran = place.run("rdcp", ["-r", "--files-from", "links", "s", &place.on_host("l")]).expect(23);
+        assert!(ran.err.contains("not a directory") && place.path("l/to-a").is_symlink(), "{list}: {}", ran.err);
+    }
+    std::fs::remove_file(place.path("s/to-a")).unwrap();
     // A directory that is excluded does not stand for what is listed below it, unless a pattern excludes that, too.
     place.write("below", "a\na/x\n");
     place.run("rdcp", ["-r", "--files-from", "below", "--exclude", "/a", "s", &place.on_host("h")]).expect(0);

@@ -4,6 +4,7 @@ mod device;
 mod receiving;
 mod rest;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,16 +44,15 @@ pub fn receive(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = (now.as_secs() as i64, now.subsec_nanos().into());
     let mut link = connect()?;
-    // The result of the copy, if it is complete but the source may not have received the report.
-    let mut done = None;
+    let mut kept = Kept::default();
     loop {
-        let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut done) {
+        let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
             Err(error) if may_continue(&error, options) && matches!(target, Target::Inside(..)) => error,
-            Err(error) => return done.ok_or(error),
+            Err(error) => return kept.done.ok_or(error),
             Ok(outcome) => return Ok(outcome),
         };
         log::info!("{failed}; waiting for another connection");
-        link = match (connect(), done.take()) {
+        link = match (connect(), kept.done.take()) {
             (Ok(link), _) => link,
             (Err(_), Some(outcome)) => return Ok(outcome),
             (Err(_), None) => return Err(failed),
@@ -67,13 +67,22 @@ fn may_continue(error: &Error, options: &CopyOptions) -> bool {
     error.is_disconnect() || (options.chained && error.kind() == Kind::TimedOut)
 }
 
-/// Receives over one connection. Sets `done` as soon as the copy is complete.
+/// What outlives a connection.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The result of the copy, if it is complete but the source may not have received the report.
+    done: Option<Outcome>,
+    /// The permissions of the directories in which the owner has more meanwhile, by their paths.
+    permissions: HashMap<Arc<[u8]>, u16>,
+}
+
+/// Receives over one connection. Sets the result as soon as the copy is complete.
 fn session(
     mut link: Link,
     (target, expected): (&Target, Option<&[Vec<u8>]>),
     (options, begun): (&CopyOptions, (i64, i64)),
     (links, progress): (&Options, &Progress),
-    done: &mut Option<Outcome>,
+    kept: &mut Kept,
 ) -> Result<Outcome> {
     let (options, next) = match link.frame()? {
         Frame::Begin { again, chain } => {
@@ -87,7 +96,8 @@ fn session(
                 link.sender.flush();
                 return Err(error);
             }
-            (options, chain::open(&link.sender, again, chain, links)?)
+            let next = chain::open(&link.sender, again, chain, options.patience(links.timeout), links)?;
+            (options, next)
         }
         _ => return Err(Error::protocol("the sender sent an unexpected frame")),
     };
@@ -125,7 +135,7 @@ fn session(
                 let mut receiving = Receiving::new(
                     (root, rename.as_deref(), *top),
                     expected,
-                    (&options, progress),
+                    (&options, progress, &mut kept.permissions),
                     (&writers, tasks),
                     next,
                     merged,
@@ -164,7 +174,7 @@ fn session(
             let failures = std::mem::take(&mut *writers.failures.lock().unwrap_or_else(PoisonError::into_inner));
             totals.failed += failures.len() as u64;
             let outcome = Outcome { totals, carried: totals.bytes, failures };
-            *done = Some(outcome.clone());
+            kept.done = Some(outcome.clone());
             link.sender.frame(&Frame::Report(totals))?;
             link.wait_for_close()?;
             Ok(outcome)

@@ -44,6 +44,8 @@ pub(super) struct Receiving<'r> {
     /// The paths of the received directories, relative to the destination.
     folders: HashMap<Id, Arc<[u8]>>,
     open: HashMap<Id, Arc<Directory>>,
+    /// The permissions of the directories in which the owner has more meanwhile, also from earlier connections.
+    permissions: &'r mut HashMap<Arc<[u8]>, u16>,
     /// The directories, each with its permissions if they are other than those that it has meanwhile.
     made: Vec<(Id, Box<Entry>, Option<u16>)>,
     /// Files for which no block has arrived yet: their directory, and how much of them is here.
@@ -74,7 +76,7 @@ impl<'r> Receiving<'r> {
     pub(super) fn new(
         (root, rename, top): (Arc<Directory>, Option<&[u8]>, Option<Top>),
         expected: Option<&'r [Vec<u8>]>,
-        (options, progress): (&'r CopyOptions, &'r Progress),
+        (options, progress, permissions): (&'r CopyOptions, &'r Progress, &'r mut HashMap<Arc<[u8]>, u16>),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
         next: Option<&'r Next>,
         merged: mpsc::Receiver<Vec<(Id, Have)>>,
@@ -93,6 +95,7 @@ impl<'r> Receiving<'r> {
             sink: Sink::new(options.asks()),
             folders: HashMap::from([(ROOT, Arc::default())]),
             open: HashMap::new(),
+            permissions,
             made: Vec::new(),
             files: HashMap::new(),
             named: HashMap::new(),
@@ -261,6 +264,8 @@ impl<'r> Receiving<'r> {
                 if let Some((directory, permissions)) =
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
+                    let permissions = permissions.or_else(|| self.permissions.get(&path).copied());
+                    self.permissions.extend(permissions.map(|permissions| (Arc::clone(&path), permissions)));
                     self.folders.insert(id, path);
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry), permissions));
@@ -400,7 +405,14 @@ impl<'r> Receiving<'r> {
         } else {
             self.root.of_tree(path).and_then(|directory| directory.names())
         };
-        let Ok(names) = names else { return Ok(()) };
+        let names = match names {
+            Ok(names) => names,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => {
+                let path = self.root.path().join(OsStr::from_bytes(path));
+                return self.writers.fail(dir, Error::file("list", &path, &error.into()));
+            }
+        };
         // The source compares patterns with its own name.
         let within = match &self.renamed {
             Some(renamed) => {

@@ -1,0 +1,219 @@
+//! Tests modes, owners, times and extended attributes.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Place, bytes, is_same, remove};
+
+/// Permissions as with `cp -r`: what is private stays private, and what exists keeps its own.
+#[test]
+fn permissions_are_those_of_cp() {
+    let place = Place::new();
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    for name in ["s/d/small", "s/d/new"] {
+        place.write(name, "new");
+    }
+    place.write("s/d/large", bytes(9 << 20));
+    place.write("s/d/readonly", "new");
+    place.write("s/d/fixed/f", "new");
+    set("s/d", 0o700);
+    set("s/d/new", 0o640);
+    set("s/d/readonly", 0o444);
+    set("s/d/fixed", 0o555);
+    for options in [&["-r"][..], &["-r", "--sync"]] {
+        remove(&place.path("ours"));
+        remove(&place.path("theirs"));
+        for copy in ["ours", "theirs"] {
+            for name in ["small", "large"] {
+                std::fs::create_dir_all(place.path(copy)).unwrap();
+                place.write(&format!("{copy}/old/{name}"), "old");
+                set(&format!("{copy}/old/{name}"), 0o600);
+            }
+        }
+        place.run("rdcp", options.iter().copied().chain(["s/d", &place.on_host("ours")])).expect(0);
+        let cp = |from: &str, to: &str| {
+            let ran = Command::new("cp").arg("-r").args([place.path(from), place.path(to)]).status();
+            assert!(ran.unwrap().success());
+        };
+        cp("s/d", "theirs");
+        for name in ["small", "large"] {
+            let name = format!("old/{name}");
+            place.run("rdcp", options.iter().copied().chain(["s/d/small", &place.on_host(&format!("ours/{name}"))]));
+            cp("s/d/small", &format!("theirs/{name}"));
+        }
+        place.run("rdcp", options.iter().copied().chain(["s/d/large", &place.on_host("ours/old/large")])).expect(0);
+        for name in ["d", "d/small", "d/new", "d/large", "d/readonly", "d/fixed", "old/small", "old/large"] {
+            let [ours, theirs] = ["ours", "theirs"].map(|copy| mode(&format!("{copy}/{name}")));
+            assert_eq!(ours, theirs, "{name}: {ours:o}, not {theirs:o}");
+        }
+    }
+}
+
+/// An owner that does not exist here is a failure, but the data is copied.
+#[test]
+fn owner_that_cannot_be_set_is_reported_and_the_data_arrives() {
+    let place = Place::new();
+    place.write("s/small", "data");
+    place.write("s/large", bytes(9 << 20));
+    for name in ["s/small", "s/large"] {
+        if std::os::unix::fs::chown(place.path(name), Some(12345), Some(12345)).is_err() {
+            println!("this user cannot change owners");
+            return;
+        }
+    }
+    // In this user namespace, root is the only user.
+    let rdcp = Path::new(env!("CARGO_BIN_EXE_rdcp"));
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user"]).arg(rdcp).args(["-a", "s", "d"]).current_dir(place.path("."));
+    std::fs::create_dir(place.path("d")).unwrap();
+    let ran = command.output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    if err.contains("unshare") {
+        println!("no user namespace here: {err}");
+        return;
+    }
+    assert_eq!(ran.status.code(), Some(23), "{err}");
+    assert!(err.contains("cannot set the metadata of d/s/small: invalid argument"), "{err}");
+    assert!(is_same(&place.path("s"), &place.path("d/s")));
+}
+
+/// The destination of `SRC/.` is a copy of SRC, and links have owners and times. As with cp and rsync.
+#[test]
+fn top_directory_and_links_have_their_metadata() {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = Place::new();
+    let found = |name: &str| {
+        let found = place.path(name).symlink_metadata().unwrap();
+        (found.mode() & 0o7777, found.uid(), found.mtime())
+    };
+    place.write("s/secret", "secret");
+    symlink("secret", place.path("s/link")).unwrap();
+    let is_root = std::os::unix::fs::lchown(place.path("s/link"), Some(1234), None).is_ok();
+    place.shell("touch -h -d 2001-01-01 s/link && chmod 750 s && touch -d 2002-02-02 s").expect(0);
+    for options in ["-r", "-a", "-a --sync --delete"] {
+        place.shell(&format!("umask 022; rdcp {options} s/. {}", place.on_host("d"))).expect(0);
+        assert_eq!(found("d"), found("s"), "{options}");
+        assert_eq!(found("d/link").2, found("s/link").2, "{options}");
+        if options != "-r" && is_root {
+            assert_eq!(found("d/link").1, 1234, "{options}");
+        }
+        // A link that is up to date stays.
+        let before = place.path("d/link").symlink_metadata().unwrap().ino();
+        place.shell(&format!("rdcp {options} s/. {}", place.on_host("d"))).expect(0);
+        assert_eq!(place.path("d/link").symlink_metadata().unwrap().ino(), before, "{options}");
+        remove(&place.path("d"));
+    }
+    // What exists keeps its permissions without -p.
+    std::fs::create_dir(place.path("d")).unwrap();
+    std::fs::set_permissions(place.path("d"), Permissions::from_mode(0o711)).unwrap();
+    place.run("rdcp", ["-r", "s/.", "d"]).expect(0);
+    assert_eq!(found("d").0, 0o711);
+    place.run("rdcp", ["-a", "s/.", "d"]).expect(0);
+    assert_eq!(found("d"), found("s"));
+}
+
+/// What is private at the source is private from its first byte on, whatever the destination had.
+#[test]
+fn private_files_are_private_while_they_are_copied() {
+    let place = Place::new();
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    place.write("sec", bytes(30_000_000));
+    place.write("d/sec", "public");
+    set("sec", 0o600);
+    set("d/sec", 0o644);
+    let mut copy = place.command("rdcp", ["-a", "--bwlimit", "8M", "sec", &place.on_host("d")]).spawn().unwrap();
+    let partial = || place.names("d").into_iter().find(|name| name.contains(".rdcp-") && !name.ends_with(".map"));
+    let partial = loop {
+        if let Some(partial) = partial() {
+            break partial;
+        }
+        assert!(copy.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let mode = place.path("d").join(partial).metadata().unwrap().permissions().mode();
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// Directories and files that their owner may not write, and targets that he may not list, as an ordinary user.
+#[test]
+fn users_without_privileges_copy_what_is_read_only() {
+    let place = Place::new();
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    place.write("s/dir/sub/f", "one");
+    place.write("s/dir/readonly", "one");
+    // Files of root belong to the user of this namespace, without capabilities.
+    let user = "unshare --user --map-user=1000 --map-group=1000";
+    if place.shell(&format!("{user} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    for options in ["-a --sync --delete", "-r --sync"] {
+        set("s/dir/readonly", 0o444);
+        set("s/dir", 0o555);
+        for text in ["one", "two", "three"] {
+            place.write("s/dir/sub/f", text);
+            place.shell(&format!("{user} rdcp {options} s/ d")).expect(0);
+            assert_eq!((place.read("d/dir/sub/f"), mode("d/dir")), (text.into(), 0o555), "{options}");
+            assert_eq!((place.read("d/dir/readonly"), mode("d/dir/readonly")), (b"one".into(), 0o444), "{options}");
+        }
+        set("d/dir", 0o333);
+        place.shell(&format!("{user} rdcp {options} s/ d")).expect(0);
+        set("d/dir", 0o755);
+        remove(&place.path("d"));
+        set("s/dir", 0o755);
+    }
+    // What is read-only is deleted, and gives way.
+    for name in ["d/old/ro/f", "d/dir/f"] {
+        place.write(name, "old");
+    }
+    set("d/old/ro", 0o555);
+    set("d/old", 0o555);
+    set("d/dir", 0o500);
+    place.write("t/dir", "now a file");
+    place.shell(&format!("{user} rdcp -r --sync --delete t/ d")).expect(0);
+    assert_eq!((place.names("d"), place.read("d/dir")), (vec!["dir".into()], b"now a file".to_vec()));
+    std::fs::create_dir(place.path("target")).unwrap();
+    set("target", 0o333);
+    place.shell(&format!("{user} rdcp -r s/dir target")).expect(0);
+    assert_eq!(place.read("target/dir/sub/f"), b"three");
+    // A copy of a file that its owner may not write is continued.
+    place.write("large", bytes(30_000_000));
+    set("large", 0o444);
+    let start = format!(
+        "{user} rdcp --bwlimit 8M large copy & pid=$!; \
+        until [ -n \"$(find . -maxdepth 1 -name '.copy*.map' -size +1k)\" ]; do sleep .01; done; kill -9 $pid"
+    );
+    place.shell(&start).expect(0);
+    // The far side holds a lock as long as it writes.
+    place.shell("until flock -n .copy.rdcp-???????????????? true; do sleep .02; done").expect(0);
+    let ran = place.shell(&format!("{user} rdcp --json large copy")).expect(0);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(report["bytes"].as_u64().unwrap() < 29_000_000, "{}", ran.out);
+    assert_eq!((place.read("copy") == bytes(30_000_000), mode("copy")), (true, 0o444));
+}
+
+/// Attributes make a list longer than a message may be, so that it is sent in parts.
+#[test]
+fn lists_with_many_attributes_arrive() {
+    let place = Place::new();
+    let value = "v".repeat(3_000);
+    for number in 0..600 {
+        let path = place.write(&format!("s/{number}"), "");
+        for name in ["user.a", "user.b", "user.c", "user.d"] {
+            if rustix::fs::setxattr(&path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).is_err() {
+                println!("no such attributes here");
+                return;
+            }
+        }
+    }
+    place.run("rdcp", ["-a", "s", &place.on_host("d")]).expect(0);
+    let mut found = vec![0; 4_000];
+    let length = rustix::fs::getxattr(place.path("d/599"), "user.d", found.as_mut_slice()).unwrap();
+    assert_eq!((&found[..length], place.names("d").len()), (value.as_bytes(), 600));
+}
