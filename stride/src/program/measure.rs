@@ -322,18 +322,18 @@ mod tests {
     fn port_without_arrivals_counts_as_zero() {
         let folder = Folder::new();
         let file = folder.join("lossy-port.json");
-        for words in ["-n 500", "-n 500 --reversed", "-D 20ms --warm-up 0", "-n 500 -b"] {
+        for options in ["-n 500", "-n 500 --reversed", "-D 20ms --warm-up 0", "-n 500 -b"] {
             let words = format!(
-                "write bw {words} -s 64 -c uc -q 2 -d soft0,soft0 --loopback --min-mpps 0.000001 --json {}",
+                "write bw {options} -s 64 -c uc -q 2 -d soft0,soft0 --loopback --min-mpps 0.000001 --json {}",
                 file.display()
             );
-            let lossy = if words.contains("--reversed") { Role::Server } else { Role::Client };
+            let lossy = if options.contains("--reversed") { Role::Server } else { Role::Client };
             let end = exit(&words, &LossyFactory(lossy, Loss::Second));
             let document = Document::read(&fs::read_to_string(&file).unwrap()).unwrap();
             fs::remove_file(&file).unwrap();
             let row = document.rows[0].bandwidth().unwrap();
             let [first, second] = row.ports.as_slice() else { panic!("{words}: {row:?}") };
-            let back = if words.contains("-b") { 500 } else { 0 };
+            let back = if options.contains("-b") { 500 } else { 0 };
             assert_eq!((end, second.messages, row.arrived), (Exit::Missed, back, None), "{words}: {row:?}");
             assert!(first.messages > back && row.messages == first.messages + back, "{words}: {row:?}");
             assert!(document.hints.iter().any(|hint| hint.contains("from port 2 of the test, soft0 port 1,")));
