@@ -1,10 +1,10 @@
 //! Simulates malicious senders, which send hand-made frames and blocks to a real receiver.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -359,6 +359,41 @@ fn forced_command_serves_only_its_root() {
     assert_eq!(place.names("."), ["bin", "got", "new", "root", "secret"]);
 }
 
+/// A running `rdcp --server --root root`, to which a request was sent.
+struct Server {
+    process: Child,
+    replies: Lines<BufReader<ChildStdout>>,
+}
+
+impl Server {
+    fn start(place: &Place, role: Role, options: &Options) -> Server {
+        let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(options, 0) };
+        let mut process = place.command("rdcp", ["--server", "--root", "root"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut line = serde_json::to_vec(&request).unwrap();
+        line.push(b'\n');
+        process.stdin.as_mut().unwrap().write_all(&line).unwrap();
+        let replies = BufReader::new(process.stdout.take().unwrap()).lines();
+        Server { process, replies }
+    }
+
+    /// The next reply, other than the progress.
+    fn reply(&mut self) -> Reply {
+        loop {
+            match serde_json::from_str(&self.replies.next().unwrap().unwrap()).unwrap() {
+                Reply::Progress(..) => {}
+                reply => return reply,
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
 /// A client of a forced command could otherwise learn which hosts and ports the server reaches.
 #[test]
 fn forced_command_connects_to_no_other_host() {
@@ -374,29 +409,13 @@ fn forced_command_connects_to_no_other_host() {
     };
     let copy = CopyOptions { recursive: true, ..CopyOptions::default() };
     let serve = |role: Role| {
-        let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(&options, 0) };
-        let mut server = place.command("rdcp", ["--server", "--root", "root"]).stdin(Stdio::piped()).spawn().unwrap();
-        let mut line = serde_json::to_vec(&request).unwrap();
-        line.push(b'\n');
-        server.stdin.as_mut().unwrap().write_all(&line).unwrap();
-        let mut replies = BufReader::new(server.stdout.take().unwrap()).lines();
-        let mut reply = move || serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
-        let mut last: Reply = reply();
-        if let Reply::Listening { port, .. } = last {
-            let address = [format!("127.0.0.1:{port}")];
-            let patience = Patience::Coming(Duration::from_secs(60));
-            let link = connect(&address, b"key", Purpose::Send, patience, &options).unwrap();
-            link.sender.frame(&Frame::Begin { again: false, chain: vec![peer()] }).unwrap();
-            last = loop {
-                match reply() {
-                    Reply::Progress(..) => {}
-                    last => break last,
-                }
-            };
-        }
-        server.kill().unwrap();
-        server.wait().unwrap();
-        last
+        let mut server = Server::start(&place, role, &options);
+        let first = server.reply();
+        let Reply::Listening { port, .. } = first else { return first };
+        let patience = Patience::Coming(Duration::from_secs(60));
+        let link = connect(&[format!("127.0.0.1:{port}")], b"key", Purpose::Send, patience, &options).unwrap();
+        link.sender.frame(&Frame::Begin { again: false, chain: vec![peer()] }).unwrap();
+        server.reply()
     };
     let source = Role::Source { paths: vec![b"own".to_vec()], options: copy.clone(), to: vec![peer()] };
     let sink = Role::Sink { path: b"copy".to_vec(), sources: (1, false), options: copy };
@@ -414,29 +433,15 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     let timeout = Duration::from_secs(60);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
     let role = Role::Source { paths: vec![path.into()], options: copy.clone(), to: Vec::new() };
-    let request = Request { key: b"key".to_vec(), role, link: LinkRequest::new(&options, 0) };
-    let mut server = place.command("rdcp", ["--server", "--root", "root"]).stdin(Stdio::piped()).spawn().unwrap();
-    let mut line = serde_json::to_vec(&request).unwrap();
-    line.push(b'\n');
-    server.stdin.as_mut().unwrap().write_all(&line).unwrap();
-    let mut replies = BufReader::new(server.stdout.take().unwrap()).lines();
-    let mut reply = || serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
-    let Reply::Listening { port, .. } = reply() else { panic!("the server does not listen") };
+    let mut server = Server::start(place, role, &options);
+    let Reply::Listening { port, .. } = server.reply() else { panic!("the server does not listen") };
     meanwhile();
     let target = Target::open(&place.path("stolen"), 1, true, false).unwrap();
     let address = [format!("127.0.0.1:{port}")];
     let accept = || connect(&address, b"key", Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
     // The server may reject the connection.
     _ = receive(accept, &target, None, copy, &options, &Progress::default());
-    let last = loop {
-        match reply() {
-            Reply::Progress(..) => {}
-            last => break last,
-        }
-    };
-    server.kill().unwrap();
-    server.wait().unwrap();
-    last
+    server.reply()
 }
 
 /// The client of a forced command sends paths of `--files-from` that lead out of DIR.
