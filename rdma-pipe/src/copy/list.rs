@@ -124,7 +124,11 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
         if !seen.insert(parts.join(&b'/')) {
             continue;
         }
-        if parts.is_empty() && options.recursive {
+        if parts.is_empty() {
+            if !options.recursive {
+                shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(base))));
+                continue;
+            }
             if shared.has_listed_nothing() {
                 send_top(shared, walk, base)?;
             }

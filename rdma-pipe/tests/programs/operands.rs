@@ -124,6 +124,8 @@ fn listed_paths_are_filtered_and_may_be_the_whole_tree() {
     place.write("some", "a/key\na/x\nb/\n");
     place.run("rdcp", ["-r", "--files-from", "all", "s", &place.on_host("d")]).expect(0);
     assert_eq!((place.names("d"), place.names("d/a")), (vec!["a".into(), "b".into()], vec!["key".into(), "x".into()]));
+    let ran = place.run("rdcp", ["--files-from", "all", "s", &place.on_host("n")]).expect(23);
+    assert!(ran.err.contains("s is a directory; copy it with -r"), "{}", ran.err);
     place.run("rdcp", ["--files-from", "some", "--exclude", "key", "s", &place.on_host("e")]).expect(0);
     assert_eq!((place.names("e"), place.names("e/a")), (vec!["a".into(), "b".into()], vec!["x".into()]));
     // A path that does not exist is an error, also below a directory that is listed whole.
