@@ -108,6 +108,22 @@ fn error_in_an_event_is_the_cause() {
     }
 }
 
+/// The kernel reports this if the peer's confirmation was lost, or overtaken by its disconnect.
+#[test]
+fn peer_that_disconnects_at_once_was_connected() {
+    let shim = Shim::new();
+    let (listener, resolved) = sides();
+    let active = ask(&resolved);
+    let request = listener.accept(Some(LONG)).unwrap();
+    let passive = End::of(Arc::clone(request.identifier()));
+    shim.only_raised(true);
+    raise(&shim, request.identifier(), EventType::Disconnected.raw(), 0);
+    let connection = request.accept(&ConnectionParameter::default()).unwrap();
+    assert_eq!(connection.ended().unwrap(), Some(Ended::Disconnected));
+    assert_eq!(connection.disconnect(Some(LONG)).unwrap(), Ended::Disconnected);
+    drop((active, passive));
+}
+
 #[test]
 fn request_waits_if_there_is_no_channel() {
     let shim = Shim::new();

@@ -42,8 +42,11 @@ pub enum Ended {
 }
 
 impl Connection {
-    pub(super) fn new(id: Arc<Identifier>, info: ConnectionInfo) -> Self {
-        Self { peer: id.peer_address(), id, info, life: Watch::default() }
+    /// `end` is `Some` if the connection has already ended.
+    pub(super) fn new(id: Arc<Identifier>, info: ConnectionInfo, end: Option<Ended>) -> Self {
+        let life = Watch::default();
+        life.lock_known(|life: &mut Life| life.end = end);
+        Self { peer: id.peer_address(), id, info, life }
     }
 
     /// Returns the identifier.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::deadline::Deadline;
 use super::watch::await_event;
-use super::{ConnectCause, ConnectError, ConnectStep, Connection};
+use super::{ConnectCause, ConnectError, ConnectStep, Connection, Ended};
 use crate::error::VerbError;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::rdmacm::communication_manager::{
@@ -96,6 +96,10 @@ impl Request {
     /// was created through the identifier is then ready to send. If the program uses its own queue pair, it first moves
     /// that queue pair to the ready-to-send state, and passes its number in `parameter`.
     ///
+    /// A peer that confirms and disconnects at once may make the disconnect arrive first, because the network may lose
+    /// or reorder these messages. The peer was connected, and the data that it sent is in the queue pair. The call then
+    /// returns a connection that [has ended](Connection::ended).
+    ///
     /// If this fails, the request is dropped. The peer is notified when the queue pair is dropped too.
     ///
     /// # Errors
@@ -103,7 +107,7 @@ impl Request {
     /// - [`ConnectCause::Verb`]: the errors of [`Identifier::accept`], with `EINVAL` if there is no queue pair or the
     ///   peer has given up.
     /// - [`ConnectCause::TimedOut`]: the peer did not confirm.
-    /// - [`ConnectCause::Disconnected`], [`ConnectCause::Rejected`], [`ConnectCause::Event`]: the peer gave up.
+    /// - [`ConnectCause::Rejected`], [`ConnectCause::Event`]: the peer gave up.
     pub fn accept(self, parameter: &ConnectionParameter) -> Result<Connection, ConnectError> {
         let Self { id, peer, ask, timeout, .. } = self;
         let error = |cause| ConnectError::new(ConnectStep::Accept, peer, cause);
@@ -120,12 +124,14 @@ impl Request {
             let deadline = Deadline::within(Some(timeout));
             id.accept(parameter)?;
             await_event(&id, &deadline, |kind| match kind {
-                EventKind::Established(_) => Ok(()),
+                EventKind::Established(_) => Ok(None),
+                // Only a peer that received the reply, and is thereby connected, disconnects.
+                EventKind::Disconnected(_) => Ok(Some(Ended::Disconnected)),
                 other => Err(other),
             })
         };
-        accept().map_err(error)?;
-        Ok(Connection::new(id, info))
+        let end = accept().map_err(error)?;
+        Ok(Connection::new(id, info, end))
     }
 
     /// `rdma_accept(id, conn_param)` — sends the number of a queue pair for datagrams to the peer. This is the queue

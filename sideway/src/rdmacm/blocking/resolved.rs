@@ -94,7 +94,7 @@ impl Resolved {
             })
         };
         let info = connect().map_err(|cause| self.error(ConnectStep::Connect, cause))?;
-        Ok(Connection::new(self.id, info))
+        Ok(Connection::new(self.id, info, None))
     }
 
     /// `rdma_connect`, `rdma_establish` — connects a queue pair that was not created through the identifier. Its number
@@ -140,7 +140,7 @@ impl Resolved {
             Ok(info)
         };
         let info = connect().map_err(|cause| self.error(ConnectStep::Connect, cause))?;
-        Ok(Connection::new(self.id, info))
+        Ok(Connection::new(self.id, info, None))
     }
 
     /// `rdma_connect(id, conn_param)` — looks up the peer's queue pair for datagrams ([`PortSpace::Udp`]), and returns

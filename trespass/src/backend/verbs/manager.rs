@@ -141,6 +141,14 @@ impl Verbs {
                 drain(link, Ended::PeerClosed, true);
                 return self.links.unsettle(number.index);
             }
+            // The peer's confirmation was lost, or is behind the disconnect. The peer is connected, and its messages
+            // may have arrived.
+            (State::Connecting, EventKind::Disconnected(_)) if !link.is_client => {
+                link.state = State::Established;
+                events.established(number, describe(&id), &[]);
+                drain(link, Ended::PeerClosed, true);
+                return self.links.unsettle(number.index);
+            }
             (State::Established, EventKind::DeviceRemoval) => {
                 drain(link, failure(io::ErrorKind::NetworkDown, "the device was removed"), true);
                 return self.links.unsettle(number.index);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::completion::WorkCompletionStatus;
+use sideway::rdmacm::communication_manager::EventType;
 
 use super::*;
 use crate::memory::{Progress, RegionMemory, Transfer};
@@ -118,7 +119,8 @@ fn until(sides: &mut [Side; 2], done: impl Fn(&[Side; 2]) -> bool) {
     }
 }
 
-fn connected() -> [Side; 2] {
+/// Two sides; the first has accepted the request of the second, which was not yet notified.
+fn accepted() -> [Side; 2] {
     let mut sides = [Side::new(), Side::new()];
     let any = sides[0].address();
     let address = sides[0].verbs.listen(ListenerId(7), any, 8).unwrap();
@@ -127,6 +129,11 @@ fn connected() -> [Side; 2] {
     let (incoming, hello) = sides[0].log.incoming.remove(0);
     assert!(hello.starts_with(b"client's hello"));
     sides[0].verbs.accept(incoming, LINK, b"server's hello");
+    sides
+}
+
+fn connected() -> [Side; 2] {
+    let mut sides = accepted();
     until(&mut sides, |sides| sides.iter().all(|side| !side.log.established.is_empty()));
     assert!(sides[1].log.established[0].1.starts_with(b"server's hello"));
     assert!(sides[0].log.established[0].1.is_empty());
@@ -175,6 +182,35 @@ fn messages_arrive_in_order_and_buffers_return() {
         assert_eq!(side.missing(), 0);
         assert_eq!(side.verbs.links.room as u32, room(side));
     }
+}
+
+/// The kernel reports only the disconnect of a peer whose confirmation was lost, or is behind the disconnect.
+#[test]
+fn messages_of_a_peer_that_disconnects_at_once_arrive() {
+    let mut sides = accepted();
+    let begun = Instant::now();
+    while sides[1].log.established.is_empty() {
+        sides[1].poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", sides[1].log);
+    }
+    let message = Request::Send(sides[1].buf(b"short visit"));
+    sides[1].post([message, Request::Probe]);
+    while sides[1].log.probed == 0 {
+        sides[1].poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", sides[1].log);
+    }
+    let confirmation = sides[0].verbs.manager.get_cm_event(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(confirmation.event_type(), EventType::Established);
+    sides[1].verbs.disconnect(LINK);
+    sides[1].poll();
+    let Side { verbs, log, spare } = &mut sides[0];
+    while verbs.manage(log, spare) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log:?}");
+    }
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+    assert_eq!(sides[0].log.established.len(), 1);
+    assert_eq!(sides[0].log.received, [b"short visit"]);
+    assert!(matches!(sides[0].log.ended[..], [(LINK, Ended::PeerClosed)]), "{:?}", sides[0].log);
 }
 
 #[test]
