@@ -6,13 +6,17 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its table")]
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use rdma_pipe::tree::temporary_name;
 use sideway_test_names::{Folder, Port};
 
-/// A row: its name, and its scripts. Each script has a name, the program that it requires, and its text.
+/// A row: its name, and its scripts. Each script has a name, the program that it requires, and its text. What precedes
+/// `::` is not measured.
 type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const ROWS: &[Row] = &[
@@ -100,6 +104,19 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
+        "1 GiB, of which 1000 MiB are here",
+        &[
+            ("rdcp, resumed", "", "cp $S/most $D/$PARTIAL :: rdcp -e $S/ssh $S/big h:$D/big"),
+            (
+                "rdcp, TCP in clear, resumed",
+                "",
+                "cp $S/most $D/$PARTIAL :: rdcp --tcp --no-encrypt -e $S/ssh $S/big h:$D/big",
+            ),
+            ("rdcp, TCP in clear, the whole", "", "rdcp --tcp --no-encrypt -e $S/ssh $S/big h:$D/big"),
+            ("rsync --append-verify, local", "rsync", "cp $S/most $D/big :: rsync -a --append-verify $S/big $D/"),
+        ],
+    ),
+    (
         "256 MiB to three hosts",
         &[
             ("rdcp, a chain", "", "rdcp -e $S/ssh $S/part h1:$D/part h2:$D/part2 h3:$D/part3"),
@@ -150,7 +167,7 @@ fn prepare(folder: &Path) -> Done {
     std::fs::create_dir_all(folder.join("source"))?;
     std::fs::create_dir_all(folder.join("synced"))?;
     std::fs::write(folder.join("source/ssh"), STAND_IN)?;
-    let script = "cd $S && chmod +x ssh && head -c 1G /dev/urandom >big && head -c 256M big >part \
+    let script = "cd $S && chmod +x ssh && head -c 1G /dev/urandom >big && head -c 256M big >part && head -c 1000M big >most \
         && truncate -s 100G sparse && for n in $(seq 0 15); do dd if=big of=sparse bs=64M count=1 skip=$n seek=$((n*97)) \
         conv=notrunc status=none; done \
         && for d in $(seq 100); do mkdir -p files/$d; split -b 4K -a 3 <(head -c 400K /dev/urandom) files/$d/; done \
@@ -174,6 +191,8 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
         .env("D", folder.join(to))
         .env("O", format!("softrnic-run {original}"))
         .env("RDMA_MUMMY_RDMACM", "softrnic")
+        // The name under which an interrupted copy leaves a file with the mode of this one.
+        .env("PARTIAL", OsStr::from_bytes(&temporary_name(b"big", b"644")))
         .env("P", port.number().to_string())
         .status()?;
     let seconds = started.elapsed().as_secs_f64();
@@ -203,6 +222,8 @@ fn measure(folder: &Path, (name, ways): &Row, rounds: usize) -> Done {
         for ((_, _, script), times) in ways.iter().zip(&mut times) {
             let copy = folder.join("copy");
             std::fs::create_dir_all(&copy)?;
+            let (before, script) = script.split_once(" :: ").unwrap_or((":", script));
+            run(folder, "copy", before)?;
             times.push(run(folder, "copy", script)?);
             let compare =
                 "cd $D; for f in *; do [ -e \"$f\" ] || continue; diff -rq \"$f\" $S/${f%[23]} || exit 1; done";

@@ -7,7 +7,7 @@
 //! | [`proto`] | the frames of transfers: no I/O |
 //! | [`link`] | an authenticated connection over trespass |
 //! | [`stream`] | a single stream of bytes |
-//! | [`tree`] | files of this host: walking trees, writing below an open directory, journals |
+//! | [`tree`] | files of this host: walking trees, writing below an open directory, partial files |
 //! | [`copy`] | files and trees: the threads of both sides |
 //! | [`launch`] | the far side: ssh starts it, and requests and replies use its standard streams |
 //! | [`pipeline`] | a segment of a pipeline: a command between two streams |

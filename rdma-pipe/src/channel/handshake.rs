@@ -8,7 +8,7 @@ use super::{Opener, Sealer};
 use crate::error::{Error, Result};
 
 /// The first bytes of each hello. The last of them is the version of the protocol.
-const MAGIC: [u8; 7] = *b"rdpipe\x01";
+const MAGIC: [u8; 7] = *b"rdpipe\x02";
 
 /// The role of a side in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ mod tests {
         for hello in [
             b"".as_slice(),
             b"GET / HTTP/1.0",
-            b"rdpipe\x01",
+            b"rdpipe\x02",
             &MAGIC,
             &[MAGIC.as_slice(), &[0xff; 33]].concat(),
             &other,

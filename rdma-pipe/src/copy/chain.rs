@@ -3,20 +3,27 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 
+use super::writer::Writers;
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options, Patience, Received, Receiver, Sender, connect};
 use crate::proto::{Failure, Frame, Have, Id, Peer, Purpose, Totals};
+
+/// The host that has answered.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    This,
+    Next,
+}
 
 /// The next host.
 pub(super) struct Next {
     name: String,
     pub(super) sender: Sender,
     receiver: Mutex<Receiver>,
-    /// This host's answers. An answer is removed when the next host has answered for the same file.
-    own: Mutex<HashMap<Id, Have>>,
+    /// The answers of [`Side::This`] and [`Side::Next`], for the files for which one of them is missing.
+    answers: Mutex<HashMap<Id, [Option<Have>; 2]>>,
     /// Whether this host ends the connection. An error of the connection is then not a failure of the next host.
     is_ending: AtomicBool,
 }
@@ -44,7 +51,7 @@ pub(super) fn open(
             name,
             sender,
             receiver: Mutex::new(receiver),
-            own: Mutex::default(),
+            answers: Mutex::default(),
             is_ending: AtomicBool::new(false),
         })),
         Err(error) => {
@@ -56,14 +63,37 @@ pub(super) fn open(
 }
 
 impl Next {
-    /// Stores this host's answers until the next host has answered.
+    /// Stores this host's first answers for these files.
     pub(super) fn keep(&self, answers: Vec<(Id, Have)>) {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
+        let answers = answers.into_iter().map(|(id, have)| (id, [Some(have), None]));
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
+    }
+
+    /// Adds answers of one side. Returns those for which both sides have answered, or `None` if an answer belongs to no
+    /// file. After [`Have::Check`], both sides answer again.
+    pub(super) fn merge(&self, answers: Vec<(Id, Have)>, side: Side) -> Option<Vec<(Id, Have)>> {
+        let mut kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut merged = Vec::new();
+        for (id, have) in answers {
+            let both = kept.get_mut(&id)?;
+            if both[side as usize].replace(have).is_some() {
+                return None;
+            }
+            let [Some(ours), Some(theirs)] = *both else { continue };
+            let least = ours.min(theirs);
+            merged.push((id, least));
+            if let Have::Check(_) = least {
+                *both = [None; 2];
+            } else {
+                kept.remove(&id);
+            }
+        }
+        Some(merged)
     }
 
     /// Receives frames from the next host and forwards them to the source, until the next host sends its report or is
     /// lost. This host's receiving thread gets the merged answers before the source.
-    pub(super) fn take_answers(&self, upstream: &Sender, merged: &mpsc::Sender<Vec<(Id, Have)>>) -> Result<Totals> {
+    pub(super) fn take_answers(&self, upstream: &Sender, writers: &Writers<'_>) -> Result<Totals> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = loop {
             let answers = match receiver.receive() {
@@ -73,22 +103,19 @@ impl Next {
                     upstream.frame(&Frame::Result(id, Err(Failure { text, ..failure })))?;
                     continue;
                 }
+                Ok(Received::Frame(Frame::Removed(path))) => {
+                    upstream.frame(&Frame::Removed(format!("{}:{path}", self.name)))?;
+                    continue;
+                }
                 Ok(Received::Frame(Frame::Report(totals))) => return Ok(totals),
                 Ok(Received::Frame(Frame::Lost(name, failure))) => break (name, failure),
                 Ok(_) => break (self.name.clone(), Failure::from(&Error::protocol("it sent an unexpected frame"))),
                 Err(error) => break (self.name.clone(), Failure::from(&error)),
             };
-            let both = {
-                let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-                let both = answers.into_iter().map(|(id, theirs)| Some((id, own.remove(&id)?.min(theirs))));
-                both.collect::<Option<Vec<_>>>()
-            };
-            let Some(both) = both else {
+            let Some(merged) = self.merge(answers, Side::Next) else {
                 break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
             };
-            // Sending fails only if the receiving thread has ended, and then that thread needs no answers.
-            _ = merged.send(both.clone());
-            upstream.frame(&Frame::Have(both))?;
+            writers.pass_on(merged)?;
         };
         if !self.is_ending.load(SeqCst) {
             upstream.frame(&Frame::Lost(lost.0, lost.1))?;

@@ -12,7 +12,7 @@ pub struct Progress {
     bytes: AtomicU64,
     files: AtomicU64,
     is_listed: AtomicBool,
-    /// Names of the files that are done, if the display shows names.
+    /// Names of the files that are done, and other lines, if the display shows names.
     names: Option<Mutex<Vec<String>>>,
 }
 
@@ -58,8 +58,13 @@ impl Progress {
     /// Counts a file as done.
     pub fn file(&self, name: impl FnOnce() -> String) {
         self.files.fetch_add(1, Relaxed);
+        self.line(name);
+    }
+
+    /// Adds a line to the names, if these are recorded.
+    pub fn line(&self, line: impl FnOnce() -> String) {
         if let Some(names) = &self.names {
-            names.lock().unwrap_or_else(PoisonError::into_inner).push(name());
+            names.lock().unwrap_or_else(PoisonError::into_inner).push(line());
         }
     }
 

@@ -6,12 +6,16 @@ use std::path::Path;
 
 use rustix::fs::{OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
+use trespass::Buf;
 
 use super::source::Shared;
 use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result, escape};
-use crate::proto::{Entry, EntryKind, Frame, Id, Job};
+use crate::proto::{Entry, EntryKind, Frame, Id, Job, Sum};
 use crate::tree::{Place, facts};
+
+/// Maximum number of hashes in a frame: those of 128 MiB.
+const SUMS: usize = 256;
 
 /// Runs a job. `files` contains the locations of the job's files.
 pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> Result<()> {
@@ -21,7 +25,35 @@ pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> R
             Some((place, entry)) => file(shared, *id, (*size, *from), place, entry),
             None => Err(Error::protocol("a file was sent twice")),
         },
+        Job::Check { id, until } => match files.first() {
+            Some((place, entry)) => check(shared, *id, *until, place, entry),
+            None => Err(Error::protocol("a file was sent twice")),
+        },
     }
+}
+
+/// Sends the hashes of the first bytes of a file, until the sink needs no more. The file stays open until it is sent, so
+/// that a change meanwhile is noticed. An error is not reported, because it occurs again when the file is sent.
+fn check(shared: &Shared<'_>, id: Id, until: u64, place: &Place, entry: &Entry) -> Result<()> {
+    let path = &place.path(&entry.name);
+    let mut sums = Vec::new();
+    if let Ok((fd, before)) = open(shared, path, place.follows) {
+        let read = blocks(shared, (until, 0), path, &fd, |part| {
+            let Part::Block(offset, buffer, length) = part else { return Ok(true) };
+            let hash = Block::of(BlockKind::Data, id, offset, &buffer[..length]).hash;
+            sums.push(Sum { offset, length: length as u32, hash });
+            if sums.len() == SUMS {
+                shared.sender.frame(&Frame::Sums { id, sums: std::mem::take(&mut sums), last: false })?;
+            }
+            Ok(shared.is_checking(id))
+        });
+        if read?.is_ok() {
+            shared.keep_open(id, (fd, before));
+        }
+    }
+    shared.sender.frame(&Frame::Sums { id, sums, last: true })?;
+    shared.checked(id);
+    Ok(())
 }
 
 fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Result<()> {
@@ -81,10 +113,27 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
         done(shared, path);
         return shared.sender.frame(&Frame::Close(id, Ok(())));
     }
-    let result = match open(shared, path, place.follows) {
+    let opened = match shared.take_open(id) {
+        Some(checked) => Ok(checked),
+        None if from > 0 => Err(changed(path)),
+        None => open(shared, path, place.follows),
+    };
+    let result = match opened {
         Ok((fd, before)) => {
             _ = rustix::fs::fadvise(&fd, from, None, rustix::fs::Advice::Sequential);
-            match blocks(shared, id, (size, from), path, &fd)? {
+            let sent = blocks(shared, (size, from), path, &fd, |part| {
+                match part {
+                    Part::Hole(length) => shared.progress.bytes(length),
+                    Part::Block(offset, buffer, length) => {
+                        let block = Block::of(BlockKind::Data, id, offset, &buffer[..length]);
+                        shared.limiter.take(length);
+                        shared.sent(length as u64);
+                        shared.sender.block(&block, buffer, length)?;
+                    }
+                }
+                Ok(true)
+            });
+            match sent? {
                 Ok(whole) => unchanged(path, entry, &fd, &before, whole),
                 Err(error) => Err(error),
             }
@@ -97,22 +146,36 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     shared.close(id, result)
 }
 
-/// Sends the blocks of a file, without its holes. The outer error is an error of the connection, the inner one an error
-/// of the file. Returns false if the file is shorter than listed.
-fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd: &OwnedFd) -> Result<Result<bool>> {
+/// A part of a file: the length of a hole, or a block with its offset and its length in the buffer.
+enum Part {
+    Hole(u64),
+    Block(u64, Buf, usize),
+}
+
+/// Passes the parts of a file to `take`, until that returns false. The outer error is `take`'s, the inner one an error of
+/// the file. Returns false if the file is shorter than listed.
+fn blocks(
+    shared: &Shared<'_>,
+    (size, from): (u64, u64),
+    path: &Path,
+    fd: &OwnedFd,
+    mut take: impl FnMut(Part) -> Result<bool>,
+) -> Result<Result<bool>> {
     let mut at = from;
     while at < size {
         // On a file system that does not report holes, `seek` returns `at` itself.
         let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(start) => start,
             // The rest of the file is a hole.
-            Err(Errno::NXIO) => {
-                shared.progress.bytes(size - at);
-                break;
-            }
+            Err(Errno::NXIO) => size,
             Err(_) => at,
         };
-        shared.progress.bytes(start.min(size) - at);
+        if start > at && !take(Part::Hole(start.min(size) - at))? {
+            return Ok(Ok(true));
+        }
+        if start >= size {
+            break;
+        }
         let end = rustix::fs::seek(fd, SeekFrom::Hole(start)).unwrap_or(size).min(size);
         at = start;
         while at < end {
@@ -127,10 +190,9 @@ fn blocks(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), path: &Path, fd
                     Err(error) => return Ok(Err(Error::file("read", path, &error.into()))),
                 }
             }
-            let block = Block::of(BlockKind::Data, id, at, &buffer[..length]);
-            shared.limiter.take(length);
-            shared.sent(length as u64);
-            shared.sender.block(&block, buffer, length)?;
+            if !take(Part::Block(at, buffer, length))? {
+                return Ok(Ok(true));
+            }
             at += length as u64;
         }
     }
@@ -162,7 +224,11 @@ fn unchanged(path: &Path, entry: &Entry, fd: &OwnedFd, before: &Stat, whole: boo
     if !whole && same && facts(&after) == facts(before) {
         return Err(wrong_length(path));
     }
-    Err(Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path))))
+    Err(changed(path))
+}
+
+fn changed(path: &Path) -> Error {
+    Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path)))
 }
 
 /// The error for a file whose length its file system does not report.

@@ -1,9 +1,12 @@
 //! The side that sends files. One thread lists entries, several threads read and send, and one receives answers.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use rustix::fs::Stat;
 
 use super::limiter::Limiter;
 use super::list::list;
@@ -17,7 +20,7 @@ use crate::tree::{Listing, Origin, Place};
 
 /// Number of threads that read and send.
 const READERS: usize = 2;
-/// The copy fails after this many consecutive connections that complete no file and extend no journal.
+/// The copy fails after this many consecutive connections that complete no file and extend no long one.
 const IDLE: u32 = 5;
 /// Maximum number of files that are listed before they are sent.
 const AHEAD: usize = 20_000;
@@ -37,6 +40,8 @@ struct State {
     source: Source,
     /// Locations of files that were not sent yet.
     files: HashMap<Id, (Place, Entry)>,
+    /// Files that are open because their first blocks were checked.
+    open: HashMap<Id, (OwnedFd, Stat)>,
     all_listed: bool,
     /// Whether a list of files that already have numbers is being sent. The files themselves must be sent after it.
     is_listing: bool,
@@ -83,7 +88,7 @@ pub fn send(
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
                 let (sent, kept, result) = session(link, &begin, (origin, paths), &options, progress);
                 carried += sent;
-                // Sent blocks alone are not progress, because a file without a journal is sent again.
+                // Sent blocks alone are not progress, because a short file is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
                 most = most.max(kept);
                 match result {
@@ -145,6 +150,7 @@ fn session(
     let state = State {
         source: Source::new(options.asks()),
         files: HashMap::new(),
+        open: HashMap::new(),
         all_listed: false,
         is_listing: false,
         busy: 0,
@@ -270,6 +276,26 @@ impl Shared<'_> {
         self.sender.frame(&Frame::Close(id, told))
     }
 
+    /// Whether the sink still needs hashes of this file.
+    pub(super) fn is_checking(&self, id: Id) -> bool {
+        self.lock().source.is_checking(id)
+    }
+
+    /// Records that the hashes of a file were sent.
+    pub(super) fn checked(&self, id: Id) {
+        self.lock().source.checked(id);
+    }
+
+    /// Keeps a file open until it is sent.
+    pub(super) fn keep_open(&self, id: Id, file: (OwnedFd, Stat)) {
+        self.lock().open.insert(id, file);
+    }
+
+    /// Returns a file that was kept open.
+    pub(super) fn take_open(&self, id: Id) -> Option<(OwnedFd, Stat)> {
+        self.lock().open.remove(&id)
+    }
+
     /// Counts the bytes of sent blocks.
     pub(super) fn sent(&self, bytes: u64) {
         self.lock().source.sent(bytes);
@@ -288,11 +314,12 @@ impl Shared<'_> {
                 if !state.is_listing
                     && let Some(job) = state.source.next_job()
                 {
-                    let ids: Vec<Id> = match &job {
-                        Job::Pack(files) => files.iter().map(|(id, _)| *id).collect(),
-                        Job::File { id, .. } => vec![*id],
+                    let files: Vec<_> = match &job {
+                        Job::Pack(files) => files.iter().filter_map(|(id, _)| state.files.remove(id)).collect(),
+                        Job::File { id, .. } => state.files.remove(id).into_iter().collect(),
+                        // The file itself is sent later.
+                        Job::Check { id, .. } => state.files.get(id).cloned().into_iter().collect(),
                     };
-                    let files: Vec<_> = ids.into_iter().filter_map(|id| state.files.remove(&id)).collect();
                     break (job, files);
                 }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -331,6 +358,10 @@ impl Shared<'_> {
                 }
                 Ok(Received::Frame(Frame::Result(_, Err(failure)))) => {
                     state.failures.push(Error::from(failure));
+                    Ok(())
+                }
+                Ok(Received::Frame(Frame::Removed(path))) => {
+                    self.progress.line(|| format!("deleting {}", crate::error::escape(path.as_ref())));
                     Ok(())
                 }
                 Ok(Received::Frame(Frame::Lost(name, failure))) => {

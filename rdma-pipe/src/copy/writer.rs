@@ -7,18 +7,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
+use super::chain::{Next, Side};
 use super::options::CopyOptions;
+use super::progress::Progress;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
-use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, SMALL};
-use crate::tree::{Directory, Keep, Partial, set_facts, settle, temporary_name};
+use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
+use crate::tree::{Directory, Keep, LEAST, Partial, set_facts, settle, temporary_name};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -26,19 +28,13 @@ pub(super) const FACTS: &str = "set the metadata of";
 /// A task for a writing thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Opens the partial file of an entry, which has at least the bytes before the offset `from`.
-    Open {
-        /// The file's number.
-        id: Id,
-        /// Its directory.
-        directory: Arc<Directory>,
-        /// Its entry.
-        entry: Box<Entry>,
-        /// Its length in bytes.
-        size: u64,
-        /// The first byte that may not be here.
-        from: u64,
-    },
+    /// Opens the partial file that an earlier run has left of an entry, for a comparison with the source.
+    Check(Id, Arc<Directory>, Box<Entry>),
+    /// Compares blocks with the source's hashes. Whether these are the last ones.
+    Sums(Id, Vec<Sum>, bool),
+    /// Opens the partial file of an entry for writing from an offset. If that is not 0, a check has proved the bytes
+    /// before it.
+    Open(Id, Arc<Directory>, Box<Entry>, u64),
     /// Writes a block.
     Block(Block, Payload),
     /// Completes a file, or abandons it.
@@ -53,13 +49,15 @@ pub(super) enum Task {
 pub(super) type Packed = (Id, u32, Option<(Arc<[u8]>, Box<Entry>)>);
 
 /// State that the threads share.
-#[derive(Debug)]
 pub(super) struct Writers<'w> {
     pub(super) sender: &'w Sender,
     /// The next host of a chain. After a thread has written a block on this host, it forwards the block to the next
     /// host.
-    pub(super) next: Option<&'w Sender>,
+    pub(super) next: Option<&'w Next>,
+    /// For the receiving thread: the answers of this host and of all later ones.
+    pub(super) answers: mpsc::Sender<Vec<(Id, Have)>>,
     pub(super) options: &'w CopyOptions,
+    pub(super) progress: &'w Progress,
     pub(super) failures: Mutex<Vec<Error>>,
     /// The files that may get hard links and are complete.
     pub(super) linkable: Mutex<HashSet<Id>>,
@@ -78,6 +76,8 @@ struct OpenFile {
     directory: Arc<Directory>,
     entry: Box<Entry>,
     partial: Option<Partial>,
+    /// While hashes of the source arrive: the number of bytes that they have proved.
+    proved: Option<u64>,
 }
 
 impl Writers<'_> {
@@ -89,49 +89,78 @@ impl Writers<'_> {
                 self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
-        // The remaining files are incomplete, because the transfer has ended. Those with a journal are kept for the
-        // next run.
+        // The remaining files are incomplete, because the transfer has ended. Long ones are kept for the next
+        // run.
         for (_, file) in files.drain() {
             if let Some(partial) = file.partial {
-                partial.abandon(&file.directory);
+                partial.abandon(&file.directory, size_of(&file.entry));
             }
         }
     }
 
     fn task(&self, task: Task, files: &mut HashMap<Id, OpenFile>, root: &Arc<Directory>) -> Result<()> {
         match task {
-            Task::Open { id, directory, entry, size, from } => {
+            Task::Check(id, directory, entry) => {
                 let mode = first_mode(&directory, &entry, self.options.keep);
-                let opened = Partial::open(&directory, &entry, size, mode).and_then(|(partial, have)| {
-                    // Another process has written the file since this side has answered.
-                    if have < from {
-                        return Err(Errno::WOULDBLOCK);
-                    }
-                    // What follows was not verified, and a hole of the source would keep it.
-                    let cut = rustix::fs::ftruncate(&partial.fd, have);
-                    match cut.and_then(|()| rustix::fs::ftruncate(&partial.fd, size)) {
-                        Ok(()) => Ok(partial),
-                        Err(error) => {
-                            partial.discard(&directory);
-                            Err(error)
+                let opened = Partial::earlier(&directory, &entry.name, mode);
+                let partial = self.or_fail(id, (directory.path(), &entry), "continue", opened)?;
+                let proved = partial.is_some().then_some(0);
+                if proved.is_none() {
+                    self.answer(id, Have::Until(0))?;
+                }
+                files.insert(id, OpenFile { directory, entry, partial, proved });
+            }
+            Task::Sums(id, sums, last) => {
+                if let Some(OpenFile { partial: Some(partial), proved: open @ Some(_), .. }) = files.get_mut(&id) {
+                    let mut proved = open.unwrap_or_default();
+                    let equal = sums.iter().take_while(|sum| {
+                        let is_equal = partial.has(proved, sum);
+                        if is_equal {
+                            proved = sum.offset + u64::from(sum.length);
                         }
+                        is_equal
+                    });
+                    let is_over = equal.count() < sums.len() || last;
+                    *open = Some(proved).filter(|_| !is_over);
+                    if is_over {
+                        self.answer(id, Have::Until(proved))?;
                     }
-                });
-                let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
-                files.insert(id, OpenFile { directory, entry, partial });
+                }
+                if let Some(next) = self.next() {
+                    self.forwarded(next.frame(&Frame::Sums { id, sums, last }))?;
+                }
+            }
+            Task::Open(id, directory, entry, from) => {
+                // What follows was not proved, and a hole of the source would keep it.
+                let opened = match files.remove(&id) {
+                    Some(file) => file.partial.map(|partial| partial.resize(from).map(|()| partial)),
+                    None => {
+                        let mode = first_mode(&directory, &entry, self.options.keep);
+                        Some(Partial::create(&directory, &entry.name, mode))
+                    }
+                };
+                let partial = match opened {
+                    Some(opened) => self.or_fail(id, (directory.path(), &entry), "create", opened)?,
+                    None => None,
+                };
+                files.insert(id, OpenFile { directory, entry, partial, proved: None });
             }
             Task::Block(block, payload) => {
                 verify(&block, &payload)?;
                 if let Some(file) = files.get_mut(&block.file)
                     && let Some(partial) = &mut file.partial
                 {
-                    let written = partial.write(block.offset, block.hash, &payload);
+                    let written = partial.write(block.offset, &payload);
                     let is_full = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
                     if self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?.is_none()
                         && let Some(partial) = file.partial.take()
                     {
                         // As with rsync, what does not fit does not keep the disk full.
-                        if is_full { partial.discard(&file.directory) } else { partial.abandon(&file.directory) }
+                        if is_full {
+                            partial.discard(&file.directory);
+                        } else {
+                            partial.abandon(&file.directory, size_of(&file.entry));
+                        }
                     }
                 }
                 if let Some(next) = self.next() {
@@ -142,15 +171,17 @@ impl Writers<'_> {
                 if let Some(next) = self.next() {
                     self.forwarded(next.frame(&Frame::Close(id, result.clone())))?;
                 }
-                let Some(OpenFile { directory, entry, partial: Some(partial) }) = files.remove(&id) else {
+                let Some(OpenFile { directory, entry, partial: Some(partial), .. }) = files.remove(&id) else {
                     return Ok(());
                 };
                 match result {
                     Ok(()) => {
                         let keep = self.options.keep;
                         let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
+                        // A hole may follow the last block.
+                        let sized = partial.resize(size_of(&entry));
                         let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
-                        let finished = partial.finish(&directory, &entry.name);
+                        let finished = sized.and_then(|()| partial.finish(&directory, &entry.name));
                         let at = (directory.path(), &*entry);
                         if self.or_fail(id, at, "complete", finished)?.is_some() {
                             self.is_whole(id, &entry);
@@ -210,7 +241,28 @@ impl Writers<'_> {
 
     /// The next host, unless forwarding to it has failed: to try again would only wait as long again.
     fn next(&self) -> Option<&Sender> {
-        self.next.filter(|_| !self.forward_failed.load(Relaxed))
+        self.next.map(|next| &next.sender).filter(|_| !self.forward_failed.load(Relaxed))
+    }
+
+    /// Answers a second time how much of a file is here. In a chain, the source gets the answer when the later hosts
+    /// have answered too.
+    pub(super) fn answer(&self, id: Id, have: Have) -> Result<()> {
+        let answers = vec![(id, have)];
+        let answers = match self.next {
+            Some(next) => next.merge(answers, Side::This).unwrap_or_default(),
+            None => answers,
+        };
+        self.pass_on(answers)
+    }
+
+    /// Passes answers to the receiving thread, and then to the source.
+    pub(super) fn pass_on(&self, answers: Vec<(Id, Have)>) -> Result<()> {
+        if answers.is_empty() {
+            return Ok(());
+        }
+        // This fails only if the receiving thread has ended, and then that thread needs no answers.
+        _ = self.answers.send(answers.clone());
+        self.sender.frame(&Frame::Have(answers))
     }
 
     /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
@@ -246,6 +298,13 @@ impl Writers<'_> {
                 self.fail(id, error).map(|()| None)
             }
         }
+    }
+
+    /// Reports that an entry was removed.
+    pub(super) fn removed(&self, path: &Path) -> Result<()> {
+        let path = escape(path);
+        self.progress.line(|| format!("deleting {path}"));
+        self.sender.frame(&Frame::Removed(path))
     }
 
     /// Records a failure, and reports it to the sender.
@@ -316,6 +375,7 @@ pub(super) fn have(
     (size, sum): (u64, Option<u128>),
 ) -> Result<Have> {
     let options = writers.options;
+    let mode = || first_mode(directory, entry, options.keep);
     if (options.sync || options.begun.is_some())
         && let Ok(found) = directory.stat(&entry.name)
         && FileType::from_raw_mode(found.st_mode).is_file()
@@ -332,6 +392,9 @@ pub(super) fn have(
                 None => modified == entry.modified,
             };
         if same {
+            if !options.dry_run && size > LEAST {
+                Partial::remove_earlier(directory, &entry.name, mode());
+            }
             // A file with the same contents may have different metadata.
             if options.keep.differs(&found, entry) && !options.dry_run {
                 let opened = directory.open_file(&entry.name, false);
@@ -341,11 +404,16 @@ pub(super) fn have(
             return Ok(Have::All);
         }
     }
-    // Small files are written at once, without a partial file that a later run could continue.
-    if options.dry_run || size <= SMALL {
+    if options.dry_run || size <= LEAST {
         return Ok(Have::Until(0));
     }
-    // The writing thread opens the file again, and reports what is wrong with it. Until then it is closed, because many
-    // files may wait.
-    Ok(Have::Until(Partial::have(directory, entry, size, first_mode(directory, entry, options.keep)).unwrap_or(0)))
+    Ok(match Partial::length(directory, &entry.name, mode()).min(size) {
+        0 => Have::Until(0),
+        until => Have::Check(until),
+    })
+}
+
+/// The length of a file at the source, in bytes.
+fn size_of(entry: &Entry) -> u64 {
+    if let EntryKind::File { size, .. } = entry.kind { size } else { 0 }
 }

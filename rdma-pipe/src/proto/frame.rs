@@ -67,6 +67,28 @@ pub enum Frame {
     StreamReceived(u64),
     /// From the source of a copy, before the lists: the directory whose entries are copied. Its name does not count.
     Top(Entry),
+    /// From the source: hashes of the first blocks of a file, in order, as the answer to [`Have::Check`].
+    Sums {
+        /// The file.
+        id: Id,
+        /// The blocks. Between two of them, the file has a hole.
+        sums: Vec<Sum>,
+        /// Whether no more follow.
+        last: bool,
+    },
+    /// From the sink: this path was removed, or would be.
+    Removed(String),
+}
+
+/// The hash of a block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// The offset of the block in the file, in bytes.
+    pub offset: u64,
+    /// The length of the block, in bytes.
+    pub length: u32,
+    /// XXH3-128 of the block.
+    pub hash: u128,
 }
 
 /// The purpose of a connection.
@@ -92,8 +114,11 @@ pub struct Peer {
 /// How much of a file the sink already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Have {
-    /// The bytes before this offset.
+    /// The bytes before this offset. If the offset is not 0, the source's hashes have proved them.
     Until(u64),
+    /// An earlier run has left as many bytes. The source sends the hashes of its own bytes up to this offset, and the
+    /// sink then answers again.
+    Check(u64),
     /// The whole file: the source sends nothing.
     All,
 }
@@ -138,9 +163,6 @@ pub enum EntryKind {
     File {
         /// The length in bytes.
         size: u64,
-        /// A hash of the file's inode and ctime at the source. Every change of the file changes it, unlike the size and
-        /// the time of the last change, which two files may share. 0 for short files.
-        version: u64,
         /// Whether the file has other names (hard links), which may follow as [`EntryKind::Same`].
         has_links: bool,
         /// XXH3-128 of the contents, if the transfer compares them.

@@ -22,6 +22,7 @@ impl Random {
 enum Sent {
     List(Id, Vec<Entry>, bool),
     Pack(Vec<(Id, u32)>),
+    Sums(Id, Vec<Sum>),
     Block(Id, u64, usize),
     Close(Id),
 }
@@ -48,7 +49,7 @@ fn run(seed: u64, fault: bool) -> bool {
                 };
                 let kind = match random.below(5) {
                     0 => EntryKind::Directory,
-                    _ => EntryKind::File { size, version: 0, has_links: false, sum: None },
+                    _ => EntryKind::File { size, has_links: false, sum: None },
                 };
                 let name = format!("{list}-{number}").into_bytes();
                 Entry { name, kind, mode: 0o600, owner: (0, 0), modified: (0, 0), attributes: Vec::new() }
@@ -71,23 +72,35 @@ fn run(seed: u64, fault: bool) -> bool {
         .iter()
         .map(|id| match random.below(4) {
             0 => (*id, Have::All),
-            1 => (*id, Have::Until(random.below(sizes[id] + 1))),
+            1 => (*id, Have::Check(random.below(sizes[id] + 1))),
             _ => (*id, Have::Until(0)),
         })
         .collect();
-    let mut held: BTreeMap<Id, u64> = BTreeMap::new();
-    for &(id, have) in &answers {
-        held.insert(id, if have == Have::All { sizes[&id] } else { 0 });
-        if let Have::Until(at) = have {
-            held.insert(id, at);
-        }
-    }
+    let mut held: BTreeMap<Id, u64> =
+        answers.iter().map(|(id, have)| (*id, if *have == Have::All { sizes[id] } else { 0 })).collect();
     source.have(&answers).unwrap();
     while let Some(job) = source.next_job() {
         match job {
             Job::Pack(files) => {
                 source.sent(files.iter().map(|(_, length)| u64::from(*length)).sum());
                 messages.push(Sent::Pack(files));
+            }
+            Job::Check { id, until } => {
+                let blocks =
+                    (0..until).step_by(BLOCK).map(|offset| (offset, (until - offset).min(BLOCK as u64) as u32));
+                messages.push(Sent::Sums(id, blocks.map(|(offset, length)| Sum { offset, length, hash: 0 }).collect()));
+                // A part of these bytes is equal. The sink may answer before the source has sent all hashes.
+                let equal = random.below(until + 1);
+                held.insert(id, equal);
+                if random.below(2) == 0 {
+                    source.have(&[(id, Have::Until(equal))]).unwrap();
+                    assert!(!source.is_checking(id));
+                    source.checked(id);
+                } else {
+                    assert!(source.is_checking(id));
+                    source.checked(id);
+                    source.have(&[(id, Have::Until(equal))]).unwrap();
+                }
             }
             Job::File { id, size, mut from } => {
                 while from < size {
@@ -129,6 +142,7 @@ fn run(seed: u64, fault: bool) -> bool {
                 sink.pack(files, length as usize)
                     .map(|()| files.iter().for_each(|(id, length)| _ = held.insert(*id, u64::from(*length))))
             }
+            Sent::Sums(id, sums) => sink.sums(*id, sums).map(|()| sink.answer(*id, Have::Until(held[id]))),
             Sent::Block(id, offset, length) => sink.block(*id, *offset, *length).map(|()| {
                 let had = held.get(id).copied().unwrap_or_default();
                 if had == *offset {

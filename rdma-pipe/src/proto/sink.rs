@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
-use super::frame::{Entry, EntryKind, Have, Id, ROOT, Totals};
+use super::frame::{Entry, EntryKind, Have, Id, ROOT, Sum, Totals};
 use super::source::is_asked;
 use crate::channel::BLOCK;
 use crate::error::{Error, Result};
@@ -122,9 +122,32 @@ impl Sink {
                     self.open -= 1;
                     Node::Kept { at: 0, size }
                 }
+                Have::Check(_) => return,
                 Have::Until(_) => Node::Open { at: 0, size },
             };
         }
+    }
+
+    /// Checks hashes of the first blocks of a file.
+    ///
+    /// # Errors
+    ///
+    /// Blocks of the file have arrived already, or the hashes are not in order, or outside of the file.
+    pub fn sums(&self, id: Id, sums: &[Sum]) -> Result<()> {
+        // The sink may have answered before these hashes arrived.
+        let size = match self.nodes.get(id as usize) {
+            Some(Node::Asked(size) | Node::Open { at: 0, size } | Node::Kept { at: 0, size }) => *size,
+            _ => return Err(Error::protocol("the sender sent hashes of a file that needs none")),
+        };
+        let mut at = 0;
+        for sum in sums {
+            let end = sum.offset.saturating_add(sum.length.into());
+            if sum.offset < at || end > size || sum.length as usize > BLOCK {
+                return Err(Error::protocol("the sender sent hashes of blocks that the file does not have"));
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     /// Records a received block of a file.
@@ -238,7 +261,7 @@ mod tests {
     }
 
     fn file(name: &[u8], size: u64) -> Entry {
-        entry(name, EntryKind::File { size, version: 0, has_links: false, sum: None })
+        entry(name, EntryKind::File { size, has_links: false, sum: None })
     }
 
     #[test]

@@ -16,6 +16,13 @@ const PACKED: usize = 512;
 pub enum Job {
     /// Several small files, which are sent as a pack; each with its length.
     Pack(Vec<(Id, u32)>),
+    /// The first bytes of a file, whose hashes are sent.
+    Check {
+        /// The file's number.
+        id: Id,
+        /// The number of bytes.
+        until: u64,
+    },
     /// A single file, which is sent from an offset to its end.
     File {
         /// The file's number.
@@ -33,11 +40,29 @@ pub struct Source {
     /// Whether the source asks the sink also for small files, because the sink may already have them.
     asks: bool,
     next: Id,
-    asked: HashMap<Id, u64>,
+    asked: HashMap<Id, Asked>,
     ready: VecDeque<Job>,
     pack: Vec<(Id, u32)>,
     packed: u64,
     totals: Totals,
+}
+
+/// A file for which the source has asked.
+#[derive(Debug)]
+struct Asked {
+    size: u64,
+    stage: Stage,
+}
+
+/// What the source waits for.
+#[derive(Debug)]
+enum Stage {
+    /// The sink's first answer.
+    Listed,
+    /// The end of the job that sends hashes. The sink may already have answered again.
+    Checking(Option<u64>),
+    /// The sink's second answer.
+    Checked,
 }
 
 /// Whether the source waits for the sink's answer before it sends a file of this size. Both sides compute the same
@@ -63,7 +88,7 @@ impl Source {
             if let EntryKind::File { size, .. } = entry.kind {
                 self.totals.files += 1;
                 if is_asked(self.asks, size) {
-                    self.asked.insert(id, size);
+                    self.asked.insert(id, Asked { size, stage: Stage::Listed });
                 } else {
                     self.pack_up(id, size);
                 }
@@ -86,26 +111,56 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The source has not asked for this file, or the answer exceeds the size of the file.
+    /// The source has not asked for this file, the answer exceeds the size of the file, or it was not proved.
     pub fn have(&mut self, answers: &[(Id, Have)]) -> Result<()> {
         for &(id, have) in answers {
-            let size = self
-                .asked
-                .remove(&id)
-                .ok_or_else(|| Error::protocol("the receiver answered for a file for which it was not asked"))?;
-            match have {
-                Have::All => {}
-                Have::Until(from) if from > size => {
+            let Some(Asked { size, stage }) = self.asked.get_mut(&id) else {
+                return Err(Error::protocol("the receiver answered for a file for which it was not asked"));
+            };
+            match (have, &mut *stage) {
+                (Have::Until(at) | Have::Check(at), _) if at > *size => {
                     return Err(Error::protocol("the receiver reports more bytes of a file than the file has"));
                 }
-                Have::Until(0) if size <= SMALL => self.pack_up(id, size),
-                Have::Until(from) => self.ready.push_back(Job::File { id, size, from }),
+                (Have::All, Stage::Listed) => _ = self.asked.remove(&id),
+                (Have::Check(until), Stage::Listed) => {
+                    *stage = Stage::Checking(None);
+                    self.ready.push_back(Job::Check { id, until });
+                }
+                (Have::Until(from), Stage::Checking(answer @ None)) => *answer = Some(from),
+                (Have::Until(0), Stage::Listed) | (Have::Until(_), Stage::Checked) => self.start(id, have),
+                _ => return Err(Error::protocol("the receiver answered for a file at a wrong time")),
             }
         }
-        if self.asks && self.asked.is_empty() {
-            self.close_pack();
-        }
+        self.close_last_pack();
         Ok(())
+    }
+
+    /// Whether the sink still needs hashes of this file.
+    pub fn is_checking(&self, id: Id) -> bool {
+        matches!(self.asked.get(&id), Some(Asked { stage: Stage::Checking(None), .. }))
+    }
+
+    /// Records that all hashes of a file were sent, or enough of them.
+    pub fn checked(&mut self, id: Id) {
+        if let Some(Asked { stage, .. }) = self.asked.get_mut(&id)
+            && let Stage::Checking(answer) = *stage
+        {
+            *stage = Stage::Checked;
+            if let Some(from) = answer {
+                self.start(id, Have::Until(from));
+            }
+        }
+        self.close_last_pack();
+    }
+
+    /// Makes a file ready, of which the sink has the bytes before an offset.
+    fn start(&mut self, id: Id, have: Have) {
+        let (Some(Asked { size, .. }), Have::Until(from)) = (self.asked.remove(&id), have) else { return };
+        if from == 0 && size <= SMALL {
+            self.pack_up(id, size);
+        } else {
+            self.ready.push_back(Job::File { id, size, from });
+        }
     }
 
     /// Returns the next job, if one is ready.
@@ -139,6 +194,12 @@ impl Source {
         }
         self.pack.push((id, size as u32));
         self.packed += size;
+    }
+
+    fn close_last_pack(&mut self) {
+        if self.asks && self.asked.is_empty() {
+            self.close_pack();
+        }
     }
 
     fn close_pack(&mut self) {

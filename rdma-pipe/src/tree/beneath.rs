@@ -346,7 +346,7 @@ impl Directory {
             }
             (Err(Errno::ISDIR), GivesWay::Tree) => {
                 let mut first = Ok(());
-                let removed = self.remove(to, to, &|_, _| false, &mut |_, error| first = first.and(Err(error)));
+                let removed = self.remove(to, to, &|_, _| false, false, &mut |_, removed| first = first.and(removed));
                 removed.map(drop).and(first).and_then(|()| rename())
             }
             (renamed, _) => renamed,

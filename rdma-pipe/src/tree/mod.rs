@@ -2,18 +2,18 @@
 
 mod beneath;
 mod filter;
-mod journal;
 mod meta;
 mod origin;
+mod partial;
 mod remove;
 mod stream;
 mod walk;
 
 pub use beneath::{Directory, GivesWay, temporary_name};
 pub use filter::Filter;
-pub use journal::{Journal, Partial};
 pub use meta::{Keep, read_attributes, set_directory_facts, set_facts, settle};
 pub use origin::Origin;
+pub use partial::{LEAST, Partial};
 pub use stream::own_stream;
 pub use walk::{Listing, Place, Walk, facts};
 

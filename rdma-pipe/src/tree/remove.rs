@@ -10,11 +10,15 @@ use rustix::io::Errno;
 
 use super::beneath::{Directory, FOLDER, allow};
 
+/// What gets the path of each entry that was removed, or could not be.
+type Told<'t> = dyn FnMut(&[u8], Result<(), Errno>) + 't;
+
 impl Directory {
     /// Removes an entry, with everything below it, except the entries for which `keeps` returns true, and their
     /// directories. `keeps` gets `path`, extended by the names below the entry, and whether that is a directory. Returns
-    /// whether everything was removed. What cannot be removed is passed to `failed`, with its path below the entry. Only
-    /// the directory that it empties is open, so any depth is possible.
+    /// whether everything was removed. `told` gets the path below the entry, and whether it was removed, of everything that
+    /// `keeps` does not keep. If `pretends` is set, nothing is removed. Only the directory that it empties is open, so any
+    /// depth is possible.
     ///
     /// # Errors
     ///
@@ -24,7 +28,8 @@ impl Directory {
         name: &[u8],
         path: &[u8],
         keeps: &dyn Fn(&[u8], bool) -> bool,
-        failed: &mut dyn FnMut(&[u8], Errno),
+        pretends: bool,
+        told: &mut Told<'_>,
     ) -> Result<bool, Errno> {
         let mut at = Self::of(self.fd.try_clone().map_err(|_| Errno::MFILE)?, PathBuf::new());
         let (start, mut path) = (path.len(), path.to_vec());
@@ -38,11 +43,11 @@ impl Directory {
                     return Err(Errno::XDEV);
                 }
                 at = Self::of(parent, PathBuf::new());
-                if is_empty
-                    && let Err(error) = rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR)
-                {
-                    failed(&path[start..], error);
-                    is_empty = false;
+                if is_empty {
+                    let remove = || rustix::fs::unlinkat(&at.fd, OsStr::from_bytes(&name), AtFlags::REMOVEDIR);
+                    let removed = if pretends { Ok(()) } else { remove() };
+                    is_empty = removed.is_ok();
+                    told(&path[start..], removed);
                 }
                 path.truncate(length);
                 above.is_empty &= is_empty;
@@ -53,8 +58,11 @@ impl Directory {
             if !level.name.is_empty() {
                 path.extend([b"/", inner.as_slice()].concat());
             }
-            match at.remove_one(&inner, &path, keeps) {
-                Ok(Removed::Yes) => path.truncate(length),
+            match at.remove_one(&inner, &path, keeps, pretends) {
+                Ok(Removed::Yes) => {
+                    told(&path[start..], Ok(()));
+                    path.truncate(length);
+                }
                 Ok(Removed::Kept) => {
                     level.is_empty = false;
                     path.truncate(length);
@@ -64,7 +72,7 @@ impl Directory {
                     levels.push(Level::new(&at, inner, names, length)?);
                 }
                 Err(error) => {
-                    failed(&path[start..], error);
+                    told(&path[start..], Err(error));
                     level.is_empty = false;
                     path.truncate(length);
                 }
@@ -74,7 +82,13 @@ impl Directory {
     }
 
     /// Removes an entry that is not a directory, or opens it.
-    fn remove_one(&self, name: &[u8], path: &[u8], keeps: &dyn Fn(&[u8], bool) -> bool) -> Result<Removed, Errno> {
+    fn remove_one(
+        &self,
+        name: &[u8],
+        path: &[u8],
+        keeps: &dyn Fn(&[u8], bool) -> bool,
+        pretends: bool,
+    ) -> Result<Removed, Errno> {
         let found = match self.stat(name) {
             // For example, the partial file of an earlier run, which this run has continued and renamed.
             Err(Errno::NOENT) => return Ok(Removed::Yes),
@@ -85,11 +99,14 @@ impl Directory {
             return Ok(Removed::Kept);
         }
         let entry = OsStr::from_bytes(name);
+        if !is_directory && pretends {
+            return Ok(Removed::Yes);
+        }
         if !is_directory {
             return rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()).map(|()| Removed::Yes);
         }
         let user = rustix::process::geteuid();
-        if found.st_mode & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
+        if !pretends && found.st_mode & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
             let fd = self.open_entry(entry, FOLDER | OFlags::PATH)?;
             allow(&fd, found.st_mode | 0o700)?;
         }
@@ -150,7 +167,7 @@ mod tests {
         drop(at);
         let kept = [b"top".as_slice(), &b"/d".repeat(2_000), b"/kept"].concat();
         let remove = move |keeps: &dyn Fn(&[u8], bool) -> bool| {
-            directory.remove(b"top", b"top", keeps, &mut |_, error| panic!("{error}"))
+            directory.remove(b"top", b"top", keeps, false, &mut |_, removed| removed.unwrap())
         };
         let small = std::thread::Builder::new().stack_size(64 << 10);
         let removed =

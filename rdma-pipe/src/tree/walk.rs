@@ -13,8 +13,9 @@ use twox_hash::xxhash3_128;
 use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
 use super::origin::Origin;
+use super::partial::is_temporary;
 use crate::error::Error;
-use crate::proto::{Entry, EntryKind, Id, SMALL};
+use crate::proto::{Entry, EntryKind, Id};
 
 /// Maximum number of entries in a list, and the length in bytes of names, targets and attributes above which a list ends.
 const BATCH: (usize, usize) = (1_000, 1 << 20);
@@ -140,9 +141,7 @@ impl Walk<'_> {
             return Ok(EntryKind::Same(*known));
         }
         let sum = if self.sums { Some(sum(self.origin, path, follows)?) } else { None };
-        let size = facts(found).0;
-        let version = if size > SMALL { version(found) } else { 0 };
-        Ok(EntryKind::File { size, version, has_links, sum })
+        Ok(EntryKind::File { size: facts(found).0, has_links, sum })
     }
 
     /// Lists a directory in parts. The first entry gets the number `next`. Each part is passed to `take`, which returns
@@ -166,7 +165,8 @@ impl Walk<'_> {
             }
         };
         let (mut entries, mut length, mut whole) = (Vec::new(), 0, true);
-        for name in names {
+        // Files that an interrupted copy has left are no contents of the tree.
+        for name in names.into_iter().filter(|name| !is_temporary(name)) {
             let path = place.path(&name);
             // A name is resolved in the open directory, which is faster than a path.
             let found = dir.fd().and_then(|fd| rustix::fs::statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW));
@@ -226,12 +226,6 @@ pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u
     }
     names.sort_unstable();
     Ok((dir, names))
-}
-
-/// A hash of what identifies the contents of a file on this host.
-fn version(found: &Stat) -> u64 {
-    let facts = [found.st_ino, found.st_ctime as u64, found.st_ctime_nsec];
-    xxhash3_128::Hasher::oneshot(&facts.map(u64::to_le_bytes).concat()) as u64
 }
 
 /// Returns the size and time of a file.

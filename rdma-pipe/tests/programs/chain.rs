@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rdma_pipe::channel::BLOCK;
 use rustix::process::{Pid, Signal};
 
-use crate::common::{Place, Ran, break_connections, bytes};
+use crate::common::{Place, Ran, break_connections, bytes, flip};
 
 const LARGE: usize = 16_000_000;
 
@@ -43,13 +44,6 @@ fn copies(place: &Place) -> [String; 3] {
     [1, 2, 3].map(|host| format!("h{host}:{}", place.path(&format!("copy{host}")).display()))
 }
 
-/// Whether any partial file contains this many megabytes of blocks.
-fn has_begun(place: &Place, copy: &str, megabytes: u64) -> bool {
-    let Ok(entries) = std::fs::read_dir(place.path(copy)) else { return false };
-    let maps = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".map"));
-    maps.into_iter().any(|map| map.metadata().is_ok_and(|found| found.len() * 16_000 > megabytes * 1_000_000))
-}
-
 /// A host that no longer answers is named, as a host that has died is, and the others are complete.
 #[test]
 fn silent_host_of_a_chain_is_named_and_the_others_are_complete() {
@@ -60,7 +54,7 @@ fn silent_host_of_a_chain_is_named_and_the_others_are_complete() {
         arguments.extend(copies(&place));
         let mut copy = place.command("rdcp", &arguments).spawn().unwrap();
         let last = place.path("copy3");
-        wait_for(|| last.exists() && has_begun(&place, &format!("copy{silent}"), 1));
+        wait_for(|| last.exists() && place.has_begun(&format!("copy{silent}"), 1_000_000));
         let host = place.far_side(&format!("h{silent}")).unwrap();
         rustix::process::kill_process(host, Signal::STOP).unwrap();
         // The host that is stopped has the standard error open.
@@ -125,6 +119,53 @@ fn every_host_of_a_chain_has_the_tree_and_the_source_sends_it_once() {
     }
 }
 
+/// Each host has another part of an earlier copy, one of them the whole file, one of them other bytes.
+#[test]
+fn earlier_copies_of_a_chain_are_continued_where_all_have_the_same_bytes() {
+    let place = Place::new();
+    let all = tree(&place);
+    let mut arguments = ["-r", "--json", "--sync", "tree/"].map(str::to_owned).to_vec();
+    arguments.extend(copies(&place));
+    let ours = |host: usize| place.partial(&format!("copy{host}")).unwrap().0;
+    let cut = |host: usize, length: u64| {
+        std::fs::File::options().write(true).open(ours(host)).unwrap().set_len(length).unwrap();
+    };
+    type Change<'c> = &'c dyn Fn();
+    // The change between the two runs, and the number of bytes of the large file that are not sent again.
+    let changes: [(Change<'_>, usize); 6] = [
+        (&|| cut(1, 3_000_000), 3_000_000 / BLOCK * BLOCK),
+        (&|| cut(2, 3_000_000), 3_000_000 / BLOCK * BLOCK),
+        (&|| cut(3, 3_000_000), 3_000_000 / BLOCK * BLOCK),
+        (&|| flip(&ours(2), 2_000_000), 2_000_000 / BLOCK * BLOCK),
+        (&|| std::fs::remove_file(ours(3)).unwrap(), 0),
+        (
+            &|| {
+                let (to, time) = (place.path("copy1/large"), place.path("tree/large").metadata().unwrap());
+                std::fs::copy(place.path("tree/large"), &to).unwrap();
+                let copy = std::fs::File::options().write(true).open(to).unwrap();
+                copy.set_modified(time.modified().unwrap()).unwrap();
+                cut(2, 3_000_000);
+            },
+            3_000_000 / BLOCK * BLOCK,
+        ),
+    ];
+    for (number, (change, kept)) in changes.into_iter().enumerate() {
+        let limited = arguments.iter().map(String::as_str).chain(["--bwlimit", "8M"]);
+        let mut first = place.command("rdcp", limited).spawn().unwrap();
+        wait_for(|| (1..=3).all(|host| place.has_begun(&format!("copy{host}"), 4_000_000)));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        wait_for(|| (1..=3).all(|host| place.far_side(&format!("h{host}")).is_none()));
+        change();
+        let ran = place.run("rdcp", &arguments).expect(0);
+        assert!(sent(&ran) as usize <= all as usize - kept, "{number}: {} of {all}", sent(&ran));
+        for host in 1..=3 {
+            assert_same(&place, &format!("copy{host}"));
+            std::fs::remove_dir_all(place.path(&format!("copy{host}"))).unwrap();
+        }
+    }
+}
+
 #[test]
 fn killed_host_of_a_chain_is_named_and_the_others_are_complete() {
     for (place, killed) in [(Place::new(), 1), (Place::new(), 2), (Place::with_tcp(), 3)] {
@@ -133,7 +174,7 @@ fn killed_host_of_a_chain_is_named_and_the_others_are_complete() {
             ["-r", "--json", "--no-encrypt", "--bwlimit", "4M", "tree"].map(str::to_owned).to_vec();
         arguments.extend(copies(&place));
         let mut command = place.command("rdcp", &arguments).spawn().unwrap();
-        wait_for(|| has_begun(&place, "copy3", 4));
+        wait_for(|| place.has_begun("copy3", 4_000_000));
         let host = format!("h{killed}");
         rustix::process::kill_process(place.far_side(&host).unwrap(), Signal::KILL).unwrap();
         let ran = Ran::from(&mut command, b"").expect(23);
@@ -171,7 +212,7 @@ fn copy_continues_over_another_connection() {
         let arguments = ["-r", "--json", "--no-encrypt", "--bwlimit", "4M", &from, &to];
         let mut command = place.command("rdcp", arguments).spawn().unwrap();
         for megabytes in [2, 6, 10] {
-            wait_for(|| has_begun(&place, "copy/tree", megabytes));
+            wait_for(|| place.has_begun("copy/tree", megabytes * 1_000_000));
             // After the last break, the next connection may not exist yet.
             wait_for(|| break_connections(Pid::from_child(&command)) != 0);
         }

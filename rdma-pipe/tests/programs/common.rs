@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -119,6 +120,20 @@ impl Place {
             entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
+    }
+
+    /// Returns the path and the length of the file that a copy is writing in a folder, or has left there.
+    pub(crate) fn partial(&self, folder: &str) -> Option<(PathBuf, u64)> {
+        let entries = std::fs::read_dir(self.path(folder)).ok()?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let path = paths.find(|path| path.to_string_lossy().contains(".rdcp-"))?;
+        let length = path.metadata().ok()?.len();
+        Some((path, length))
+    }
+
+    /// Whether a copy has written this many bytes of a file in a folder.
+    pub(crate) fn has_begun(&self, folder: &str, bytes: u64) -> bool {
+        self.partial(folder).is_some_and(|(_, length)| length >= bytes)
     }
 }
 
@@ -272,4 +287,12 @@ pub(crate) fn remove(path: &Path) {
         Ok(_) => std::fs::remove_file(path).unwrap(),
         Err(_) => {}
     }
+}
+
+/// Changes a byte of a file.
+pub(crate) fn flip(path: &Path, at: usize) {
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, at as u64).unwrap();
+    file.write_at(&[byte[0] ^ 1], at as u64).unwrap();
 }

@@ -14,7 +14,7 @@ use crate::common::{Place, Ran, bytes};
 
 /// The names of all entries, so that they meet. Patterns protect the last one.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "-e\n\u{e9}", "keep"];
-/// Above this length, a file has a journal.
+/// Above this length, an interrupted file is continued.
 const LARGE: usize = 9 << 20;
 
 struct Machine {

@@ -125,15 +125,14 @@ fn private_files_are_private_while_they_are_copied() {
     set("sec", 0o600);
     set("d/sec", 0o644);
     let mut copy = place.command("rdcp", ["-a", "--bwlimit", "8M", "sec", &place.on_host("d")]).spawn().unwrap();
-    let partial = || place.names("d").into_iter().find(|name| name.contains(".rdcp-") && !name.ends_with(".map"));
     let partial = loop {
-        if let Some(partial) = partial() {
+        if let Some((partial, _)) = place.partial("d") {
             break partial;
         }
         assert!(copy.try_wait().unwrap().is_none());
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
-    let mode = place.path("d").join(partial).metadata().unwrap().permissions().mode();
+    let mode = partial.metadata().unwrap().permissions().mode();
     copy.kill().unwrap();
     copy.wait().unwrap();
     assert_eq!(mode & 0o777, 0o600);
@@ -187,7 +186,7 @@ fn users_without_privileges_copy_what_is_read_only() {
     set("large", 0o444);
     let start = format!(
         "{user} rdcp --bwlimit 8M large copy & pid=$!; \
-        until [ -n \"$(find . -maxdepth 1 -name '.copy*.map' -size +1k)\" ]; do sleep .01; done; kill -9 $pid"
+        until [ -n \"$(find . -maxdepth 1 -name '.copy.rdcp-*' -size +4M)\" ]; do sleep .01; done; kill -9 $pid"
     );
     place.shell(&start).expect(0);
     // The far side holds a lock as long as it writes.

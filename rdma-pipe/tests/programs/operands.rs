@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
-use crate::common::Place;
+use crate::common::{Place, remove};
 
 /// As with cp and rsync, `.` at the end names the entries of a directory.
 #[test]
@@ -198,4 +198,39 @@ fn names_need_no_encoding() {
     assert_eq!(place.read("copy"), b"data");
     assert_eq!(place.run("rdsend", [name]).expect(1).out, "");
     assert_eq!(place.run("rdpipe", [name]).expect(1).out, "");
+}
+
+/// What `--delete` removes is named, by a trial run too, and only a real run removes it.
+#[test]
+fn deletions_are_named() {
+    let place = Place::new();
+    place.write("s/a", "a");
+    let build = |name: &str| {
+        ["old/deep/x", "old/keep", "gone", "a"]
+            .iter()
+            .for_each(|file| _ = place.write(&format!("{name}/{file}"), "old"));
+    };
+    let remote = |name: &str| place.on_host(name);
+    let local = |name: &str| name.to_owned();
+    for (from, to) in
+        [(&local as &dyn Fn(&str) -> String, &remote as &dyn Fn(&str) -> String), (&remote, &local), (&local, &local)]
+    {
+        build("copy");
+        for trial in [true, false] {
+            let mut arguments = vec!["-r", "-v", "--sync", "--delete", "--exclude", "keep"];
+            arguments.extend(trial.then_some("-n"));
+            let ran = place.run("rdcp", arguments.into_iter().chain([from("s/").as_str(), &to("copy")])).expect(0);
+            let mut named: Vec<&str> = ran
+                .err
+                .lines()
+                .filter_map(|line| line.strip_prefix("deleting "))
+                .map(|path| path.rsplit_once("copy/").unwrap().1)
+                .collect();
+            named.sort_unstable();
+            assert_eq!(named, ["gone", "old/deep", "old/deep/x"], "{trial}: {}", ran.err);
+            let exist = ["copy/old/deep/x", "copy/gone", "copy/old/keep"].map(|name| place.path(name).exists());
+            assert_eq!(exist, [trial, trial, true], "{trial}");
+        }
+        remove(&place.path("copy"));
+    }
 }

@@ -5,7 +5,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, Ran, bytes, is_same, remove};
+use rdma_pipe::channel::BLOCK;
+
+use crate::common::{Place, Ran, bytes, flip, is_same, remove};
 
 /// Makes the entry `s/x` of a kind. The link names `s/rel`.
 fn make(place: &Place, kind: &str) {
@@ -139,21 +141,49 @@ fn failed_deletion_is_reported() {
     assert!(report["errors"][0].to_string().contains(&sentence), "{}", ran.out);
 }
 
-/// A copy that was begun from another file of the same name, size and time is not continued.
+/// What an earlier run has left counts only as far as the source has the same bytes: not for another file of the same
+/// name, size and time, nor for bytes that changed at the destination. It counts for a file that was written again with
+/// the same bytes.
 #[test]
-fn other_file_with_the_same_size_and_time_is_not_continued() {
-    let place = Place::new();
+fn earlier_copy_is_continued_only_where_the_contents_are_equal() {
+    const SIZE: usize = 30_000_000;
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-    let file = |first: u8| {
-        let path = place.write("file", vec![first; 30_000_000]);
+    let place = Place::new();
+    let write = |data: &[u8]| {
+        let path = place.write("file", data);
         std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
     };
-    let to = place.on_host("copy");
-    for replaces in [false, true] {
-        file(1);
+    let (data, to) = (bytes(SIZE), place.on_host("copy"));
+    let with_other = |at: usize| {
+        let mut data = data.clone();
+        data[at] ^= 1;
+        data
+    };
+    // The change between both runs, and the bytes that are not sent again.
+    type Change<'c> = &'c dyn Fn(std::path::PathBuf);
+    let changes: [(Change<'_>, usize); 5] = [
+        (&|_| write(&with_other(0)), 0),
+        (
+            &|_| {
+                remove(&place.path("file"));
+                write(&with_other(2_000_000));
+            },
+            3 * BLOCK,
+        ),
+        (&|partial| flip(&partial, 2_000_000), 3 * BLOCK),
+        (
+            &|_| {
+                remove(&place.path("file"));
+                write(&data);
+            },
+            5_000_000 / BLOCK * BLOCK,
+        ),
+        (&|_| write(&data[..9_000_000]), 5_000_000 / BLOCK * BLOCK),
+    ];
+    for (number, (change, kept)) in changes.into_iter().enumerate() {
+        write(&data);
         let mut first = place.command("rdcp", ["--bwlimit", "8M", "file", &to]).spawn().unwrap();
-        let begun = || place.names(".").iter().any(|name| name.ends_with(".map") && place.read(name).len() > 320);
-        while !begun() {
+        while !place.has_begun(".", 5_000_000) {
             assert!(first.try_wait().unwrap().is_none());
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
@@ -162,15 +192,36 @@ fn other_file_with_the_same_size_and_time_is_not_continued() {
         while place.far_side("h").is_some() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        // Another file, or the same one with other contents.
-        if replaces {
-            remove(&place.path("file"));
-        }
-        file(2);
-        place.run("rdcp", ["file", &to]).expect(0);
-        assert!(place.read("copy") == vec![2; 30_000_000]);
+        change(place.partial(".").unwrap().0);
+        let ran = place.run("rdcp", ["--json", "file", &to]).expect(0);
+        let expected = place.read("file");
+        assert!(place.read("copy") == expected, "{number}");
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let sent = report["bytes"].as_u64().unwrap() as usize;
+        assert!(sent <= expected.len() - kept, "{number}: {sent} bytes were sent, although {kept} were equal");
+        assert!(kept > 3 * BLOCK || sent == expected.len() - kept, "{number}: {sent}");
         remove(&place.path("copy"));
     }
+}
+
+/// What an interrupted copy has left in a tree is not copied with the tree, and does not get into the way of the file.
+#[test]
+fn files_of_interrupted_copies_are_not_copied() {
+    let place = Place::new();
+    place.write("other/big", bytes(20_000_000));
+    place.write("tree/own", "own");
+    let mut first = place.command("rdcp", ["--bwlimit", "8M", "other/big", &place.on_host("tree")]).spawn().unwrap();
+    while !place.has_begun("tree", 1) {
+        assert!(first.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    place.write("tree/big", bytes(20_000_000));
+    assert_eq!(place.names("tree").len(), 3, "{:?}", place.names("tree"));
+    place.run("rdcp", ["-r", "tree", &place.on_host("copy")]).expect(0);
+    assert_eq!(place.names("copy"), ["big", "own"]);
+    assert!(place.read("copy/big") == bytes(20_000_000));
 }
 
 /// Another name of a file that was not copied is not linked to what the destination has in its place.
@@ -183,7 +234,7 @@ fn names_of_a_file_that_failed_keep_what_they_have() {
     place.write("d/b", "old b");
     let copy = ["-rH", "--sync", "--bwlimit", "20M", "s/", &place.on_host("d")];
     let mut running = place.command("rdcp", copy).spawn().unwrap();
-    while !place.names("d").iter().any(|name| name.ends_with(".map")) {
+    while !place.has_begun("d", 1) {
         assert!(running.try_wait().unwrap().is_none());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }

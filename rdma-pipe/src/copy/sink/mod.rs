@@ -102,18 +102,20 @@ fn session(
         _ => return Err(Error::protocol("the sender sent an unexpected frame")),
     };
     let (sender, next) = (link.sender.clone(), next.as_ref());
+    let (answers, merged) = mpsc::channel();
     let writers = Writers {
         sender: &sender,
-        next: next.map(|next| &next.sender),
+        next,
+        answers,
         options: &options,
+        progress,
         failures: Mutex::default(),
         linkable: Mutex::default(),
         forward_failed: AtomicBool::new(false),
         broken: Mutex::default(),
     };
     let finished = thread::scope(|scope| {
-        let (answers, merged) = mpsc::channel();
-        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &{ answers })));
+        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &writers)));
         let received = match target {
             Target::Device(..) if next.is_some() => {
                 Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))

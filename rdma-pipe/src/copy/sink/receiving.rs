@@ -59,13 +59,13 @@ pub(super) struct Receiving<'r> {
     pack: Option<Vec<(Id, u32)>>,
     /// The next host of a chain.
     next: Option<&'r Next>,
-    /// Files for which the next host has not answered yet.
+    /// Files for which not all hosts have answered yet, or whose first blocks are being checked.
     held: HashMap<Id, Held>,
-    /// Answers of the next host, merged with those of this host.
+    /// Answers of this host and of all later ones.
     merged: mpsc::Receiver<Vec<(Id, Have)>>,
 }
 
-/// A file for which the next host has not answered yet.
+/// A file for which this host and all later ones have not answered yet.
 struct Held {
     dir: Id,
     entry: Box<Entry>,
@@ -142,6 +142,10 @@ impl<'r> Receiving<'r> {
                 },
                 Received::Frame(Frame::List { dir, entries, whole }) => self.list(dir, entries, whole, link)?,
                 Received::Frame(Frame::Top(entry)) => self.enter_top(entry)?,
+                Received::Frame(Frame::Sums { id, sums, last }) => {
+                    self.sink.sums(id, &sums)?;
+                    self.task(id, Task::Sums(id, sums, last))?;
+                }
                 Received::Frame(Frame::Pack(list)) if self.pack.is_none() => self.pack = Some(list),
                 Received::Frame(Frame::Close(id, result)) => {
                     self.sink.close(id)?;
@@ -320,7 +324,7 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
-    /// Processes the answers of the next host.
+    /// Processes the answers of the writing threads and of the next host.
     fn settle(&mut self) -> Result<()> {
         while let Ok(answers) = self.merged.try_recv() {
             for (id, answer) in answers {
@@ -332,12 +336,20 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
-    /// Prepares a file to receive its blocks, after all answers for it have arrived.
+    /// Prepares a file for its blocks, or for the check of its first blocks, after all hosts have answered for it.
     fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
         let Held { dir, entry, is_complete } = held;
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         self.sink.answer(id, answer);
         match answer {
+            Have::Check(_) => {
+                let directory = if is_complete { None } else { self.directory(dir, id, &entry)? };
+                self.held.insert(id, Held { dir, entry: entry.clone(), is_complete });
+                match directory {
+                    Some(directory) => self.task(id, Task::Check(id, directory, entry))?,
+                    None => self.writers.answer(id, if is_complete { Have::All } else { Have::Until(0) })?,
+                }
+            }
             Have::All => {
                 self.progress.bytes(size);
                 self.progress.skipped();
@@ -352,10 +364,9 @@ impl<'r> Receiving<'r> {
     /// Passes a file to its writing thread, before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry, from)) = self.files.remove(&id) else { return Ok(()) };
-        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         self.note_file(&entry);
         match self.directory(dir, id, &entry)? {
-            Some(directory) => self.task(id, Task::Open { id, directory, entry, size, from }),
+            Some(directory) => self.task(id, Task::Open(id, directory, entry, from)),
             None => Ok(()),
         }
     }

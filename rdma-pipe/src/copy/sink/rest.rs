@@ -49,7 +49,7 @@ impl Rest {
 
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
         if self.dry_run {
-            return Ok(());
+            return self.remove_surplus(writers);
         }
         let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, dir, entry, other) in &self.same {
@@ -73,18 +73,7 @@ impl Rest {
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
             log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
         } else {
-            let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
-            for Surplus { dir, name, path } in &self.surplus {
-                let mut failed: Vec<(Vec<u8>, Errno)> = Vec::new();
-                let removed = self.directory(*dir).and_then(|directory| {
-                    directory.remove(name, path, &protects, &mut |below, error| failed.push((below.to_vec(), error)))
-                });
-                failed.extend(removed.err().map(|error| (Vec::new(), error)));
-                for (below, error) in failed {
-                    let path = self.path(*dir).join(OsStr::from_bytes(&[name.as_slice(), &below].concat()));
-                    writers.fail(*dir, Error::file("remove", &path, &error.into()))?;
-                }
-            }
+            self.remove_surplus(writers)?;
         }
         // Processes the deepest directories first, because writing to a directory changes its time.
         for (id, entry, permissions) in self.made.iter().rev() {
@@ -101,6 +90,30 @@ impl Rest {
         if writers.options.fsync {
             rustix::fs::syncfs(&*self.root)
                 .map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what the source does not have, and reports what was removed; for a trial run, what would be.
+    fn remove_surplus(&self, writers: &Writers<'_>) -> Result<()> {
+        let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
+        for Surplus { dir, name, path } in &self.surplus {
+            let mut result = Ok(());
+            let of = |below: &[u8]| self.path(*dir).join(OsStr::from_bytes(&[name.as_slice(), below].concat()));
+            let mut tell = |below: &[u8], removed: std::result::Result<(), Errno>| {
+                if result.is_ok() {
+                    result = match removed {
+                        Ok(()) => writers.removed(&of(below)),
+                        Err(error) => writers.fail(*dir, Error::file("remove", &of(below), &error.into())),
+                    };
+                }
+            };
+            let directory = self.directory(*dir);
+            let removed = directory.and_then(|dir| dir.remove(name, path, &protects, self.dry_run, &mut tell));
+            if let Err(error) = removed {
+                tell(b"", Err(error));
+            }
+            result?;
         }
         Ok(())
     }

@@ -141,7 +141,7 @@ impl Verbs {
                 drain(link, Ended::PeerClosed, true);
                 return self.links.unsettle(number.index);
             }
-            // The peer's confirmation was lost, or is behind the disconnect. The peer is connected, and its messages
+            // The peer's confirmation was lost, or comes after the disconnect. The peer is connected, and its messages
             // may have arrived.
             (State::Connecting, EventKind::Disconnected(_)) if !link.is_client => {
                 link.state = State::Established;

@@ -184,7 +184,7 @@ fn messages_arrive_in_order_and_buffers_return() {
     }
 }
 
-/// The kernel reports only the disconnect of a peer whose confirmation was lost, or is behind the disconnect.
+/// The kernel reports only the disconnect of a peer whose confirmation was lost, or comes after the disconnect.
 #[test]
 fn messages_of_a_peer_that_disconnects_at_once_arrive() {
     let mut sides = accepted();

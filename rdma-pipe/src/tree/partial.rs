@@ -1,0 +1,252 @@
+//! A file that is being written under its temporary name.
+//!
+//! If a run is interrupted, a long file stays under this name. Nothing vouches for its contents: it may belong to
+//! another version of the source, or a reboot may have lost blocks. So the next run continues it only after those bytes
+//! that the hashes of the source's own blocks prove.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{FileType, SeekFrom};
+use rustix::io::Errno;
+use twox_hash::XxHash3_128;
+
+use super::beneath::{Directory, temporary_name};
+use crate::proto::Sum;
+
+/// Files up to this length, in bytes, are sent again after an interruption.
+pub const LEAST: u64 = 8 << 20;
+
+/// A partial file, under its temporary name.
+#[derive(Debug)]
+pub struct Partial {
+    /// The file.
+    pub fd: OwnedFd,
+    name: Vec<u8>,
+}
+
+impl Partial {
+    /// Returns how many bytes an earlier run has left of a file.
+    pub fn length(directory: &Directory, name: &[u8], mode: u16) -> u64 {
+        let found = directory.stat(&partial_name(name, mode)).ok().filter(is_ours);
+        found.map_or(0, |found| found.st_size as u64)
+    }
+
+    /// Opens the file that an earlier run has left.
+    ///
+    /// # Errors
+    ///
+    /// See openat(2); `ENOENT` if the file is another user's, or has other names; `EWOULDBLOCK` if another process writes
+    /// it.
+    pub fn earlier(directory: &Directory, name: &[u8], mode: u16) -> Result<Partial, Errno> {
+        let name = partial_name(name, mode);
+        let (fd, found) = directory.open_file(&name, true)?;
+        if !is_ours(&found) {
+            return Err(Errno::NOENT);
+        }
+        directory.lock(&fd, &name)?;
+        Ok(Partial { fd, name })
+    }
+
+    /// Removes what an earlier run has left, because the file is complete.
+    pub fn remove_earlier(directory: &Directory, name: &[u8], mode: u16) {
+        if let Ok(partial) = Partial::earlier(directory, name, mode) {
+            partial.discard(directory);
+        }
+    }
+
+    /// Creates the file with this mode. A file of an earlier run is removed.
+    ///
+    /// # Errors
+    ///
+    /// See openat(2); `EWOULDBLOCK` if another process writes the file.
+    pub fn create(directory: &Directory, name: &[u8], mode: u16) -> Result<Partial, Errno> {
+        let name = partial_name(name, mode);
+        Ok(Partial { fd: directory.claim(&name, mode)?, name })
+    }
+
+    /// Whether the file contains the block with this hash, after nothing but zeros from the offset `at`.
+    pub fn has(&self, at: u64, sum: &Sum) -> bool {
+        let data = rustix::fs::seek(&self.fd, SeekFrom::Data(at));
+        let is_hole = at == sum.offset || data.is_ok_and(|data| data >= sum.offset);
+        let mut bytes = vec![0; sum.length as usize];
+        let is_read = is_hole && read_at(&self.fd, &mut bytes, sum.offset).is_ok_and(|count| count == bytes.len());
+        is_read && XxHash3_128::oneshot(&bytes) == sum.hash
+    }
+
+    /// Removes the bytes from this offset on, or adds a hole up to it.
+    ///
+    /// # Errors
+    ///
+    /// See ftruncate(2).
+    pub fn resize(&self, size: u64) -> Result<(), Errno> {
+        rustix::fs::ftruncate(&self.fd, size)
+    }
+
+    /// Writes a block that was verified.
+    ///
+    /// # Errors
+    ///
+    /// See pwrite(2).
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames the file to its final name.
+    ///
+    /// # Errors
+    ///
+    /// See [`Directory::publish`].
+    pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
+        if let Err(error) = super::settle(&self.fd) {
+            self.discard(directory);
+            return Err(error);
+        }
+        directory.publish(&self.fd, &self.name, name)
+    }
+
+    /// Removes the file.
+    pub fn discard(self, directory: &Directory) {
+        directory.remove_stale(&self.name);
+    }
+
+    /// Keeps the file for the next run, or removes it if the source's file, with this size, is sent again anyway.
+    pub fn abandon(self, directory: &Directory, size: u64) {
+        if size <= LEAST {
+            directory.remove_stale(&self.name);
+        }
+    }
+}
+
+/// Whether a name is the temporary name of a file, which an interrupted copy has left.
+pub(crate) fn is_temporary(name: &[u8]) -> bool {
+    let Some((shown, _)) = name.split_at_checked(name.len().saturating_sub(".rdcp-".len() + 16)) else { return false };
+    let Some(of) = shown.strip_prefix(b".") else { return false };
+    // A file has all permissions that its owner needs while it is written.
+    let modes = (0..=0o777_u16).filter(|mode| mode & 0o600 == 0o600);
+    [b"small", b"link".as_slice(), b"same"].into_iter().any(|kind| name == temporary_name(of, kind))
+        || modes.into_iter().any(|mode| name == partial_name(of, mode))
+}
+
+/// The temporary name depends on the mode, because a file that an earlier run has begun keeps its mode.
+fn partial_name(name: &[u8], mode: u16) -> Vec<u8> {
+    temporary_name(name, format!("{mode:o}").as_bytes())
+}
+
+/// Whether no other user can write the file, and no other name leads to it.
+fn is_ours(found: &rustix::fs::Stat) -> bool {
+    let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+    is_file && found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1
+}
+
+fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(&fd, &mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::BLOCK;
+
+    fn block(number: u64) -> (Sum, Vec<u8>) {
+        let bytes = vec![number as u8 + 1; BLOCK];
+        (Sum { offset: number * BLOCK as u64, length: BLOCK as u32, hash: XxHash3_128::oneshot(&bytes) }, bytes)
+    }
+
+    fn create(directory: &Directory) -> Result<Partial, Errno> {
+        Partial::create(directory, b"f", 0o600)
+    }
+
+    #[test]
+    fn long_file_is_kept_and_its_blocks_are_proved() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let partial = create(&directory).unwrap();
+        // The third block is a hole.
+        for number in [0, 1, 3] {
+            let (sum, bytes) = block(number);
+            partial.write(sum.offset, &bytes).unwrap();
+        }
+        assert_eq!(Partial::earlier(&directory, b"f", 0o600).map(drop), Err(Errno::WOULDBLOCK), "two writers");
+        partial.abandon(&directory, LEAST + 1);
+        assert_eq!(Partial::length(&directory, b"f", 0o600), 4 * BLOCK as u64);
+        assert_eq!(Partial::length(&directory, b"f", 0o644), 0, "it keeps its mode");
+
+        let partial = Partial::earlier(&directory, b"f", 0o600).unwrap();
+        let ((first, _), (second, bytes), (last, _)) = (block(0), block(1), block(3));
+        assert!(partial.has(0, &first) && partial.has(first.offset, &first) && partial.has(second.offset, &second));
+        assert!(partial.has(2 * BLOCK as u64, &last), "a hole");
+        assert!(!partial.has(0, &second), "the source has a hole where the file has data");
+        assert!(!partial.has(BLOCK as u64, &Sum { hash: first.hash, ..second }), "other contents");
+        assert!(!partial.has(4 * BLOCK as u64, &block(4).0), "the file is too short");
+        partial.write(second.offset + 7, &[bytes[0] ^ 1]).unwrap();
+        assert!(!partial.has(second.offset, &second), "one byte differs");
+        partial.finish(&directory, b"f").unwrap();
+        assert_eq!(directory.names().unwrap(), [b"f"]);
+    }
+
+    #[test]
+    fn file_of_others_is_not_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        create(&directory).unwrap().write(0, b"x").unwrap();
+        let name = partial_name(b"f", 0o600);
+        std::fs::hard_link(folder.path().join(std::str::from_utf8(&name).unwrap()), folder.path().join("other"))
+            .unwrap();
+        assert_eq!(Partial::length(&directory, b"f", 0o600), 0);
+        assert_eq!(Partial::earlier(&directory, b"f", 0o600).map(drop), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn only_one_copy_writes_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let first = create(&directory).unwrap();
+        assert_eq!(create(&directory).map(drop), Err(Errno::WOULDBLOCK));
+        first.finish(&directory, b"f").unwrap();
+        assert_eq!(directory.names().unwrap(), [b"f"]);
+        // The partial file of a killed copy is not locked.
+        drop(create(&directory).unwrap());
+        create(&directory).unwrap().abandon(&directory, LEAST);
+        assert_eq!(directory.names().unwrap(), [b"f"]);
+    }
+
+    #[test]
+    fn file_of_another_copy_gets_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let partial = create(&directory).unwrap();
+        directory.remove_stale(&partial.name);
+        let _other = directory.create(&partial.name, 0o600).unwrap();
+        assert_eq!(partial.finish(&directory, b"f"), Err(Errno::WOULDBLOCK));
+        assert_eq!(directory.stat(b"f").map(drop), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn temporary_names_are_recognized() {
+        for mode in [0o600, 0o644, 0o755] {
+            assert!(is_temporary(&partial_name(b"f", mode)));
+        }
+        assert!(is_temporary(&temporary_name(b"a.b", b"small")));
+        for name in ["f", ".f", "", ".f.rdcp-0123456789abcdef", "f.rdcp-0123456789abcdef"] {
+            assert!(!is_temporary(name.as_bytes()), "{name}");
+        }
+    }
+}
