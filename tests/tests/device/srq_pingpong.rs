@@ -48,7 +48,8 @@ fn example_runs_with_the_c_program_in_both_roles() {
 fn impossible_options_are_errors_in_a_sentence() {
     let run = |options: &str| child::run(srq(port(), options), LIMIT);
     fails(&run("-q 20 -r 19"), &["--rx-depth 19 is below --num-qp 20"]);
-    fails(&run("-r 1000000"), &["ibv_create_srq: EINVAL", "1000000"]);
+    // Which queue is too long depends on the device.
+    fails(&run("-r 1000000"), &["EINVAL", "10000", "device"]);
     fails(&run("--timeout 0.2"), &["no client connected to TCP port"]);
     for arguments in ["-q 0", "-q 257", "-n 0", "-s 0", "a b"] {
         refuses("srq_pingpong", arguments);

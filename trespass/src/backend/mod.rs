@@ -153,6 +153,9 @@ pub(crate) trait Backend {
     /// Binds to an address and listens. Returns the address, which includes the port. Requests to connect arrive as
     /// [`Events::incoming`].
     fn listen(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr>;
+    /// Stops or continues to take requests from the system's queue, where they wait without using resources of this
+    /// process. A request may still arrive after this.
+    fn hold(&mut self, _listener: ListenerId, _holds: bool) {}
     /// Closes a listener, and rejects its unanswered requests.
     fn unlisten(&mut self, listener: ListenerId);
     /// Starts to connect, with `hello` (at most 56 bytes) in the request. The result is `established` or `ended`.

@@ -153,7 +153,7 @@ impl Worker {
     ///
     /// No file descriptors are left.
     pub fn new(options: &Options) -> io::Result<Worker> {
-        let tcp = Domain::new(Tcp::new()?, options.settings(), TCP_STEP, now());
+        let tcp = Domain::new(Tcp::new()?, options.settings(), (TCP_STEP, options.backlog), now());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, tcp.backend.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Worker {
@@ -387,8 +387,10 @@ impl Worker {
             self.close(id, 0, "");
         }
         self.tcp.backend.unlisten(listener.0);
+        self.tcp.table.unlisten(listener.0);
         if let Some(verbs) = &mut self.verbs {
             verbs.backend.unlisten(listener.0);
+            verbs.table.unlisten(listener.0);
         }
     }
 
@@ -446,7 +448,8 @@ impl Worker {
         });
         match opened {
             Ok(verbs) => {
-                self.verbs = Some(Domain::new(verbs, self.options.settings(), VERBS_STEP, now()));
+                self.verbs =
+                    Some(Domain::new(verbs, self.options.settings(), (VERBS_STEP, self.options.backlog), now()));
                 self.no_verbs = None;
                 Ok(())
             }

@@ -38,7 +38,8 @@ pub struct Options {
     pub linger: Duration,
     /// How long a call polls before it sleeps.
     pub spin: Duration,
-    /// Maximum number of connections that wait for `accept`.
+    /// Maximum number of established connections of a listener that wait for `accept`. Further requests to connect wait
+    /// until the program accepts: over RDMA as many, and the rest is refused; over TCP in the system's queue.
     pub backlog: u32,
 }
 

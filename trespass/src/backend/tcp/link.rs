@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::record::{self, Head, PUSHED, READ_FIRST, Record, WINDOW};
+use super::record::{self, Head, PUSHED, READ_FIRST, Record, SHORTEST, WINDOW};
 use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
 use crate::memory::{Buf, Pool};
@@ -133,6 +133,11 @@ impl Link {
 
     pub(super) fn is_established(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// Whether the client has not sent its hello.
+    pub(super) fn awaits_hello(&self) -> bool {
+        self.state == State::Handshake
     }
 
     /// Returns the hello of a client, once it is complete.
@@ -470,7 +475,7 @@ impl Link {
                         let (_, token, into) = self.reads.remove(at);
                         (Of::Read(token), into)
                     }
-                    None if length != 0
+                    None if length >= SHORTEST
                         && self.arrived.iter().map(|(_, message)| message.len()).sum::<usize>() + length <= WINDOW =>
                     {
                         let message = pool.alloc_announced(length).unwrap_or_else(|| Buf::on_heap(length));

@@ -14,7 +14,7 @@ mod socket;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
@@ -36,6 +36,11 @@ const MEMORY: usize = 1 << 30;
 /// Time limit for a peer's handshake, and for its disconnect, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
+/// Maximum number of connections whose clients have sent no hello. Beyond it, the oldest one of the host with the most
+/// of them is dropped.
+const SILENT: usize = 64;
+/// How long no connection is accepted after the system had no descriptor or memory for one, in nanoseconds.
+const PAUSE: u64 = 100_000_000;
 /// Interval between two searches for silent peers, in nanoseconds.
 const SEARCH: u64 = 1_000_000_000;
 /// Maximum number of events taken from the kernel in one call.
@@ -46,11 +51,11 @@ const BATCH: usize = 64;
 pub(crate) struct Tcp {
     epoll: OwnedFd,
     pool: Pool,
-    listeners: Vec<(ListenerId, TcpListener)>,
+    listeners: Vec<Listening>,
     /// The sockets by the index of their link, and the sockets that have no link because the worker has not accepted
     /// them yet.
     links: Vec<Option<(LinkId, Link)>>,
-    pending: VecDeque<(IncomingId, ListenerId, Link)>,
+    pending: VecDeque<Pending>,
     next_incoming: u64,
     /// The posted receives.
     receives: VecDeque<Buf>,
@@ -65,6 +70,25 @@ pub(crate) struct Tcp {
     unsettled: u32,
     /// The time of the last search for silent peers.
     searched: u64,
+}
+
+#[derive(Debug)]
+struct Listening {
+    id: ListenerId,
+    socket: TcpListener,
+    /// Whether connections stay in the system's queue because the worker answers no more of them.
+    is_held: bool,
+    /// The time at which to accept again after the system had no descriptor or memory for a connection.
+    paused: Option<u64>,
+}
+
+/// A connection that the worker has not accepted.
+#[derive(Debug)]
+struct Pending {
+    id: IncomingId,
+    listener: ListenerId,
+    host: IpAddr,
+    link: Link,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
@@ -113,26 +137,75 @@ impl Tcp {
 
     /// Accepts connections from a listener, whose clients have not sent a hello yet.
     fn accept_all(&mut self, number: u32) {
+        let Some(at) = self.listeners.iter().position(|listening| listening.id.0 == number) else { return };
         loop {
-            let Some((listener, socket)) = self.listeners.iter().find(|(listener, _)| listener.0 == number) else {
+            let Listening { id: listener, socket, is_held, paused } = &self.listeners[at];
+            if *is_held || paused.is_some() {
                 return;
-            };
+            }
             let (listener, accepted) = (*listener, socket.accept());
-            let Ok((socket, _)) = accepted else { return };
+            let (socket, host) = match accepted {
+                Ok((socket, peer)) => (socket, peer.ip()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The client has given up, or a signal has arrived.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                    continue;
+                }
+                Err(_) if self.drop_silent() => continue,
+                Err(error) => {
+                    log::warn!("cannot accept a connection for now: {error}");
+                    self.listeners[at].paused = Some(now() + PAUSE);
+                    return self.watch_listener(at);
+                }
+            };
             let id = IncomingId(self.next_incoming);
             self.next_incoming += 1;
             if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_PENDING | id.0 & 0xffff_ffff)).is_ok() {
-                self.pending.push_back((id, listener, Link::accepted(socket, now() + HANDSHAKE)));
+                let link = Link::accepted(socket, now() + HANDSHAKE);
+                self.pending.push_back(Pending { id, listener, host, link });
+                if self.silent().count() > SILENT {
+                    self.drop_silent();
+                }
             }
+        }
+    }
+
+    /// The connections whose clients have sent no hello: their places in the list, and the clients' hosts.
+    fn silent(&self) -> impl Iterator<Item = (usize, IpAddr)> {
+        let silent = self.pending.iter().enumerate().filter(|(_, pending)| pending.link.awaits_hello());
+        silent.map(|(at, pending)| (at, pending.host))
+    }
+
+    /// Drops a connection whose client has sent no hello: the oldest one of the host that has the most. Returns whether
+    /// there was one.
+    fn drop_silent(&mut self) -> bool {
+        let silent: Vec<(usize, IpAddr)> = self.silent().collect();
+        let of = |host| silent.iter().filter(|(_, other)| *other == host).count();
+        // Of several that compare equal, `min_by_key` returns the first.
+        let oldest = silent.iter().min_by_key(|(_, host)| usize::MAX - of(*host));
+        oldest.is_some_and(|(at, _)| self.pending.remove(*at).is_some())
+    }
+
+    /// Requests the events of a listener, unless it accepts no connections for now.
+    fn watch_listener(&self, at: usize) {
+        let Listening { id, socket, is_held, paused } = &self.listeners[at];
+        let flags = if *is_held || paused.is_some() { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        let data = epoll::EventData::new_u64(OF_LISTENER | u64::from(id.0));
+        if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
+            log::error!("cannot watch a listener: {error}");
         }
     }
 
     /// Reads the hello of an incoming connection, or drops the connection.
     fn greet(&mut self, number: u64, events: &mut impl Events) {
-        let Some(at) = self.pending.iter().position(|(id, ..)| id.0 & 0xffff_ffff == number) else { return };
-        let (id, listener, link) = &mut self.pending[at];
+        let Some(at) = self.pending.iter().position(|pending| pending.id.0 & 0xffff_ffff == number) else { return };
+        let Pending { id, listener, link, .. } = &mut self.pending[at];
         match link.read_hello() {
-            Ok(Some((peer, hello))) => events.incoming(*listener, *id, peer, &hello),
+            Ok(Some((peer, hello))) => {
+                // The worker answers when it has room; their number is limited.
+                link.deadline = u64::MAX;
+                events.incoming(*listener, *id, peer, &hello);
+            }
             Ok(None) => {}
             Err(_) => _ = self.pending.remove(at),
         }
@@ -201,10 +274,20 @@ impl Tcp {
         }
     }
 
+    /// Whether connections wait for the worker, or a listener for descriptors.
+    fn has_deadlines(&self) -> bool {
+        !self.pending.is_empty() || self.listeners.iter().any(|listening| listening.paused.is_some())
+    }
+
     /// Ends links whose deadline has passed.
     fn look_at_deadlines(&mut self, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let now = now();
-        self.pending.retain(|(.., link)| link.deadline > now);
+        self.pending.retain(|pending| pending.link.deadline > now);
+        for at in 0..self.listeners.len() {
+            if self.listeners[at].paused.take_if(|until| *until <= now).is_some() {
+                self.watch_listener(at);
+            }
+        }
         self.unsettled = 0;
         for index in 0..self.links.len() {
             let Some((id, link)) = &self.links[index] else { continue };
@@ -233,13 +316,22 @@ impl Backend for Tcp {
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(OF_LISTENER | u64::from(listener.0)), flags)?;
         let address = socket.local_addr()?;
-        self.listeners.push((listener, socket));
+        self.listeners.push(Listening { id: listener, socket, is_held: false, paused: None });
         Ok(address)
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        self.listeners.retain(|(id, _)| *id != listener);
-        self.pending.retain(|(_, of, _)| *of != listener);
+        self.listeners.retain(|listening| listening.id != listener);
+        self.pending.retain(|pending| pending.listener != listener);
+    }
+
+    fn hold(&mut self, listener: ListenerId, holds: bool) {
+        if let Some(at) = self.listeners.iter().position(|listening| listening.id == listener)
+            && self.listeners[at].is_held != holds
+        {
+            self.listeners[at].is_held = holds;
+            self.watch_listener(at);
+        }
     }
 
     fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
@@ -251,11 +343,13 @@ impl Backend for Tcp {
     }
 
     fn accept(&mut self, incoming: IncomingId, link: LinkId, hello: &[u8]) {
-        let Some(at) = self.pending.iter().position(|(id, ..)| *id == incoming) else {
+        let at = self.pending.iter().position(|pending| pending.id == incoming);
+        let Some(Pending { link: mut value, .. }) = at.and_then(|at| self.pending.remove(at)) else {
             return self.ended.push((link, Ended::PeerClosed));
         };
-        let Some((_, _, mut value)) = self.pending.remove(at) else { return };
         value.answer(hello);
+        value.deadline = now() + HANDSHAKE;
+        self.unsettled += 1;
         let data = epoll::EventData::new_u64(u64::from(link.index));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         // Modifying the watched events makes epoll report pending events again.
@@ -266,8 +360,8 @@ impl Backend for Tcp {
     }
 
     fn reject(&mut self, incoming: IncomingId, refusal: &[u8]) {
-        if let Some(at) = self.pending.iter().position(|(id, ..)| *id == incoming)
-            && let Some((_, _, link)) = self.pending.remove(at)
+        if let Some(at) = self.pending.iter().position(|pending| pending.id == incoming)
+            && let Some(Pending { link, .. }) = self.pending.remove(at)
         {
             link.refuse(refusal);
         }
@@ -364,7 +458,7 @@ impl Backend for Tcp {
                 _ => self.drive(what as usize, { event.flags }.intersects(HANGUP), events, spare),
             }
         }
-        if self.unsettled != 0 || !self.pending.is_empty() {
+        if self.unsettled != 0 || self.has_deadlines() {
             self.look_at_deadlines(events, spare);
         }
         self.search_silent(events, spare);
@@ -382,11 +476,12 @@ impl Backend for Tcp {
 
     fn deadline(&self) -> Option<u64> {
         let links = self.links.iter().flatten().map(|(_, link)| link.deadline);
-        let pending = self.pending.iter().map(|(.., link)| link.deadline);
-        if self.unsettled == 0 && self.pending.is_empty() {
+        let pending = self.pending.iter().map(|pending| pending.link.deadline);
+        let paused = self.listeners.iter().filter_map(|listening| listening.paused);
+        if self.unsettled == 0 && !self.has_deadlines() {
             return None;
         }
-        links.chain(pending).filter(|&deadline| deadline != u64::MAX).min()
+        links.chain(pending).chain(paused).filter(|&deadline| deadline != u64::MAX).min()
     }
 }
 

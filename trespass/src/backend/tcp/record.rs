@@ -21,6 +21,8 @@ pub(super) const PUSHED: u64 = 1;
 /// Maximum number of bytes that are sent without a READ. The limit is needed because these bytes use memory of the
 /// receiver before its program reads them.
 pub(super) const WINDOW: usize = 2 << 20;
+/// Shorter messages are SENDs. So the window also limits the number of messages that are sent without a READ.
+pub(super) const SHORTEST: usize = 4 << 10;
 /// Length of the longest head, in bytes.
 const LONGEST: usize = 12;
 

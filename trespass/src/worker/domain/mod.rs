@@ -3,6 +3,7 @@
 mod slot;
 mod table;
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
@@ -68,8 +69,9 @@ impl Domain<Verbs> {
 }
 
 impl<B: Backend> Domain<B> {
-    /// Creates a domain without connections. `step` is the number of receives that are added at a time.
-    pub(super) fn new(backend: B, settings: Settings, step: u32, now: u64) -> Domain<B> {
+    /// Creates a domain without connections. `step` is the number of receives that are added at a time, and `backlog`
+    /// the number of connections that a listener establishes before the program accepts them.
+    pub(super) fn new(backend: B, settings: Settings, (step, backlog): (u32, u32), now: u64) -> Domain<B> {
         let abilities = backend.abilities();
         // The peer chooses a message's length, so one message may use only a small share of the pool.
         let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
@@ -79,7 +81,10 @@ impl<B: Backend> Domain<B> {
             slots: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
-            incoming: Vec::new(),
+            incoming: VecDeque::new(),
+            held: VecDeque::new(),
+            unaccepted: HashMap::new(),
+            backlog,
             woken: Woken::default(),
             accepted: Vec::new(),
             settings,
@@ -320,16 +325,28 @@ impl<B: Backend> Domain<B> {
         over.into_iter().for_each(|link| self.table.free_if_over(link));
     }
 
-    /// Answers the requests to connect.
+    /// Answers the requests to connect. If the backlog of a listener is full, its requests wait.
     fn answer(&mut self) {
         for (listener, incoming, peer, bytes) in mem::take(&mut self.table.incoming) {
-            let agreed =
-                self.table.hello().map_err(|error| Refusal::new(RefusalCode::BUSY, &error.to_string())).and_then(
-                    |own| {
-                        let agreed = Hello::parse(&bytes).and_then(|hello| own.agree(&hello));
-                        agreed.map(|agreement| (own, agreement)).inspect_err(|_| self.table.stock.ledger.release(FLOOR))
-                    },
-                );
+            let waiting = self.table.held.iter().filter(|(of, ..)| *of == listener).count();
+            if self.table.is_full(listener) && waiting < self.table.backlog.max(1) as usize {
+                self.table.held.push_back((listener, incoming, peer, bytes));
+                self.backend.hold(listener, true);
+                continue;
+            }
+            if waiting == 0 {
+                self.backend.hold(listener, false);
+            }
+            let busy = |text: &str| Refusal::new(RefusalCode::BUSY, text);
+            let own = if self.table.is_full(listener) {
+                Err(busy("the backlog of the listener is full"))
+            } else {
+                self.table.hello().map_err(|error| busy(&error.to_string()))
+            };
+            let agreed = own.and_then(|own| {
+                let agreed = Hello::parse(&bytes).and_then(|hello| own.agree(&hello));
+                agreed.map(|agreement| (own, agreement)).inspect_err(|_| self.table.stock.ledger.release(FLOOR))
+            });
             match agreed {
                 Ok((hello, agreement)) => {
                     let link = self.table.slot(State::Accepting(listener, agreement));

@@ -1,5 +1,6 @@
 //! The connections of a domain, and the work that the events of the backend have left pending.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
@@ -18,7 +19,13 @@ pub(in crate::worker) struct Table {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) dirty: Vec<u32>,
-    pub(super) incoming: Vec<(ListenerId, IncomingId, SocketAddr, Vec<u8>)>,
+    pub(super) incoming: VecDeque<Incoming>,
+    /// Requests to connect that wait until the program has accepted earlier connections of their listener.
+    pub(super) held: VecDeque<Incoming>,
+    /// The number of connections of each listener that the program has not accepted yet.
+    pub(super) unaccepted: HashMap<ListenerId, u32>,
+    /// Maximum number of these connections of a listener.
+    pub(super) backlog: u32,
     /// Wakers that must be called.
     pub(in crate::worker) woken: Woken,
     /// Established connections that wait for `accept`.
@@ -31,6 +38,9 @@ pub(in crate::worker) struct Table {
     pub(in crate::worker) next_tick: u64,
     pub(super) epoch: u64,
 }
+
+/// A request to connect: its listener, its number, the peer's address, and the peer's hello.
+pub(super) type Incoming = (ListenerId, IncomingId, SocketAddr, Vec<u8>);
 
 /// The values that this side puts into its hello.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +91,9 @@ impl Table {
             self.slots.push(Slot::new());
             self.slots.len() as u32 - 1
         });
+        if let State::Accepting(listener, _) = &state {
+            *self.unaccepted.entry(*listener).or_default() += 1;
+        }
         let slot = &mut self.slots[index as usize];
         slot.state = state;
         LinkId { index, generation: slot.generation }
@@ -98,7 +111,12 @@ impl Table {
         let old = mem::replace(slot, Slot { generation, is_dirty, ..Slot::new() });
         match old.state {
             State::Open(connection) => connection.forget(stock),
-            State::Connecting(_) | State::Accepting(..) => stock.ledger.release(FLOOR),
+            State::Connecting(_) => stock.ledger.release(FLOOR),
+            State::Accepting(listener, _) => {
+                stock.ledger.release(FLOOR);
+                self.leave_backlog(listener);
+                return self.free.push(link.index);
+            }
             State::Failed(_) | State::Free => {}
         }
         free.push(link.index);
@@ -135,10 +153,33 @@ impl Table {
     pub(in crate::worker) fn accept(&mut self, listener: ListenerId) -> Option<LinkId> {
         let at = self.accepted.iter().position(|(of, _)| *of == listener)?;
         let (_, link) = self.accepted.remove(at);
+        self.leave_backlog(listener);
         if let Some((connection, _)) = self.open(link) {
             connection.claim();
         }
         Some(link)
+    }
+
+    /// Whether the program must accept connections of this listener before another one is answered.
+    pub(super) fn is_full(&self, listener: ListenerId) -> bool {
+        self.unaccepted.get(&listener).is_some_and(|unaccepted| *unaccepted >= self.backlog.max(1))
+    }
+
+    /// Counts a connection of a listener no longer. The next request that waits is then answered.
+    fn leave_backlog(&mut self, listener: ListenerId) {
+        if let Some(unaccepted) = self.unaccepted.get_mut(&listener) {
+            *unaccepted = unaccepted.saturating_sub(1);
+        }
+        if let Some(at) = self.held.iter().position(|(of, ..)| *of == listener) {
+            self.incoming.extend(self.held.remove(at));
+        }
+    }
+
+    /// Forgets the requests to a listener that was closed.
+    pub(in crate::worker) fn unlisten(&mut self, listener: ListenerId) {
+        self.incoming.retain(|(of, ..)| *of != listener);
+        self.held.retain(|(of, ..)| *of != listener);
+        self.unaccepted.remove(&listener);
     }
 
     /// Marks a connection that has an event.
@@ -189,7 +230,7 @@ impl Table {
 
 impl Events for Table {
     fn incoming(&mut self, listener: ListenerId, incoming: IncomingId, peer: SocketAddr, hello: &[u8]) {
-        self.incoming.push((listener, incoming, peer, hello.to_vec()));
+        self.incoming.push_back((listener, incoming, peer, hello.to_vec()));
     }
 
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]) {

@@ -17,8 +17,8 @@ mod wake;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -42,6 +42,11 @@ pub struct Handle {
     _alive: Arc<Alive>,
 }
 
+/// The number of turns with events after which a thread lets others use the worker, and the longest time that it waits
+/// for one of them to begin.
+const TURNS: u32 = 16;
+const MOST_PAUSE: Duration = Duration::from_micros(200);
+
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
@@ -57,6 +62,9 @@ struct Shared {
     spin: Duration,
     /// Whether a task of tokio drives the worker.
     has_task: AtomicBool,
+    /// How many threads wait for the lock, and how many have got it after they had waited.
+    wanting: AtomicU32,
+    served: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -139,7 +147,8 @@ impl Handle {
         let nudge_waker = Waker::from(Arc::clone(&nudge));
         let (core, own) = (Mutex::new(core), OnceLock::new());
         let (spin, has_task) = (options.spin, AtomicBool::new(false));
-        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin, has_task });
+        let (wanting, served) = (AtomicU32::new(0), AtomicU32::new(0));
+        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
         let driven = Arc::clone(&shared);
         let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
         shared.own.get_or_init(|| own.thread().clone());
@@ -323,13 +332,43 @@ impl DerefMut for Locked<'_> {
 
 impl Shared {
     fn lock(&self) -> Locked<'_> {
-        Locked { core: self.core.lock().unwrap_or_else(PoisonError::into_inner), woken: Woken::default() }
+        let core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.wanting.fetch_add(1, Ordering::Relaxed);
+                let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+                self.wanting.fetch_sub(1, Ordering::Relaxed);
+                self.served.fetch_add(1, Ordering::Relaxed);
+                core
+            }
+        };
+        Locked { core, woken: Woken::default() }
     }
 
     /// Releases the lock for a moment.
     fn relock<'c>(&'c self, core: Locked<'c>) -> Locked<'c> {
         drop(core);
         std::hint::spin_loop();
+        self.lock()
+    }
+
+    /// Releases the lock after some turns in sequence, if other threads wait for it. std's mutex is not fair: without the
+    /// pause, this thread would take the lock again before the threads that wait for it run.
+    fn take_turns<'c>(&'c self, core: Locked<'c>, turns: &mut u32) -> Locked<'c> {
+        *turns += 1;
+        if *turns < TURNS || self.wanting.load(Ordering::Relaxed) == 0 {
+            return core;
+        }
+        *turns = 0;
+        drop(core);
+        let (served, until) = (self.served.load(Ordering::Relaxed), Instant::now() + MOST_PAUSE);
+        while self.wanting.load(Ordering::Relaxed) != 0
+            && self.served.load(Ordering::Relaxed) == served
+            && Instant::now() < until
+        {
+            thread::yield_now();
+        }
         self.lock()
     }
 
@@ -348,6 +387,7 @@ impl Shared {
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> (Locked<'c>, io::Result<T>) {
         let mut spin_until = Instant::now() + core.spin;
+        let mut turns = 0;
         loop {
             let count = core.worker.turn();
             match attempt(&mut core.worker) {
@@ -359,8 +399,10 @@ impl Shared {
                 if core.worker.has_woken() {
                     core = self.relock(core);
                 }
+                core = self.take_turns(core, &mut turns);
                 continue;
             }
+            turns = 0;
             let now = Instant::now();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
             if left.is_zero() {

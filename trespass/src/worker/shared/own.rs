@@ -18,7 +18,7 @@ impl Shared {
     /// The loop of the worker's own thread.
     pub(super) fn drive(&self) {
         let mut core = self.lock();
-        let (mut seen, mut patience, mut turns) = (0, 0, 0);
+        let (mut seen, mut patience, mut turns, mut busy) = (0, 0, 0, 0);
         while !core.is_over || core.worker.connections() != 0 {
             if core.waiting != 0 || core.begun != seen && core.aside == 0 {
                 patience = if core.begun == seen { patience + 1 } else { 0 };
@@ -51,8 +51,10 @@ impl Shared {
                 if core.worker.has_woken() {
                     core = self.relock(core);
                 }
+                core = self.take_turns(core, &mut busy);
                 continue;
             }
+            busy = 0;
             let time = match core.worker.prepare() {
                 Ok(Duration::ZERO) => continue,
                 Ok(time) => time,

@@ -181,3 +181,40 @@ fn short_sleeps_lengthen_the_spin_and_a_long_one_resets_it() {
         "programs whose calls never spin"
     );
 }
+
+/// Peers that send without end keep a thread busy with the worker, but others use it too.
+#[test]
+fn thread_with_endless_events_lets_others_use_the_worker() {
+    const REQUESTS: usize = 101;
+    // Both ends belong to one worker, so that each turn has an event.
+    let handle = Handle::new(&Options { transport: Transport::Tcp, ..Options::default() }).unwrap();
+    let acceptor = Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
+    let near = Connection::connect_on(&handle, acceptor.local_addr(), None).unwrap();
+    let far = acceptor.accept().unwrap();
+    let (turns, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let ended = handle.wait((far.id(), Awaited::Message), Some(Instant::now() + LONG), |worker| {
+                turns.fetch_add(1, Ordering::Relaxed);
+                _ = worker.try_send(near.id(), b"again");
+                while worker.try_recv(far.id()).is_ok() {}
+                worker.flush();
+                if is_over.load(Ordering::Relaxed) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            });
+            ended.unwrap();
+        });
+        while turns.load(Ordering::Relaxed) < 1_000 {
+            thread::yield_now();
+        }
+        let mut waited: Vec<u32> = (0..REQUESTS)
+            .map(|_| {
+                let before = turns.load(Ordering::Relaxed);
+                handle.with(|_| turns.load(Ordering::Relaxed) - before)
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        waited.sort_unstable();
+        // The scheduler may stop this thread during a request. Without a pause, some requests wait until the end.
+        assert!(waited[REQUESTS - 1] < 200_000, "{waited:?}");
+    });
+}
