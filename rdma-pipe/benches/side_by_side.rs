@@ -191,8 +191,8 @@ fn run(folder: &Path, to: &str, script: &str) -> Result<(f64, f64), Box<dyn std:
         .env("D", folder.join(to))
         .env("O", format!("softrnic-run {original}"))
         .env("RDMA_MUMMY_RDMACM", "softrnic")
-        // The name under which an interrupted copy leaves a file with the mode of this one.
-        .env("PARTIAL", OsStr::from_bytes(&temporary_name(b"big", b"644")))
+        // The name under which an interrupted copy leaves the file.
+        .env("PARTIAL", OsStr::from_bytes(&temporary_name(b"big", b"file")))
         .env("P", port.number().to_string())
         .status()?;
     let seconds = started.elapsed().as_secs_f64();

@@ -144,8 +144,8 @@ impl CopyCommand {
             started: Instant::now(),
         };
         let shows = !self.quiet && (self.progress || (Show::on_terminal() && !self.dry_run));
-        let show =
-            (shows || self.link.verbose > 0 || self.dry_run).then(|| Show::start(Arc::clone(&copy.progress), shows));
+        let show = (shows || !self.quiet && (self.link.verbose > 0 || self.dry_run))
+            .then(|| Show::start(Arc::clone(&copy.progress), shows));
         let done = match (&first.host, destinations) {
             (Some(_), [Operand { host: None, .. }]) => copy.pull(sources, &destinations[0]),
             (Some(_), _) => copy.between(sources, destinations),

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use super::writer::Writers;
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Options, Patience, Received, Receiver, Sender, connect};
 use crate::proto::{Failure, Frame, Have, Id, Peer, Purpose, Totals};
@@ -69,6 +68,12 @@ impl Next {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
     }
 
+    /// Prepares for the second answers for a file, of which the source sends hashes. An earlier host may have less than
+    /// this one and all later ones.
+    pub(super) fn expect(&self, id: Id) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default();
+    }
+
     /// Adds answers of one side. Returns those for which both sides have answered, or `None` if an answer belongs to no
     /// file. After [`Have::Check`], both sides answer again.
     pub(super) fn merge(&self, answers: Vec<(Id, Have)>, side: Side) -> Option<Vec<(Id, Have)>> {
@@ -92,8 +97,8 @@ impl Next {
     }
 
     /// Receives frames from the next host and forwards them to the source, until the next host sends its report or is
-    /// lost. This host's receiving thread gets the merged answers before the source.
-    pub(super) fn take_answers(&self, upstream: &Sender, writers: &Writers<'_>) -> Result<Totals> {
+    /// lost.
+    pub(super) fn take_answers(&self, upstream: &Sender) -> Result<Totals> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = loop {
             let answers = match receiver.receive() {
@@ -112,10 +117,13 @@ impl Next {
                 Ok(_) => break (self.name.clone(), Failure::from(&Error::protocol("it sent an unexpected frame"))),
                 Err(error) => break (self.name.clone(), Failure::from(&error)),
             };
-            let Some(merged) = self.merge(answers, Side::Next) else {
-                break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
-            };
-            writers.pass_on(merged)?;
+            match self.merge(answers, Side::Next) {
+                Some(merged) if merged.is_empty() => {}
+                Some(merged) => upstream.frame(&Frame::Have(merged))?,
+                None => {
+                    break (self.name.clone(), Failure::from(&Error::protocol("it answered for an unknown file")));
+                }
+            }
         };
         if !self.is_ending.load(SeqCst) {
             upstream.frame(&Frame::Lost(lost.0, lost.1))?;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
-use crate::tree::{Origin, base_name, names};
+use crate::tree::{Origin, base_name, is_temporary, names};
 
 /// Rejects sources if two of their entries would become the same entry of the destination.
 ///
@@ -43,8 +43,11 @@ pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) ->
             true => names(origin, path).map(|(_, names)| names).unwrap_or_default(),
             false => base_name(path).into_iter().collect(),
         };
-        for name in
-            names.into_iter().filter(|name| options.filter.allows(name, false) || options.filter.allows(name, true))
+        let all = names.clone();
+        for name in names
+            .into_iter()
+            .filter(|name| !is_temporary(name, &all))
+            .filter(|name| options.filter.allows(name, false) || options.filter.allows(name, true))
         {
             if let Some(name) = known.replace(name) {
                 let name = escape(String::from_utf8_lossy(&name).as_ref().as_ref());

@@ -345,7 +345,7 @@ impl Shared<'_> {
                             && let Some((_, entry)) = state.files.remove(id)
                         {
                             if let EntryKind::File { size, .. } = entry.kind {
-                                state.kept += size + 1;
+                                state.kept = state.kept.saturating_add(size + 1);
                                 self.progress.bytes(size);
                             }
                             self.progress.skipped();

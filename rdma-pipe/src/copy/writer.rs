@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode};
@@ -20,7 +20,7 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
-use crate::tree::{Directory, Keep, LEAST, Partial, set_facts, settle, temporary_name};
+use crate::tree::{Directory, Keep, LEAST, Partial, partial_name, set_facts, settle};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -28,13 +28,21 @@ pub(super) const FACTS: &str = "set the metadata of";
 /// A task for a writing thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Opens the partial file that an earlier run has left of an entry, for a comparison with the source.
-    Check(Id, Arc<Directory>, Box<Entry>),
-    /// Compares blocks with the source's hashes. Whether these are the last ones.
-    Sums(Id, Vec<Sum>, bool),
-    /// Opens the partial file of an entry for writing from an offset. If that is not 0, a check has proved the bytes
-    /// before it.
-    Open(Id, Arc<Directory>, Box<Entry>, u64),
+    /// Compares the first blocks of a file with the source's hashes.
+    Sums {
+        /// The file's number.
+        id: Id,
+        /// The hashes.
+        sums: Vec<Sum>,
+        /// Whether no more follow.
+        last: bool,
+        /// The file's directory and entry, unless the file is not written.
+        place: Option<Place>,
+        /// The answer if there is nothing to compare.
+        otherwise: Have,
+    },
+    /// Opens the partial file of an entry for writing after the bytes that were proved.
+    Open(Id, Arc<Directory>, Box<Entry>),
     /// Writes a block.
     Block(Block, Payload),
     /// Completes a file, or abandons it.
@@ -54,8 +62,6 @@ pub(super) struct Writers<'w> {
     /// The next host of a chain. After a thread has written a block on this host, it forwards the block to the next
     /// host.
     pub(super) next: Option<&'w Next>,
-    /// For the receiving thread: the answers of this host and of all later ones.
-    pub(super) answers: mpsc::Sender<Vec<(Id, Have)>>,
     pub(super) options: &'w CopyOptions,
     pub(super) progress: &'w Progress,
     pub(super) failures: Mutex<Vec<Error>>,
@@ -72,12 +78,16 @@ pub(super) fn count() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
 }
 
+/// Where a file is written: its directory and its entry.
+pub(super) type Place = (Arc<Directory>, Box<Entry>);
+
 struct OpenFile {
     directory: Arc<Directory>,
     entry: Box<Entry>,
     partial: Option<Partial>,
-    /// While hashes of the source arrive: the number of bytes that they have proved.
-    proved: Option<u64>,
+    /// The number of bytes that hashes of the source have proved, and whether more of them may follow.
+    proved: u64,
+    is_checked: bool,
 }
 
 impl Writers<'_> {
@@ -100,50 +110,23 @@ impl Writers<'_> {
 
     fn task(&self, task: Task, files: &mut HashMap<Id, OpenFile>, root: &Arc<Directory>) -> Result<()> {
         match task {
-            Task::Check(id, directory, entry) => {
-                let mode = first_mode(&directory, &entry, self.options.keep);
-                let opened = Partial::earlier(&directory, &entry.name, mode);
-                let partial = self.or_fail(id, (directory.path(), &entry), "continue", opened)?;
-                let proved = partial.is_some().then_some(0);
-                if proved.is_none() {
-                    self.answer(id, Have::Until(0))?;
+            Task::Sums { id, sums, last, place, otherwise } => {
+                if let Some(next) = self.next {
+                    next.expect(id);
                 }
-                files.insert(id, OpenFile { directory, entry, partial, proved });
-            }
-            Task::Sums(id, sums, last) => {
-                if let Some(OpenFile { partial: Some(partial), proved: open @ Some(_), .. }) = files.get_mut(&id) {
-                    let mut proved = open.unwrap_or_default();
-                    let equal = sums.iter().take_while(|sum| {
-                        let is_equal = partial.has(proved, sum);
-                        if is_equal {
-                            proved = sum.offset + u64::from(sum.length);
-                        }
-                        is_equal
-                    });
-                    let is_over = equal.count() < sums.len() || last;
-                    *open = Some(proved).filter(|_| !is_over);
-                    if is_over {
-                        self.answer(id, Have::Until(proved))?;
-                    }
-                }
+                self.check(id, (&sums, last), (place, otherwise), files)?;
                 if let Some(next) = self.next() {
                     self.forwarded(next.frame(&Frame::Sums { id, sums, last }))?;
                 }
             }
-            Task::Open(id, directory, entry, from) => {
-                // What follows was not proved, and a hole of the source would keep it.
+            Task::Open(id, directory, entry) => {
                 let opened = match files.remove(&id) {
-                    Some(file) => file.partial.map(|partial| partial.resize(from).map(|()| partial)),
-                    None => {
-                        let mode = first_mode(&directory, &entry, self.options.keep);
-                        Some(Partial::create(&directory, &entry.name, mode))
-                    }
+                    // What follows was not proved, and a hole of the source would keep it.
+                    Some(OpenFile { partial: Some(partial), proved, .. }) => partial.resize(proved).map(|()| partial),
+                    _ => Partial::create(&directory, &entry.name, first_mode(&directory, &entry, self.options.keep)),
                 };
-                let partial = match opened {
-                    Some(opened) => self.or_fail(id, (directory.path(), &entry), "create", opened)?,
-                    None => None,
-                };
-                files.insert(id, OpenFile { directory, entry, partial, proved: None });
+                let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
+                files.insert(id, OpenFile { directory, entry, partial, proved: 0, is_checked: true });
             }
             Task::Block(block, payload) => {
                 verify(&block, &payload)?;
@@ -244,25 +227,49 @@ impl Writers<'_> {
         self.next.map(|next| &next.sender).filter(|_| !self.forward_failed.load(Relaxed))
     }
 
-    /// Answers a second time how much of a file is here. In a chain, the source gets the answer when the later hosts
-    /// have answered too.
-    pub(super) fn answer(&self, id: Id, have: Have) -> Result<()> {
-        let answers = vec![(id, have)];
-        let answers = match self.next {
-            Some(next) => next.merge(answers, Side::This).unwrap_or_default(),
-            None => answers,
-        };
-        self.pass_on(answers)
-    }
-
-    /// Passes answers to the receiving thread, and then to the source.
-    pub(super) fn pass_on(&self, answers: Vec<(Id, Have)>) -> Result<()> {
-        if answers.is_empty() {
-            return Ok(());
+    /// Compares the first blocks of a file with the source's hashes. Answers as soon as the result is known.
+    fn check(
+        &self,
+        id: Id,
+        (sums, last): (&[Sum], bool),
+        (place, otherwise): (Option<Place>, Have),
+        files: &mut HashMap<Id, OpenFile>,
+    ) -> Result<()> {
+        if !files.contains_key(&id)
+            && let Some((directory, entry)) = place
+        {
+            // What cannot be continued is replaced when the blocks arrive.
+            let mode = first_mode(&directory, &entry, self.options.keep);
+            if let Ok(partial) = Partial::earlier(&directory, &entry.name, mode) {
+                let partial = Some(partial);
+                files.insert(id, OpenFile { directory, entry, partial, proved: 0, is_checked: false });
+            }
         }
-        // This fails only if the receiving thread has ended, and then that thread needs no answers.
-        _ = self.answers.send(answers.clone());
-        self.sender.frame(&Frame::Have(answers))
+        let have = match files.get_mut(&id) {
+            Some(OpenFile { is_checked: true, .. }) => return Ok(()),
+            Some(OpenFile { partial: Some(partial), proved, is_checked, .. }) => {
+                let equal = sums.iter().take_while(|sum| {
+                    let is_equal = partial.has(*proved, sum);
+                    if is_equal {
+                        *proved = sum.offset + u64::from(sum.length);
+                    }
+                    is_equal
+                });
+                *is_checked = equal.count() < sums.len() || last;
+                if !*is_checked {
+                    return Ok(());
+                }
+                Have::Until(*proved)
+            }
+            _ if last => otherwise,
+            _ => return Ok(()),
+        };
+        // In a chain, the source gets the answer when the later hosts have answered too.
+        let answers = match self.next {
+            Some(next) => next.merge(vec![(id, have)], Side::This).unwrap_or_default(),
+            None => vec![(id, have)],
+        };
+        if answers.is_empty() { Ok(()) } else { self.sender.frame(&Frame::Have(answers)) }
     }
 
     /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
@@ -322,7 +329,7 @@ fn write_small(
     mut bytes: &[u8],
     options: &CopyOptions,
 ) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
-    let temporary = temporary_name(&entry.name, b"small");
+    let temporary = partial_name(&entry.name);
     let permissions = if options.keep.mode { None } else { directory.permissions(&entry.name) };
     let fd = directory.claim(&temporary, first_mode(directory, entry, options.keep))?;
     let mut write = || {
@@ -375,7 +382,6 @@ pub(super) fn have(
     (size, sum): (u64, Option<u128>),
 ) -> Result<Have> {
     let options = writers.options;
-    let mode = || first_mode(directory, entry, options.keep);
     if (options.sync || options.begun.is_some())
         && let Ok(found) = directory.stat(&entry.name)
         && FileType::from_raw_mode(found.st_mode).is_file()
@@ -393,7 +399,7 @@ pub(super) fn have(
             };
         if same {
             if !options.dry_run && size > LEAST {
-                Partial::remove_earlier(directory, &entry.name, mode());
+                Partial::remove_earlier(directory, &entry.name);
             }
             // A file with the same contents may have different metadata.
             if options.keep.differs(&found, entry) && !options.dry_run {
@@ -407,7 +413,7 @@ pub(super) fn have(
     if options.dry_run || size <= LEAST {
         return Ok(Have::Until(0));
     }
-    Ok(match Partial::length(directory, &entry.name, mode()).min(size) {
+    Ok(match Partial::length(directory, &entry.name).min(size) {
         0 => Have::Until(0),
         until => Have::Check(until),
     })

@@ -122,8 +122,8 @@ impl Sink {
                     self.open -= 1;
                     Node::Kept { at: 0, size }
                 }
-                Have::Check(_) => return,
-                Have::Until(_) => Node::Open { at: 0, size },
+                // Without hashes, the blocks begin at the start, because another host of a chain has nothing.
+                Have::Check(_) | Have::Until(_) => Node::Open { at: 0, size },
             };
         }
     }
@@ -134,9 +134,8 @@ impl Sink {
     ///
     /// Blocks of the file have arrived already, or the hashes are not in order, or outside of the file.
     pub fn sums(&self, id: Id, sums: &[Sum]) -> Result<()> {
-        // The sink may have answered before these hashes arrived.
         let size = match self.nodes.get(id as usize) {
-            Some(Node::Asked(size) | Node::Open { at: 0, size } | Node::Kept { at: 0, size }) => *size,
+            Some(Node::Open { at: 0, size } | Node::Kept { at: 0, size }) => *size,
             _ => return Err(Error::protocol("the sender sent hashes of a file that needs none")),
         };
         let mut at = 0;

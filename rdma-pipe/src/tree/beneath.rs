@@ -388,12 +388,16 @@ impl AsFd for Directory {
     }
 }
 
+/// Maximum length of a name, and the length of the end of a temporary name, in bytes.
+pub(super) const LONGEST: usize = 255;
+pub(super) const SUFFIX: usize = ".rdcp-".len() + 16;
+
 /// Returns the temporary name of a file. Each run computes the same name, so it finds the partial file of an earlier
 /// run.
 pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
-    // Names have at most 255 bytes; the hash distinguishes names that are truncated.
-    let shown = &name[..name.len().min(255 - 28)];
+    // The hash distinguishes names that are truncated.
+    let shown = &name[..name.len().min(LONGEST - 1 - SUFFIX)];
     [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
 }
 

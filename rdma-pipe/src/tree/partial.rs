@@ -6,15 +6,18 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, SeekFrom};
+use rustix::fs::{FileType, Mode, SeekFrom};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::beneath::{Directory, temporary_name};
+use super::beneath::{Directory, LONGEST, SUFFIX, temporary_name};
 use crate::proto::Sum;
 
 /// Files up to this length, in bytes, are sent again after an interruption.
 pub const LEAST: u64 = 8 << 20;
+
+/// What the temporary names stand for: a file, the probe of its mode, a symbolic link, a hard link.
+const TEMPORARY: [&[u8]; 4] = [b"file", b"mode", b"link", b"same"];
 
 /// A partial file, under its temporary name.
 #[derive(Debug)]
@@ -26,31 +29,45 @@ pub struct Partial {
 
 impl Partial {
     /// Returns how many bytes an earlier run has left of a file.
-    pub fn length(directory: &Directory, name: &[u8], mode: u16) -> u64 {
-        let found = directory.stat(&partial_name(name, mode)).ok().filter(is_ours);
+    pub fn length(directory: &Directory, name: &[u8]) -> u64 {
+        let found = directory.stat(&partial_name(name)).ok().filter(is_ours);
         found.map_or(0, |found| found.st_size as u64)
     }
 
-    /// Opens the file that an earlier run has left.
+    /// Opens the file that an earlier run has left, and gives it the mode that a new file gets.
     ///
     /// # Errors
     ///
-    /// See openat(2); `ENOENT` if the file is another user's, or has other names; `EWOULDBLOCK` if another process writes
-    /// it.
+    /// See openat(2); `ENOENT` if the file is another user's, or has other names, or more users may read it than would
+    /// be allowed now; `EWOULDBLOCK` if another process writes it.
     pub fn earlier(directory: &Directory, name: &[u8], mode: u16) -> Result<Partial, Errno> {
-        let name = partial_name(name, mode);
-        let (fd, found) = directory.open_file(&name, true)?;
+        let (fd, found) = directory.open_file(&partial_name(name), true)?;
+        let partial = Partial { fd, name: partial_name(name) };
         if !is_ours(&found) {
             return Err(Errno::NOENT);
         }
-        directory.lock(&fd, &name)?;
-        Ok(Partial { fd, name })
+        directory.lock(&partial.fd, &partial.name)?;
+        // The umask and the directory's default permissions change the mode of a new file.
+        let probe = temporary_name(name, b"mode");
+        directory.remove_stale(&probe);
+        let made = directory.create(&probe, mode).and_then(rustix::fs::fstat);
+        directory.remove_stale(&probe);
+        let mode = made?.st_mode & 0o777;
+        if found.st_mode & 0o777 & !mode != 0 {
+            return Err(Errno::NOENT);
+        }
+        rustix::fs::fchmod(&partial.fd, Mode::from_raw_mode(mode))?;
+        Ok(partial)
     }
 
     /// Removes what an earlier run has left, because the file is complete.
-    pub fn remove_earlier(directory: &Directory, name: &[u8], mode: u16) {
-        if let Ok(partial) = Partial::earlier(directory, name, mode) {
-            partial.discard(directory);
+    pub fn remove_earlier(directory: &Directory, name: &[u8]) {
+        let name = partial_name(name);
+        if let Ok((fd, found)) = directory.open_file(&name, false)
+            && is_ours(&found)
+            && directory.lock(&fd, &name).is_ok()
+        {
+            directory.remove_stale(&name);
         }
     }
 
@@ -60,7 +77,7 @@ impl Partial {
     ///
     /// See openat(2); `EWOULDBLOCK` if another process writes the file.
     pub fn create(directory: &Directory, name: &[u8], mode: u16) -> Result<Partial, Errno> {
-        let name = partial_name(name, mode);
+        let name = partial_name(name);
         Ok(Partial { fd: directory.claim(&name, mode)?, name })
     }
 
@@ -126,19 +143,17 @@ impl Partial {
     }
 }
 
-/// Whether a name is the temporary name of a file, which an interrupted copy has left.
-pub(crate) fn is_temporary(name: &[u8]) -> bool {
-    let Some((shown, _)) = name.split_at_checked(name.len().saturating_sub(".rdcp-".len() + 16)) else { return false };
-    let Some(of) = shown.strip_prefix(b".") else { return false };
-    // A file has all permissions that its owner needs while it is written.
-    let modes = (0..=0o777_u16).filter(|mode| mode & 0o600 == 0o600);
-    [b"small", b"link".as_slice(), b"same"].into_iter().any(|kind| name == temporary_name(of, kind))
-        || modes.into_iter().any(|mode| name == partial_name(of, mode))
+/// Whether `name` is a temporary name of an entry, which an interrupted copy may have left. Long names are truncated in
+/// their temporary names, so they are looked up in `names`.
+pub(crate) fn is_temporary(name: &[u8], names: &[Vec<u8>]) -> bool {
+    let of = |entry: &[u8]| TEMPORARY.iter().any(|kind| name == temporary_name(entry, kind));
+    let Some(shown) = name.len().checked_sub(SUFFIX).and_then(|end| name.get(1..end)) else { return false };
+    of(shown) || name.len() == LONGEST && names.iter().any(|other| other.starts_with(shown) && of(other))
 }
 
-/// The temporary name depends on the mode, because a file that an earlier run has begun keeps its mode.
-fn partial_name(name: &[u8], mode: u16) -> Vec<u8> {
-    temporary_name(name, format!("{mode:o}").as_bytes())
+/// The temporary name of a file.
+pub(crate) fn partial_name(name: &[u8]) -> Vec<u8> {
+    temporary_name(name, TEMPORARY[0])
 }
 
 /// Whether no other user can write the file, and no other name leads to it.
@@ -162,8 +177,17 @@ fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno>
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::fs::Permissions;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::channel::BLOCK;
+
+    fn path_of(name: &[u8]) -> &OsStr {
+        OsStr::from_bytes(name)
+    }
 
     fn block(number: u64) -> (Sum, Vec<u8>) {
         let bytes = vec![number as u8 + 1; BLOCK];
@@ -186,8 +210,11 @@ mod tests {
         }
         assert_eq!(Partial::earlier(&directory, b"f", 0o600).map(drop), Err(Errno::WOULDBLOCK), "two writers");
         partial.abandon(&directory, LEAST + 1);
-        assert_eq!(Partial::length(&directory, b"f", 0o600), 4 * BLOCK as u64);
-        assert_eq!(Partial::length(&directory, b"f", 0o644), 0, "it keeps its mode");
+        assert_eq!(Partial::length(&directory, b"f"), 4 * BLOCK as u64);
+        assert_eq!(Partial::earlier(&directory, b"f", 0o644).map(drop), Ok(()));
+        assert_eq!(Partial::earlier(&directory, b"f", 0o600).map(drop), Err(Errno::NOENT), "others may have opened it");
+        std::fs::set_permissions(folder.path().join(path_of(&partial_name(b"f"))), Permissions::from_mode(0o600))
+            .unwrap();
 
         let partial = Partial::earlier(&directory, b"f", 0o600).unwrap();
         let ((first, _), (second, bytes), (last, _)) = (block(0), block(1), block(3));
@@ -207,10 +234,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open(folder.path()).unwrap();
         create(&directory).unwrap().write(0, b"x").unwrap();
-        let name = partial_name(b"f", 0o600);
-        std::fs::hard_link(folder.path().join(std::str::from_utf8(&name).unwrap()), folder.path().join("other"))
-            .unwrap();
-        assert_eq!(Partial::length(&directory, b"f", 0o600), 0);
+        std::fs::hard_link(folder.path().join(path_of(&partial_name(b"f"))), folder.path().join("other")).unwrap();
+        assert_eq!(Partial::length(&directory, b"f"), 0);
         assert_eq!(Partial::earlier(&directory, b"f", 0o600).map(drop), Err(Errno::NOENT));
     }
 
@@ -241,12 +266,15 @@ mod tests {
 
     #[test]
     fn temporary_names_are_recognized() {
-        for mode in [0o600, 0o644, 0o755] {
-            assert!(is_temporary(&partial_name(b"f", mode)));
+        let long = vec![b'x'; 240];
+        let names = [b"f".to_vec(), long.clone()];
+        for kind in TEMPORARY {
+            assert!(is_temporary(&temporary_name(b"a.b", kind), &[]));
+            assert!(is_temporary(&temporary_name(&long, kind), &names));
+            assert!(!is_temporary(&temporary_name(&long, kind), &names[..1]), "another name may be meant");
         }
-        assert!(is_temporary(&temporary_name(b"a.b", b"small")));
         for name in ["f", ".f", "", ".f.rdcp-0123456789abcdef", "f.rdcp-0123456789abcdef"] {
-            assert!(!is_temporary(name.as_bytes()), "{name}");
+            assert!(!is_temporary(name.as_bytes(), &names), "{name}");
         }
     }
 }

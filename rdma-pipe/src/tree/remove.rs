@@ -63,6 +63,7 @@ impl Directory {
                     told(&path[start..], Ok(()));
                     path.truncate(length);
                 }
+                Ok(Removed::Gone) => path.truncate(length),
                 Ok(Removed::Kept) => {
                     level.is_empty = false;
                     path.truncate(length);
@@ -91,7 +92,7 @@ impl Directory {
     ) -> Result<Removed, Errno> {
         let found = match self.stat(name) {
             // For example, the partial file of an earlier run, which this run has continued and renamed.
-            Err(Errno::NOENT) => return Ok(Removed::Yes),
+            Err(Errno::NOENT) => return Ok(Removed::Gone),
             found => found?,
         };
         let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
@@ -119,6 +120,8 @@ impl Directory {
 /// What became of an entry that was to be removed.
 enum Removed {
     Yes,
+    /// It does not exist any more.
+    Gone,
     Kept,
     /// It is a directory with these entries.
     Directory(Directory, Vec<Vec<u8>>),

@@ -166,19 +166,22 @@ impl Walk<'_> {
         };
         let (mut entries, mut length, mut whole) = (Vec::new(), 0, true);
         // Files that an interrupted copy has left are no contents of the tree.
-        for name in names.into_iter().filter(|name| !is_temporary(name)) {
-            let path = place.path(&name);
+        for name in &names {
+            let path = place.path(name);
             // A name is resolved in the open directory, which is faster than a path.
             let found = dir.fd().and_then(|fd| rustix::fs::statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW));
+            let is_directory = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
+            if !is_directory && is_temporary(name, &names) {
+                continue;
+            }
             if !self.filter.is_empty() {
-                let relative = if below.is_empty() { name.clone() } else { [below, b"/", &name].concat() };
-                let is_directory = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
+                let relative = if below.is_empty() { name.clone() } else { [below, b"/", name].concat() };
                 if !self.filter.allows(&relative, is_directory) {
                     continue;
                 }
             }
             let entry = match found {
-                Ok(found) => self.entry_of(&path, name, &found, next + entries.len() as Id, false),
+                Ok(found) => self.entry_of(&path, name.clone(), &found, next + entries.len() as Id, false),
                 Err(error) => Err(Error::file("read", &path, &error.into())),
             };
             match entry {

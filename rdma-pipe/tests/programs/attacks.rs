@@ -267,9 +267,9 @@ fn sender_cannot_widen_what_is_deleted() {
 fn planted_links_for_temporary_files_do_not_lead_out() {
     let place = Place::new();
     let size = 9 << 20;
-    let partial = temporary_name(b"large", b"755");
+    let partial = temporary_name(b"large", b"file");
     std::fs::create_dir(place.path("d")).unwrap();
-    for (number, name) in [temporary_name(b"f", b"small"), partial].into_iter().enumerate() {
+    for (number, name) in [temporary_name(b"f", b"file"), partial].into_iter().enumerate() {
         let victim = place.write(&format!("victim{number}"), "untouched");
         symlink(victim, place.path("d").join(std::ffi::OsStr::from_bytes(&name))).unwrap();
     }

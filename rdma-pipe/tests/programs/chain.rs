@@ -130,24 +130,28 @@ fn earlier_copies_of_a_chain_are_continued_where_all_have_the_same_bytes() {
     let cut = |host: usize, length: u64| {
         std::fs::File::options().write(true).open(ours(host)).unwrap().set_len(length).unwrap();
     };
+    let remove = |host: usize| std::fs::remove_file(ours(host)).unwrap();
+    let complete = |host: usize| {
+        let to = place.path(&format!("copy{host}/large"));
+        std::fs::copy(place.path("tree/large"), &to).unwrap();
+        let time = place.path("tree/large").metadata().unwrap().modified().unwrap();
+        std::fs::File::options().write(true).open(to).unwrap().set_modified(time).unwrap();
+    };
     type Change<'c> = &'c dyn Fn();
     // The change between the two runs, and the number of bytes of the large file that are not sent again.
-    let changes: [(Change<'_>, usize); 6] = [
-        (&|| cut(1, 3_000_000), 3_000_000 / BLOCK * BLOCK),
-        (&|| cut(2, 3_000_000), 3_000_000 / BLOCK * BLOCK),
-        (&|| cut(3, 3_000_000), 3_000_000 / BLOCK * BLOCK),
+    let kept = 3_000_000 / BLOCK * BLOCK;
+    let changes: [(Change<'_>, usize); 11] = [
+        (&|| cut(1, 3_000_000), kept),
+        (&|| cut(2, 3_000_000), kept),
+        (&|| cut(3, 3_000_000), kept),
         (&|| flip(&ours(2), 2_000_000), 2_000_000 / BLOCK * BLOCK),
-        (&|| std::fs::remove_file(ours(3)).unwrap(), 0),
-        (
-            &|| {
-                let (to, time) = (place.path("copy1/large"), place.path("tree/large").metadata().unwrap());
-                std::fs::copy(place.path("tree/large"), &to).unwrap();
-                let copy = std::fs::File::options().write(true).open(to).unwrap();
-                copy.set_modified(time.modified().unwrap()).unwrap();
-                cut(2, 3_000_000);
-            },
-            3_000_000 / BLOCK * BLOCK,
-        ),
+        (&|| remove(1), 0),
+        (&|| remove(2), 0),
+        (&|| remove(3), 0),
+        (&|| [complete(1), cut(2, 3_000_000)].into_iter().collect(), kept),
+        (&|| [complete(3), cut(2, 3_000_000)].into_iter().collect(), kept),
+        (&|| [complete(2), complete(3)].into_iter().collect(), kept),
+        (&|| [complete(1), complete(3), flip(&ours(2), 0)].into_iter().collect(), 0),
     ];
     for (number, (change, kept)) in changes.into_iter().enumerate() {
         let limited = arguments.iter().map(String::as_str).chain(["--bwlimit", "8M"]);

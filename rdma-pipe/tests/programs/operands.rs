@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
+use rdma_pipe::tree::temporary_name;
+
 use crate::common::{Place, remove};
 
 /// As with cp and rsync, `.` at the end names the entries of a directory.
@@ -206,7 +208,9 @@ fn deletions_are_named() {
     let place = Place::new();
     place.write("s/a", "a");
     let build = |name: &str| {
-        ["old/deep/x", "old/keep", "gone", "a"]
+        // What an earlier run has left of `a` is replaced and renamed, not deleted.
+        let left = String::from_utf8(temporary_name(b"a", b"file")).unwrap();
+        ["old/deep/x", "old/keep", "gone", "a", &left]
             .iter()
             .for_each(|file| _ = place.write(&format!("{name}/{file}"), "old"));
     };

@@ -342,3 +342,47 @@ fn directory_that_fails_is_reported_once() {
     let sentence = format!("rdcp: cannot make {}: not a directory\n", place.path("d/a/b").display());
     assert_eq!((ran.err, place.read("d/x")), (sentence, b"new".to_vec()));
 }
+
+/// A file that another copy is writing is named, and the others are copied. Its list is long, so that an answer for it may
+/// arrive while the list is still processed.
+#[test]
+fn file_that_another_copy_writes_is_named() {
+    let place = Place::new();
+    place.write("s/big", bytes(20_000_000));
+    (0..900).for_each(|number| _ = place.write(&format!("s/x{number}"), ""));
+    let name = rdma_pipe::tree::temporary_name(b"big", b"file");
+    let path = place.write(&format!("d/{}", String::from_utf8(name).unwrap()), bytes(9_000_000));
+    let held = std::fs::File::open(path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for from in ["s/.".to_owned(), place.on_host("s/.")] {
+        let ran = place.run("rdcp", ["-r", &from, "d"]).expect(23);
+        assert!(ran.err.contains("another transfer writes") && ran.err.contains("d/big"), "{}", ran.err);
+        assert_eq!(place.names("d").len(), 901);
+    }
+    drop(held);
+    place.run("rdcp", ["-r", "s/.", "d"]).expect(0);
+    assert_eq!(place.names("d").len(), 901);
+    assert!(place.read("d/big") == bytes(20_000_000));
+}
+
+/// A partial file gets the mode that a new file would get; it is not continued if others could have opened it meanwhile.
+#[test]
+fn continued_file_has_the_mode_of_a_new_one() {
+    let place = Place::new();
+    place.write("f", bytes(20_000_000));
+    for (first, then, mode) in [("022", "077", 0o600), ("077", "022", 0o644)] {
+        // The far side holds a lock as long as it writes.
+        let interrupted = format!(
+            "umask {first}; rdcp --bwlimit 8M f d & pid=$!; \
+            until [ -n \"$(find . -maxdepth 1 -name '.d.rdcp-*' -size +2M)\" ]; do sleep .01; done; kill -9 $pid; \
+            until flock -n .d.rdcp-* true; do sleep .02; done"
+        );
+        place.shell(&interrupted).expect(0);
+        let ran = place.shell(&format!("umask {then}; rdcp --json f d")).expect(0);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["bytes"].as_u64().unwrap() < 20_000_000, then == "022", "{}", ran.out);
+        assert_eq!(place.path("d").metadata().unwrap().permissions().mode() & 0o777, mode);
+        assert_eq!(place.names("."), ["bin", "d", "f"]);
+        remove(&place.path("d"));
+    }
+}

@@ -102,11 +102,9 @@ fn session(
         _ => return Err(Error::protocol("the sender sent an unexpected frame")),
     };
     let (sender, next) = (link.sender.clone(), next.as_ref());
-    let (answers, merged) = mpsc::channel();
     let writers = Writers {
         sender: &sender,
         next,
-        answers,
         options: &options,
         progress,
         failures: Mutex::default(),
@@ -115,7 +113,7 @@ fn session(
         broken: Mutex::default(),
     };
     let finished = thread::scope(|scope| {
-        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender, &writers)));
+        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender)));
         let received = match target {
             Target::Device(..) if next.is_some() => {
                 Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))
@@ -140,7 +138,6 @@ fn session(
                     (&options, progress, &mut kept.permissions),
                     (&writers, tasks),
                     next,
-                    merged,
                 );
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();

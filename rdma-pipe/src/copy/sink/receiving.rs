@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{FileType, Mode, Stat};
@@ -48,8 +48,8 @@ pub(super) struct Receiving<'r> {
     permissions: &'r mut HashMap<Arc<[u8]>, u16>,
     /// The directories, each with its permissions if they are other than those that it has meanwhile.
     made: Vec<(Id, Box<Entry>, Option<u16>)>,
-    /// Files for which no block has arrived yet: their directory, and how much of them is here.
-    files: HashMap<Id, (Id, Box<Entry>, u64)>,
+    /// Files for which no block has arrived yet, with their directory.
+    files: HashMap<Id, (Id, Box<Entry>)>,
     /// Files that may still get hard links.
     named: HashMap<Id, (Id, Vec<u8>)>,
     same: Vec<(Id, Id, Entry, Id)>,
@@ -59,17 +59,6 @@ pub(super) struct Receiving<'r> {
     pack: Option<Vec<(Id, u32)>>,
     /// The next host of a chain.
     next: Option<&'r Next>,
-    /// Files for which not all hosts have answered yet, or whose first blocks are being checked.
-    held: HashMap<Id, Held>,
-    /// Answers of this host and of all later ones.
-    merged: mpsc::Receiver<Vec<(Id, Have)>>,
-}
-
-/// A file for which this host and all later ones have not answered yet.
-struct Held {
-    dir: Id,
-    entry: Box<Entry>,
-    is_complete: bool,
 }
 
 impl<'r> Receiving<'r> {
@@ -79,7 +68,6 @@ impl<'r> Receiving<'r> {
         (options, progress, permissions): (&'r CopyOptions, &'r Progress, &'r mut HashMap<Arc<[u8]>, u16>),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
         next: Option<&'r Next>,
-        merged: mpsc::Receiver<Vec<(Id, Have)>>,
     ) -> Self {
         Self {
             root,
@@ -104,8 +92,6 @@ impl<'r> Receiving<'r> {
             surplus: Vec::new(),
             pack: None,
             next,
-            held: HashMap::new(),
-            merged,
         }
     }
 
@@ -116,7 +102,6 @@ impl<'r> Receiving<'r> {
                 return Err(error);
             }
             let received = link.receiver.receive()?;
-            self.settle()?;
             match received {
                 Received::Block(block, payload) => match (block.kind, self.pack.take()) {
                     (BlockKind::Data, None) => {
@@ -130,7 +115,7 @@ impl<'r> Receiving<'r> {
                         self.progress.bytes(payload.len() as u64);
                         let mut files = Vec::with_capacity(list.len());
                         for (id, length) in list {
-                            let place = self.files.remove(&id).and_then(|(dir, entry, _)| {
+                            let place = self.files.remove(&id).and_then(|(dir, entry)| {
                                 self.note_file(&entry);
                                 Some((Arc::clone(self.folders.get(&dir)?), entry))
                             });
@@ -144,7 +129,14 @@ impl<'r> Receiving<'r> {
                 Received::Frame(Frame::Top(entry)) => self.enter_top(entry)?,
                 Received::Frame(Frame::Sums { id, sums, last }) => {
                     self.sink.sums(id, &sums)?;
-                    self.task(id, Task::Sums(id, sums, last))?;
+                    // This host has the whole file if its entry is no longer here.
+                    let (place, otherwise) = match self.files.get(&id).cloned() {
+                        Some((dir, entry)) => {
+                            (self.directory(dir, id, &entry)?.map(|directory| (directory, entry)), Have::Until(0))
+                        }
+                        None => (None, Have::All),
+                    };
+                    self.task(id, Task::Sums { id, sums, last, place, otherwise })?;
                 }
                 Received::Frame(Frame::Pack(list)) if self.pack.is_none() => self.pack = Some(list),
                 Received::Frame(Frame::Close(id, result)) => {
@@ -292,18 +284,15 @@ impl<'r> Receiving<'r> {
                         None => Have::Until(0),
                     };
                     answers.push((id, answer));
-                    let is_complete = answer == Have::All;
-                    if is_complete {
+                    self.sink.answer(id, answer);
+                    if answer == Have::All {
                         self.writers.is_whole(id, &entry);
+                        self.progress.bytes(size);
+                        self.progress.skipped();
+                        return Ok(());
                     }
-                    let held = Held { dir, entry: Box::new(entry), is_complete };
-                    if self.next.is_none() {
-                        return self.answered(id, answer, held);
-                    }
-                    self.held.insert(id, held);
-                    return Ok(());
                 }
-                self.files.insert(id, (dir, Box::new(entry), 0));
+                self.files.insert(id, (dir, Box::new(entry)));
             }
             EntryKind::Link(target) => {
                 if self.options.dry_run {
@@ -324,49 +313,12 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
-    /// Processes the answers of the writing threads and of the next host.
-    fn settle(&mut self) -> Result<()> {
-        while let Ok(answers) = self.merged.try_recv() {
-            for (id, answer) in answers {
-                if let Some(held) = self.held.remove(&id) {
-                    self.answered(id, answer, held)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Prepares a file for its blocks, or for the check of its first blocks, after all hosts have answered for it.
-    fn answered(&mut self, id: Id, answer: Have, held: Held) -> Result<()> {
-        let Held { dir, entry, is_complete } = held;
-        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
-        self.sink.answer(id, answer);
-        match answer {
-            Have::Check(_) => {
-                let directory = if is_complete { None } else { self.directory(dir, id, &entry)? };
-                self.held.insert(id, Held { dir, entry: entry.clone(), is_complete });
-                match directory {
-                    Some(directory) => self.task(id, Task::Check(id, directory, entry))?,
-                    None => self.writers.answer(id, if is_complete { Have::All } else { Have::Until(0) })?,
-                }
-            }
-            Have::All => {
-                self.progress.bytes(size);
-                self.progress.skipped();
-            }
-            // The blocks are for later hosts only.
-            Have::Until(_) if is_complete => {}
-            Have::Until(from) => _ = self.files.insert(id, (dir, entry, from)),
-        }
-        Ok(())
-    }
-
     /// Passes a file to its writing thread, before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
-        let Some((dir, entry, from)) = self.files.remove(&id) else { return Ok(()) };
+        let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
         self.note_file(&entry);
         match self.directory(dir, id, &entry)? {
-            Some(directory) => self.task(id, Task::Open(id, directory, entry, from)),
+            Some(directory) => self.task(id, Task::Open(id, directory, entry)),
             None => Ok(()),
         }
     }
@@ -419,6 +371,8 @@ impl<'r> Receiving<'r> {
         let names = match names {
             Ok(names) => names,
             Err(Errno::NOENT) => return Ok(()),
+            // What is not a directory yet has no entries.
+            Err(Errno::NOTDIR | Errno::LOOP) if self.options.dry_run => return Ok(()),
             Err(error) => {
                 let path = self.root.path().join(OsStr::from_bytes(path));
                 return self.writers.fail(dir, Error::file("list", &path, &error.into()));
