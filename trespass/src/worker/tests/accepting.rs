@@ -1,4 +1,4 @@
-//! Strangers that connect and send nothing, and more connections than the program accepts.
+//! Peers that connect and send nothing, and more connections than the program accepts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,14 +10,14 @@ use super::*;
 const CHILD: &str = "TRESPASS_TEST_DESCRIPTORS";
 
 #[test]
-fn silent_strangers_are_limited_in_number() {
-    const STRANGERS: usize = 200;
+fn silent_peers_are_limited_in_number() {
+    const PEERS: usize = 200;
     let mut server = Server::new(Transport::Tcp);
-    let mut strangers = Vec::new();
-    for _ in 0..STRANGERS {
+    let mut silent = Vec::new();
+    for _ in 0..PEERS {
         let socket = TcpStream::connect(server.address).unwrap();
         socket.set_nonblocking(true).unwrap();
-        strangers.push(socket);
+        silent.push(socket);
         server.worker.poll();
     }
     let is_dropped =
@@ -25,10 +25,10 @@ fn silent_strangers_are_limited_in_number() {
     for _ in 0..1_000 {
         server.worker.poll();
     }
-    let dropped = strangers.iter_mut().filter_map(|socket| is_dropped(socket).then_some(())).count();
-    assert_eq!(dropped, STRANGERS - 64);
+    let dropped = silent.iter_mut().filter_map(|socket| is_dropped(socket).then_some(())).count();
+    assert_eq!(dropped, PEERS - 64);
     // The oldest ones are dropped, and others are served.
-    assert!(is_dropped(&mut strangers[0]) && !is_dropped(strangers.last_mut().unwrap()));
+    assert!(is_dropped(&mut silent[0]) && !is_dropped(silent.last_mut().unwrap()));
     let (mut client, near, far) = server.neighbour(Kind::Tcp);
     client.try_send(near, b"a neighbour").unwrap();
     assert_eq!(&wait_for_message(&mut server, far, &mut client)[..], b"a neighbour");
@@ -73,11 +73,11 @@ fn without_descriptors_what_stands_continues() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let address = lines.find_map(|line| Some(line.split_once("listens at ")?.1.to_owned())).unwrap();
-    let strangers: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     child.stdin.take().unwrap().write_all(b"connected\n").unwrap();
     let said: Vec<_> = lines.collect();
     assert!(child.wait().unwrap().success(), "{}", said.join("\n"));
-    drop(strangers);
+    drop(silent);
 }
 
 /// Runs in the child process.
@@ -88,7 +88,7 @@ fn child() {
     }
     let mut server = Server::new(Transport::Tcp);
     let (mut client, near, far) = server.neighbour(Kind::Tcp);
-    // Peers that are not strangers take the descriptors that are left.
+    // Peers that send their hello take the descriptors that are left.
     let mut peers = Vec::new();
     while peers.len() < 64
         && let Ok(id) = client.connect(Kind::Tcp, server.address)

@@ -289,7 +289,7 @@ fn answers_that_break_the_rules_end_the_connection() {
         fields(&[ANSWER, 9, 0]),
         // These answers exceed the window: first in one message, then in two.
         fields(&[ANSWER, 6, (2 << 20) + 1]),
-        // Short messages are not sent in this way, so a stranger cannot make many of them arrive.
+        // Short messages are not sent in this way, so a peer cannot make many of them arrive.
         answer(6, b"x"),
         [answer(6, &long), answer(7, &long)].concat(),
         // In these, the announced length differs from the length of a message that is arriving or has arrived.
