@@ -1,6 +1,7 @@
 //! Accepts a peer that has the key.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,12 @@ use crate::proto::{Frame, Purpose};
 
 /// Time limit for the peer's messages of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// The pause after a wrong key before the next key is checked. It limits guessing to three keys per second.
+/// The pause after a wrong key before the next key from the same host is checked. It limits guessing to three keys per
+/// second and host, and delays no other host.
 const PENALTY: Duration = Duration::from_millis(333);
 /// The interval at which a thread checks for a peer that another thread has accepted for it.
 const PARKED: Duration = Duration::from_millis(10);
-/// Maximum number of concurrent handshakes.
+/// Maximum number of concurrent handshakes. Beyond it, the oldest one of the host with the most of them ends.
 const MOST: usize = 64;
 /// The close code for a peer that has a different key.
 pub(super) const WRONG_KEY: u32 = 1;
@@ -105,18 +107,18 @@ impl Listener {
         key: &[u8],
         deadline: Option<Instant>,
     ) -> Result<(Link, Purpose)> {
-        let mut paused = Instant::now();
+        let mut paused: HashMap<IpAddr, Instant> = HashMap::new();
         loop {
             let now = Instant::now();
             while let Some(late) = entering.iter().position(|peer| peer.until <= now) {
                 entering.remove(late).refuse(&Error::protocol("the peer did not complete the handshake"));
             }
-            let is_paused = now < paused;
-            let watched: Vec<usize> =
-                (0..entering.len()).filter(|&at| !(is_paused && entering[at].state.is_some())).collect();
+            paused.retain(|_, until| now < *until);
+            let is_paused = |peer: &Entering| peer.state.is_some() && paused.contains_key(&peer.host);
+            let watched: Vec<usize> = (0..entering.len()).filter(|&at| !is_paused(&entering[at])).collect();
             let messages = watched.iter().map(|&at| Interest::Message(&entering[at].connection));
             let interests: Vec<_> = std::iter::once(Interest::Incoming(&self.acceptor)).chain(messages).collect();
-            let next = entering.iter().map(|peer| peer.until).chain(is_paused.then_some(paused)).chain(deadline).min();
+            let next = entering.iter().map(|peer| peer.until).chain(paused.values().copied()).chain(deadline).min();
             let ready = trespass::poll(&interests, next)?;
             let ready_peer = ready.iter().skip(1).position(|&ready| ready).map(|at| watched[at]);
             if let Some(at) = ready_peer {
@@ -128,7 +130,7 @@ impl Listener {
                     }
                     Err(error) => {
                         if error.kind() == Kind::WrongKey {
-                            paused = Instant::now() + PENALTY;
+                            paused.insert(peer.host, Instant::now() + PENALTY);
                         }
                         peer.refuse(&error);
                     }
@@ -138,9 +140,13 @@ impl Listener {
                 && let Ok(connection) = self.acceptor.try_accept()
             {
                 if entering.len() == MOST {
-                    entering.remove(0).refuse(&Error::protocol("too many handshakes are in progress"));
+                    let of = |host| entering.iter().filter(|peer| peer.host == host).count();
+                    // Of several that compare equal, `min_by_key` returns the first.
+                    let oldest = (0..MOST).min_by_key(|&at| MOST - of(entering[at].host)).unwrap_or_default();
+                    entering.remove(oldest).refuse(&Error::protocol("too many handshakes are in progress"));
                 }
-                entering.push(Entering { connection, state: None, until: Instant::now() + HANDSHAKE });
+                let host = connection.addresses().map_or(Ipv4Addr::UNSPECIFIED.into(), |(_, peer)| host_of(peer.ip()));
+                entering.push(Entering { connection, host, state: None, until: Instant::now() + HANDSHAKE });
             } else if ready_peer.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::new(Kind::TimedOut, "no peer connected in time"));
             }
@@ -160,6 +166,7 @@ impl Drop for Listener {
 #[derive(Debug)]
 struct Entering {
     connection: Connection,
+    host: IpAddr,
     /// The derived keys; `None` before the peer's hello.
     state: Option<(Sealer, Opener)>,
     until: Instant,
@@ -194,6 +201,14 @@ impl Entering {
         log::warn!("rejected a connection from {peer}: {error}");
         let code = if error.kind() == Kind::WrongKey { WRONG_KEY } else { 0 };
         self.connection.abandon(code, "");
+    }
+}
+
+/// What stands for a host: its IPv4 address, or the network of its IPv6 address, of which one host may have all addresses.
+fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
     }
 }
 

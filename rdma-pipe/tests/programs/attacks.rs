@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_pipe::channel::{Block, BlockKind};
@@ -289,6 +289,44 @@ fn planted_links_for_temporary_files_do_not_lead_out() {
     .unwrap();
     assert_eq!(place.names("d"), ["f", "large"]);
     (0..2).for_each(|number| assert_eq!(place.read(&format!("victim{number}")), b"untouched"));
+}
+
+/// A host that guesses keys delays its own next guess, and no other host.
+#[test]
+fn wrong_keys_of_one_host_delay_no_other() {
+    const PEERS: usize = 30;
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("no IPv6 here");
+        return;
+    }
+    let timeout = Duration::from_secs(60);
+    let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
+    let listener = Listener::bind(None, 0, &options).unwrap();
+    let wrong = [format!("127.0.0.1:{}", listener.port())];
+    let right = [format!("[::1]:{}", listener.port())];
+    let (refused, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let count = || refused.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..PEERS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    _ = connect(&wrong, b"guess", Purpose::Send, Patience::Coming(Duration::ZERO), &options);
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let accepted = scope.spawn(move || listener.accept(b"key", Some(Instant::now() + timeout)));
+        while count() < 3 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let before = count();
+        let connected = connect(&right, b"key", Purpose::Send, Patience::Coming(timeout), &options);
+        let during = count() - before;
+        is_over.store(true, Ordering::Relaxed);
+        assert!(connected.is_ok() && accepted.join().unwrap().is_ok());
+        // Without guesses of others, a connection takes a few milliseconds.
+        assert!(during < 5, "{during} wrong keys were refused meanwhile");
+    });
 }
 
 /// A peer that sends single bytes slowly is disconnected at the time limit of its handshake, and does not block other
