@@ -14,6 +14,7 @@ use super::channel::Source;
 use super::endpoint::complete;
 use super::events::{acknowledge, is_datagram, no_connection};
 use super::id::{Identifier, State};
+use super::listen::belongs_to_other_user;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
@@ -182,6 +183,9 @@ impl World {
             None => Arc::new(port::socket()?),
         };
         match port::connect(&*socket, space, message.to.ip(), message.to.port())? {
+            Found::Listener if belongs_to_other_user(&socket) => {
+                self.rejected(id, Reason::INVALID_GID.0.into(), Message::new(Kind::Reject).data);
+            }
             Found::Listener => {
                 let watched = self.watch(id, socket, Source::Link(id))?;
                 self.id(id)?.link = Some(watched);

@@ -147,7 +147,6 @@ impl World {
             }
             return Ok(());
         }
-        log_other_user(&socket);
         match receive(&*socket) {
             Received::Message(message) => self.handle_request(id, socket, *message, None),
             Received::Nothing => self.add_new_connection(id, socket, None),
@@ -224,6 +223,12 @@ impl World {
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
         let expected = if datagram { Kind::DatagramRequest } else { Kind::Request };
+        if stream.is_none() && belongs_to_other_user(&socket) {
+            let kind = if datagram { Kind::DatagramReply } else { Kind::Reject };
+            let reason = if datagram { Reason::DATAGRAM_REJECTED } else { Reason::INVALID_GID };
+            send_message(&*socket, &Message { reason: reason.0, ..Message::new(kind) });
+            return;
+        }
         let covers = |port: &Arc<Port>| port.number == message.to.port() && port.host.covers(message.to.ip());
         if message.kind != expected || !identifier.port.as_ref().is_some_and(covers) {
             log::debug!("rejected a connect request for another port, address or service");
@@ -296,12 +301,15 @@ fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
     values.iter().position(|value| Some(count(*value)) == most).unwrap_or(0)
 }
 
-/// Logs a connection if it comes from a process of another user. The connection is accepted, but QPs of different users
-/// cannot reach each other.
-fn log_other_user(socket: &Descriptor) {
-    if !is_ours(socket.as_fd()) {
-        log::debug!("a process of another user connects, but its QPs cannot be reached");
+/// Whether a connection within the host leads to a process of another user, whose QPs cannot be reached. Logs it.
+pub(super) fn belongs_to_other_user(socket: &Descriptor) -> bool {
+    let is_other = !is_ours(socket.as_fd());
+    if is_other {
+        log::warn!(
+            "rejected a connection to a process of another user: shared memory connects the processes of one user"
+        );
     }
+    is_other
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(super) struct Reason(pub(super) u16);
 impl Reason {
     pub(super) const TIMEOUT: Self = Self(4);
     pub(super) const INVALID_SERVICE_ID: Self = Self(8);
+    pub(super) const INVALID_GID: Self = Self(12);
     pub(super) const CONSUMER_DEFINED: Self = Self(28);
     pub(super) const VENDOR_OPTION: Self = Self(35);
     /// A reason for rejecting a request of a datagram service. Datagram services have their own numbers.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, on_both, worker};
-use trespass::{Acceptor, Connection, Transport};
+use trespass::{Acceptor, Connection, Kind, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -21,7 +21,11 @@ struct Server {
 
 impl Server {
     fn start(transport: Transport) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::started(Command::new(std::env::current_exe().unwrap()), transport)
+    }
+
+    /// Starts the server with a command that runs this program.
+    fn started(mut command: Command, transport: Transport) -> Self {
         command.args(["processes::child", "--exact", "--nocapture"]).env(TRANSPORT, format!("{transport:?}"));
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -49,6 +53,7 @@ fn child() {
     let transport = match std::env::var(TRANSPORT).as_deref() {
         Ok("Rdma") => Transport::Rdma,
         Ok("Tcp") => Transport::Tcp,
+        Ok("Any") => Transport::Any,
         _ => return,
     };
     let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
@@ -114,4 +119,27 @@ fn peer_killed_while_sending_resets_and_the_worker_continues() {
             });
         }
     });
+}
+
+/// softrnic's shared memory connects processes of one user, so those of two users connect over TCP.
+#[test]
+fn process_of_another_user_is_reached_over_tcp() {
+    const OTHER: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(OTHER).arg(&program);
+    // This needs root, and a folder that other users may read.
+    let runs = |command: &mut Command| command.output().is_ok_and(|ran| ran.status.success());
+    if device() != "127.0.0.1:0" || !runs(Command::new("setpriv").args(OTHER).arg(&program).arg("--list")) {
+        println!("no other user here");
+        return;
+    }
+    let server = Server::started(command, Transport::Any);
+    let connect = |transport| Connection::connect_on(&worker(transport), server.address.as_str(), Some(LONG));
+    let error = connect(Transport::Rdma).map(drop).unwrap_err();
+    assert!(error.to_string().contains("the peer does not have that GID"), "{error}");
+    let connection = connect(Transport::Any).unwrap();
+    assert_eq!(connection.stats().unwrap().transport, Kind::Tcp);
+    connection.send(b"across users").unwrap();
+    assert_eq!(&connection.recv().unwrap().unwrap()[..], b"across users");
 }
