@@ -64,6 +64,25 @@ impl RegionMemory {
         Ok(Self { memory: Memory::Foreign(region), address: iova, length })
     }
 
+    /// Ends the registration, if nothing else refers to it.
+    ///
+    /// # Errors
+    ///
+    /// The memory itself, if something else refers to it; otherwise the device's error.
+    pub(crate) fn release(self) -> Result<(), Result<Self, VerbError>> {
+        let Self { memory, address, length } = self;
+        match memory {
+            Memory::Owned(owned, region) => {
+                drop(region);
+                owned.into_inner().unwrap_or_else(PoisonError::into_inner).close().map_err(Err)
+            }
+            Memory::Foreign(region) => match Arc::try_unwrap(region) {
+                Ok(region) => region.close().map_err(Err),
+                Err(region) => Err(Ok(Self { memory: Memory::Foreign(region), address, length })),
+            },
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.length
     }

@@ -86,8 +86,8 @@ impl Drop for Grant<'_> {
     }
 }
 
-/// The peer's permission that [`Worker::open_region`] has granted. Its key is valid until [`Worker::close_region`] is
-/// called or the connection ends.
+/// The peer's permission that [`Worker::open_region`] has granted. Its key is valid until [`Worker::close_region`] has
+/// revoked it or the connection has ended. Dropping this value changes nothing.
 #[derive(Debug)]
 pub struct OpenRegion {
     key: RegionKey,
@@ -120,7 +120,8 @@ impl Worker {
         Ok(OpenRegion { key: RegionKey { remote, length, is_writable }, closed })
     }
 
-    /// Revokes a key. The region's memory stays registered until the key is invalid.
+    /// Starts to revoke a key. It is invalid, and the region's memory no longer in use, after some more turns of the
+    /// worker: see [`Region::release`].
     pub fn close_region(&mut self, id: ConnectionId, open: &OpenRegion) {
         self.revoke(id, &open.closed);
     }

@@ -36,10 +36,14 @@ mod key;
 #[cfg(test)]
 mod tests;
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+use sideway::error::VerbError;
 
 use crate::backend::RegionPart;
 use crate::connection::Connection;
@@ -53,7 +57,7 @@ pub use key::RegionKey;
 /// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones
 /// refer to the same memory.
 ///
-/// Batches and grants keep the memory registered.
+/// Batches and keys keep the memory registered; [`release`](Self::release) ends the registration.
 #[derive(Clone, Debug)]
 pub struct Region {
     memory: Arc<RegionMemory>,
@@ -100,6 +104,26 @@ impl Region {
         Arc::strong_count(&self.memory) == 1
     }
 
+    /// Ends the registration. After this, neither the device nor a peer accesses the memory, and the program may free
+    /// memory that it has registered by its address.
+    ///
+    /// Dropping the region does not suffice for that: a transfer that was submitted, and a key, keep the memory in use
+    /// until they have ended, even if their [`Ticket`] or [`Grant`] was dropped. Wait for the transfers, revoke the keys
+    /// ([`Grant::revoke`], or [`Worker::close_region`] and turns of the worker), and release the region then.
+    ///
+    /// # Errors
+    ///
+    /// A transfer, a key or a clone uses the memory; [`ReleaseError::into_region`] returns the region. Or the device does
+    /// not end the registration; the memory must then stay until the process ends.
+    pub fn release(self) -> Result<(), ReleaseError> {
+        let used = |memory| ReleaseError(Unreleased::Used(Self { memory }));
+        let memory = Arc::try_unwrap(self.memory).map_err(used)?;
+        memory.release().map_err(|kept| match kept {
+            Ok(memory) => used(Arc::new(memory)),
+            Err(error) => ReleaseError(Unreleased::Failed(error)),
+        })
+    }
+
     /// Returns the part of the region that a peer may access, and its length.
     fn part(&self, range: Range<usize>, is_writable: bool, closed: Arc<Progress>) -> io::Result<(RegionPart, u64)> {
         self.check(&range)?;
@@ -121,6 +145,46 @@ impl Region {
         let text =
             format!("bytes {}..{} are not within the {} bytes of the region", range.start, range.end, self.len());
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+}
+
+/// Why [`Region::release`] did not end the registration.
+#[derive(Debug)]
+pub struct ReleaseError(Unreleased);
+
+#[derive(Debug)]
+enum Unreleased {
+    Used(Region),
+    Failed(VerbError),
+}
+
+impl ReleaseError {
+    /// Returns the region, if a transfer, a key or a clone uses its memory. It can be released later.
+    pub fn into_region(self) -> Option<Region> {
+        match self.0 {
+            Unreleased::Used(region) => Some(region),
+            Unreleased::Failed(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Unreleased::Used(_) => {
+                f.write_str("the region is in use: wait for its transfers, revoke its keys, and drop its clones")
+            }
+            Unreleased::Failed(error) => write!(f, "the device does not release the region: {error}"),
+        }
+    }
+}
+
+impl Error for ReleaseError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Unreleased::Used(_) => None,
+            Unreleased::Failed(error) => Some(error),
+        }
     }
 }
 
@@ -197,7 +261,7 @@ impl Connection {
     ///
     /// # Safety
     ///
-    /// Until the region, its batches and its grants have been dropped:
+    /// Until [`Region::release`] has succeeded, or, without a handle to the region, until the process ends:
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
     /// - No Rust reference to the bytes exists while a get of this side or a peer with a writable grant may write them.
@@ -226,6 +290,6 @@ impl Connection {
     }
 }
 
-fn registration(error: sideway::error::VerbError) -> io::Error {
+fn registration(error: VerbError) -> io::Error {
     io::Error::new(error.kind(), error)
 }

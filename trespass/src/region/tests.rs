@@ -1,5 +1,7 @@
 //! Tests regions of two workers in one process.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::proto::Remote;
 use crate::{Acceptor, Handle, Options, Transport};
@@ -50,6 +52,41 @@ fn gets_complete_before_their_notification_is_sent() {
     mine.read_at(8, &mut bytes).unwrap();
     assert_eq!(&bytes, b"there");
     assert_eq!(server.recv().unwrap().unwrap()[..], 1_u64.to_le_bytes());
+}
+
+/// The program may free its memory when the region was released. Until then, the device or the peer may use it.
+#[test]
+fn region_is_released_when_no_transfer_and_no_key_uses_it() {
+    const LENGTH: usize = 4096;
+    let (server, client) = pair(Transport::Rdma);
+    let memory = Box::into_raw(vec![0_u8; LENGTH].into_boxed_slice());
+    // SAFETY: the memory is freed after the region was released. Nothing refers to it before.
+    let region = unsafe { server.region_at(memory.cast(), LENGTH) }.unwrap();
+    let (mine, clone) = (client.region(LENGTH).unwrap(), region.clone());
+    let region = region.release().unwrap_err().into_region().unwrap();
+    drop(clone);
+
+    let grant = Grant::writable(&server, &region, 0..LENGTH).unwrap();
+    let key = grant.key();
+    server.send(b"granted").unwrap();
+    client.recv().unwrap().unwrap();
+    let error = region.release().unwrap_err();
+    assert!(error.to_string().contains("revoke its keys"), "{error}");
+    mine.write_at(0, &[7; LENGTH]).unwrap();
+    client.batch().put((&mine, 0..LENGTH), (&key, 0)).submit().unwrap().wait().unwrap();
+    grant.revoke().unwrap();
+    error.into_region().unwrap().release().unwrap();
+    // SAFETY: the region was released.
+    let memory = unsafe { Box::from_raw(memory) };
+    assert_eq!(memory[..], [7; LENGTH]);
+
+    // A transfer that was submitted uses the memory although its ticket was dropped.
+    drop(client.batch().put((&mine, 0..LENGTH), (&key, 0)).submit().unwrap());
+    let (mut left, begun) = (Some(mine), Instant::now());
+    while let Some(region) = left {
+        left = region.release().err().and_then(ReleaseError::into_region);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
 }
 
 #[test]
