@@ -6,6 +6,7 @@
 //! for entry in blocking::iter(kv.list("fruit/")) { println!("{:?}", entry?); }
 //! ```
 
+use std::cell::OnceCell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,17 +32,18 @@ impl Wake for Unpark {
 
 /// Waits for a future on this thread. Do not call it in a task of a runtime: it would block the runtime's thread.
 pub fn wait<F: Future>(future: F) -> F::Output {
-    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
+    let new = || Waker::from(Arc::new(Unpark(thread::current())));
+    thread_local!(static WAKER: OnceCell<Waker> = const { OnceCell::new() });
+    // While the thread exits, a value in another thread-local may still wait.
+    let waker = WAKER.try_with(|waker| waker.get_or_init(new).clone()).unwrap_or_else(|_| new());
+    let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
-    WAKER.with(|waker| {
-        let mut context = Context::from_waker(waker);
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                return output;
-            }
-            thread::park();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
         }
-    })
+        thread::park();
+    }
 }
 
 /// Converts a stream to an iterator that waits for each item.

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::task::Waker;
 
@@ -101,14 +102,20 @@ impl Drop for Guard<'_> {
         let Later { first, mut others, idle } = std::mem::take(&mut self.later);
         drop(self.0.take());
         drop(idle);
-        if let Some(first) = first {
-            first.wake();
-        }
+        first.into_iter().for_each(call);
         if others.capacity() != 0 {
-            others.drain(..).for_each(Waker::wake);
+            others.drain(..).for_each(call);
             // If the thread is exiting, this fails and nothing is cached.
             _ = SPARE.try_with(|spare| spare.set(others));
         }
+    }
+}
+
+/// Calls a waker. If it panics, only its own task suffers: this thread may be the driver's, and other wakers follow.
+fn call(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // Its drop could panic too.
+        std::mem::forget(payload);
     }
 }
 

@@ -5,6 +5,7 @@
 //! released, calls and drops them. `tests/models` tests in all interleavings that no wake-up is lost.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
@@ -127,6 +128,65 @@ impl Woken {
 
 impl Drop for Woken {
     fn drop(&mut self) {
-        self.list.drain(..).filter(|(_, is_due)| *is_due).for_each(|(waker, _)| waker.wake());
+        for (waker, is_due) in self.list.drain(..) {
+            if is_due { call(waker) } else { guard(|| drop(waker)) }
+        }
+    }
+}
+
+/// Calls a waker. If it panics, only its own task suffers: this thread may be the worker's, and other wakers follow.
+pub(super) fn call(waker: Waker) {
+    guard(|| waker.wake());
+}
+
+/// Runs code of the program that must not unwind into this thread. The panic hook has reported the panic.
+fn guard(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        // Its drop could panic too.
+        mem::forget(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicU32);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Panics when it is called, or dropped.
+    struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            panic!("the receiver of this waker is gone");
+        }
+    }
+
+    #[test]
+    fn waker_that_panics_stops_no_other() {
+        let counter = Arc::<Counter>::default();
+        let mut woken = Woken::default();
+        for _ in 0..3 {
+            woken.push(Waker::from(Arc::new(Broken)));
+            woken.add(Waker::from(Arc::new(Broken)), false);
+            woken.push(Waker::from(Arc::clone(&counter)));
+        }
+        drop(woken);
+        assert_eq!(counter.0.load(Ordering::Relaxed), 3);
     }
 }

@@ -1,5 +1,6 @@
 //! Connections between two workers of this process, over RDMA on softrnic and over TCP.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsFd;
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, pair, pair_with, worker};
 use sideway_test_names::Port;
 use trespass::net::{Listener, Shutdown, Stream};
-use trespass::{Acceptor, Connection, Kind, Transport};
+use trespass::{Acceptor, Connection, Interest, Kind, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -396,5 +397,32 @@ fn both_ends_of_a_connection_share_a_process_and_a_worker() {
         let reader = thread::spawn(move || server.recv().unwrap().is_none());
         client.close(0, "").unwrap();
         assert!(reader.join().unwrap());
+    });
+}
+
+/// A connection that is dropped at the exit of its thread, when other thread-locals are gone already.
+struct Last(Connection);
+
+impl Last {
+    fn look(&self) {
+        trespass::poll(&[Interest::Message(&self.0)], Some(Instant::now())).unwrap();
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+#[test]
+fn connection_in_a_thread_local_is_usable_until_its_drop() {
+    thread_local!(static KEPT: RefCell<Option<Last>> = const { RefCell::new(None) });
+    on_both(|transport| {
+        let (server, client) = pair(transport);
+        // The destructor of `KEPT` runs after those of the thread-locals that are used later.
+        let used = move || KEPT.with(|kept| kept.borrow_mut().insert(Last(client)).look());
+        thread::spawn(used).join().unwrap();
+        assert!(server.recv().unwrap().is_none());
     });
 }

@@ -103,7 +103,7 @@ impl Drop for Alive {
         let task = core.sleeping_task.take();
         drop(core);
         if let Some(task) = task {
-            task.wake();
+            super::waiters::call(task);
         }
         self.0.unpark_own();
         self.0.kick.set();

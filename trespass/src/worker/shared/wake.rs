@@ -1,5 +1,6 @@
 //! Wakes threads that sleep on a descriptor, and threads that are parked.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -43,8 +44,10 @@ impl Wake for Unpark {
 
 /// Returns the calling thread as a waker.
 pub(crate) fn this_thread() -> Waker {
-    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
-    WAKER.with(Waker::clone)
+    let new = || Waker::from(Arc::new(Unpark(thread::current())));
+    thread_local!(static WAKER: OnceCell<Waker> = const { OnceCell::new() });
+    // While the thread exits, a connection in another thread-local may still wait for its end.
+    WAKER.try_with(|waker| waker.get_or_init(new).clone()).unwrap_or_else(|_| new())
 }
 
 impl AsFd for Event {
