@@ -155,7 +155,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::connect`].
     pub fn connect_on(handle: &Handle, address: impl ToSocketAddrs, time: Option<Duration>) -> io::Result<Connection> {
-        let deadline = time.map(|time| Instant::now() + time);
+        let deadline = time.and_then(after);
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for address in address.to_socket_addrs()? {
             match Connection::connect_to(handle, address, deadline) {
@@ -455,4 +455,9 @@ fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The deadline after this time; `None` if the clock does not reach it.
+pub(crate) fn after(time: Duration) -> Option<Instant> {
+    Instant::now().checked_add(time)
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod listener;
+mod ready;
 mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;

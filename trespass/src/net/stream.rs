@@ -2,15 +2,14 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Wake, Waker};
-use std::time::{Duration, Instant};
+use std::task::Waker;
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
-
-use crate::connection::Connection;
+use super::ready::Ready;
+use crate::connection::{Connection, after};
 use crate::worker::{Handle, Stats, Wait, Worker};
 
 /// A stream of bytes, like `std::net::TcpStream`. It uses RDMA if both sides support it, otherwise TCP.
@@ -32,18 +31,8 @@ struct Inner {
     /// Whether a task has polled the stream.
     is_polled: AtomicBool,
     is_read_shut: AtomicBool,
-    /// The eventfd that is readable when a call that returned `WouldBlock` should be retried.
-    ready: OnceLock<Arc<Ready>>,
-}
-
-#[derive(Debug)]
-struct Ready(OwnedFd);
-
-impl Wake for Ready {
-    fn wake(self: Arc<Self>) {
-        // The write fails only if the counter is full, and then the eventfd is readable already.
-        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
+    /// The descriptor that is readable when a call that returned `WouldBlock` should be retried.
+    ready: OnceLock<Ready>,
 }
 
 impl From<Connection> for Stream {
@@ -157,8 +146,8 @@ impl Stream {
     /// The process has no descriptors left.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         if nonblocking && self.inner.ready.get().is_none() {
-            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            self.inner.ready.get_or_init(|| Arc::new(Ready(fd)));
+            let ready = Ready::new()?;
+            self.inner.ready.get_or_init(|| ready);
         }
         self.inner.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
@@ -237,11 +226,9 @@ impl Stream {
         if self.inner.is_nonblocking.load(Ordering::Relaxed)
             && let Some(ready) = self.inner.ready.get()
         {
-            // Clears the event, so that the next readiness is signalled again.
-            _ = rustix::io::read(&ready.0, &mut [0; 8]);
-            return self.attempt(what, &Waker::from(Arc::clone(ready)), attempt);
+            return self.attempt(what, &ready.retry(what), attempt);
         }
-        let deadline = get(timeout).map(|limit| Instant::now() + limit);
+        let deadline = get(timeout).and_then(after);
         self.inner.connection.wait(what.into(), deadline, attempt)
     }
 
@@ -367,7 +354,7 @@ impl Write for Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.inner.ready.get() {
-            Some(ready) => ready.0.as_fd(),
+            Some(ready) => ready.as_fd(),
             None => self.inner.connection.handle().fd(),
         }
     }

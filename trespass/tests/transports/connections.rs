@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, pair, pair_with, worker};
 use sideway_test_names::Port;
 use trespass::net::{Listener, Shutdown, Stream};
-use trespass::{Acceptor, Connection, Interest, Kind, Transport};
+use trespass::{Acceptor, Connection, Handle, Interest, Kind, Options, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -213,6 +213,45 @@ fn nonblocking_stream_signals_its_descriptor() {
             }
         }
         assert!(right.as_fd().try_clone_to_owned().is_ok());
+    });
+}
+
+/// A write that was not waited for does not hide that a read is due.
+#[test]
+fn write_of_a_nonblocking_stream_keeps_the_signal_of_a_read() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        right.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+        (&left).write_all(b"x").unwrap();
+        let is_signalled = |seconds| {
+            let mut fds = [rustix::event::PollFd::new(&right, rustix::event::PollFlags::IN)];
+            let time = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
+            rustix::event::poll(&mut fds, Some(&time)).unwrap() == 1
+        };
+        assert!(is_signalled(60));
+        assert_eq!((&right).write(b"y").unwrap(), 1);
+        assert!(is_signalled(0), "the read is due");
+        assert_eq!((&right).read(&mut byte).unwrap(), 1);
+        assert!(!is_signalled(0));
+    });
+}
+
+/// Times that the system's clocks do not reach are no limit.
+#[test]
+fn longest_times_are_no_limit() {
+    on_both(|transport| {
+        let mut options = Options::default();
+        (options.transport, options.spin) = (transport, Duration::MAX);
+        let (server, client) = (Handle::new(&options).unwrap(), Handle::new(&options).unwrap());
+        let acceptor = Acceptor::bind_on(&server, device()).unwrap();
+        let left = Connection::connect_on(&client, acceptor.local_addr(), Some(Duration::MAX)).unwrap();
+        let (left, right) = (Stream::from(left), Stream::from(acceptor.accept().unwrap()));
+        right.set_read_timeout(Some(Duration::MAX)).unwrap();
+        (&left).write_all(b"x").unwrap();
+        assert_eq!((&right).read(&mut [0]).unwrap(), 1);
     });
 }
 

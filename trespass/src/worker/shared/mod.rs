@@ -42,6 +42,8 @@ pub struct Handle {
     _alive: Arc<Alive>,
 }
 
+/// Longer spinning times do not fit into the system's clocks.
+const LONGEST_SPIN: Duration = Duration::from_secs(86_400);
 /// The number of turns with events after which a thread lets others use the worker, and the longest time that it waits
 /// for one of them to begin.
 const TURNS: u32 = 16;
@@ -132,7 +134,7 @@ impl Handle {
             waiting: 0,
             begun: 0,
             aside: 0,
-            spin: options.spin,
+            spin: options.spin.min(LONGEST_SPIN),
             call_sleeps: false,
             own_sleeps: false,
             own_due: 0,
@@ -146,7 +148,7 @@ impl Handle {
         let (kick, nudge) = (Event::new()?, Arc::new(Event::new()?));
         let nudge_waker = Waker::from(Arc::clone(&nudge));
         let (core, own) = (Mutex::new(core), OnceLock::new());
-        let (spin, has_task) = (options.spin, AtomicBool::new(false));
+        let (spin, has_task) = (options.spin.min(LONGEST_SPIN), AtomicBool::new(false));
         let (wanting, served) = (AtomicU32::new(0), AtomicU32::new(0));
         let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
         let driven = Arc::clone(&shared);
