@@ -21,6 +21,9 @@ struct Inner {
     /// The minimum number of free buffers since the last [`List::give_back_idle`]: this many buffers at the front of
     /// `free` were not used since then.
     least: usize,
+    /// Whether the pool was dropped. A buffer that returns later is freed, because its chunk would keep this list, and
+    /// this list the chunk.
+    is_closed: bool,
 }
 
 impl List {
@@ -47,7 +50,12 @@ impl List {
     /// Takes a buffer back.
     #[inline]
     pub(super) fn push(&self, piece: Box<Piece>) {
-        self.lock().free.push(piece);
+        let mut inner = self.lock();
+        if inner.is_closed {
+            drop(inner);
+            return drop(piece);
+        }
+        inner.free.push(piece);
     }
 
     /// Adds a chunk with its buffers, and takes the first buffer. `make` creates the chunk for an index.
@@ -96,7 +104,7 @@ impl List {
 
     /// Ends the list when its pool is dropped: each chunk is freed after its last buffer.
     pub(super) fn close(&self) {
-        let ended = std::mem::take(&mut *self.lock());
+        let ended = std::mem::replace(&mut *self.lock(), Inner { is_closed: true, ..Inner::default() });
         drop(ended);
     }
 }

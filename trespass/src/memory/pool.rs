@@ -304,6 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn buffer_that_outlives_its_pool_is_freed() {
+        let pool = Pool::on_heap(SEGMENT, 64 << 20);
+        let lists = Arc::downgrade(&pool.shared.lists);
+        let (first, last) = (pool.segment().unwrap(), pool.segment().unwrap());
+        drop(first);
+        drop(pool);
+        assert!(lists.upgrade().is_some());
+        drop(last);
+        assert!(lists.upgrade().is_none(), "the memory is kept");
+    }
+
+    #[test]
     fn segment_holds_4_kib_after_its_header() {
         let pool = Pool::on_heap(SEGMENT, 2 << 20);
         let mut buf = pool.segment().unwrap();
