@@ -214,6 +214,8 @@ struct Assembly {
     /// The length announced by the first frame.
     length: usize,
     filled: usize,
+    /// How many of the bytes the program has read as a stream.
+    taken: usize,
 }
 
 #[derive(Debug, Default)]

@@ -55,6 +55,16 @@ impl Connection {
     /// Does the same as `read`. The memory may be uninitialised.
     pub(crate) fn read_to(&mut self, out: &mut impl BufMut, stock: &mut Stock) -> io::Result<Option<usize>> {
         let before = out.remaining_mut();
+        // A receive has taken these bytes from the inbox, and waits for the rest of the message.
+        if let Some(Assembly { message, taken, filled, .. }) = &mut self.incoming.assembly {
+            let bytes = message.get(*taken..*filled).unwrap_or(&[]);
+            let count = bytes.len().min(out.remaining_mut());
+            out.put_slice(&bytes[..count]);
+            *taken += count;
+            if taken == filled {
+                self.incoming.assembly = None;
+            }
+        }
         while out.has_remaining_mut() {
             match self.front(stock) {
                 Front::Data(frame) => {
@@ -126,7 +136,7 @@ impl Connection {
     pub(crate) fn try_recv_into(&mut self, out: &mut [u8], stock: &mut Stock) -> io::Result<Option<usize>> {
         let length = match self.front(stock) {
             Front::Data(frame) => match &self.incoming.assembly {
-                Some(assembly) => assembly.length,
+                Some(assembly) => assembly.length - assembly.taken,
                 None if frame.flags & LAST != 0 => frame.length as usize,
                 None => frame.a as usize,
             },
@@ -218,7 +228,7 @@ impl Connection {
             }
             let first = length.min(AT_ONCE);
             let message = stock.pool.alloc_within_half(first).unwrap_or_else(|| Buf::on_heap(first));
-            incoming.assembly = Some(Assembly { message, length, filled: 0 });
+            incoming.assembly = Some(Assembly { message, length, filled: 0, taken: 0 });
         }
         let Some(assembly) = &mut incoming.assembly else { return Ok(None) };
         let end = assembly.filled + payload.len();
@@ -237,8 +247,9 @@ impl Connection {
         if frame.flags & LAST == 0 {
             return Ok(None);
         }
-        let Some(Assembly { mut message, filled, .. }) = incoming.assembly.take() else { return Ok(None) };
+        let Some(Assembly { mut message, filled, taken, .. }) = incoming.assembly.take() else { return Ok(None) };
         message.truncate(filled);
+        message.advance(taken);
         Ok(Some(message))
     }
 
@@ -257,6 +268,9 @@ impl Incoming {
     /// frame also fills `out`, or no other data has arrived.
     #[inline(always)]
     fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
+        if self.assembly.is_some() {
+            return None;
+        }
         let (count, send) = self.inbox.take_alone(out)?;
         self.freed = self.freed.wrapping_add(1);
         stock.receives.push(send);
