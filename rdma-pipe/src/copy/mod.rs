@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
-use crate::tree::{Origin, base_name, is_temporary, names};
+use crate::tree::{Origin, base_name, entry_of, names};
 
 /// Rejects sources if two of their entries would become the same entry of the destination.
 ///
@@ -46,7 +46,7 @@ pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) ->
         let all = names.clone();
         for name in names
             .into_iter()
-            .filter(|name| !is_temporary(name, &all))
+            .filter(|name| entry_of(name, &all).is_none())
             .filter(|name| options.filter.allows(name, false) || options.filter.allows(name, true))
         {
             if let Some(name) = known.replace(name) {

@@ -76,7 +76,7 @@ pub fn send(
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());
-    // Hosts that were reported as lost once. Only a second report counts, because a connection between two hosts may
+    // Hosts that were reported as lost once since the last progress. Only a second report counts, because a connection between two hosts may
     // break although both are running.
     let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
@@ -90,6 +90,9 @@ pub fn send(
                 carried += sent;
                 // Sent blocks alone are not progress, because a short file is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
+                if idle == 0 {
+                    suspects.clear();
+                }
                 most = most.max(kept);
                 match result {
                     Ok(outcome) => {

@@ -127,7 +127,8 @@ impl Source {
                     self.ready.push_back(Job::Check { id, until });
                 }
                 (Have::Until(from), Stage::Checking(answer @ None)) => *answer = Some(from),
-                (Have::Until(0), Stage::Listed) | (Have::Until(_), Stage::Checked) => self.start(id, have),
+                (Have::Until(0), Stage::Listed) => self.start(id, 0, false),
+                (Have::Until(from), Stage::Checked) => self.start(id, from, true),
                 _ => return Err(Error::protocol("the receiver answered for a file at a wrong time")),
             }
         }
@@ -147,19 +148,21 @@ impl Source {
         {
             *stage = Stage::Checked;
             if let Some(from) = answer {
-                self.start(id, Have::Until(from));
+                self.start(id, from, true);
             }
         }
         self.close_last_pack();
     }
 
-    /// Makes a file ready, of which the sink has the bytes before an offset.
-    fn start(&mut self, id: Id, have: Have) {
-        let (Some(Asked { size, .. }), Have::Until(from)) = (self.asked.remove(&id), have) else { return };
-        if from == 0 && size <= SMALL {
-            self.pack_up(id, size);
-        } else {
-            self.ready.push_back(Job::File { id, size, from });
+    /// Makes a file ready, of which the sink has the bytes before an offset. A file that was checked is open on both sides,
+    /// so it is sent before others are checked.
+    fn start(&mut self, id: Id, from: u64, is_checked: bool) {
+        let Some(Asked { size, .. }) = self.asked.remove(&id) else { return };
+        let job = Job::File { id, size, from };
+        match (from, is_checked) {
+            (0, _) if size <= SMALL => self.pack_up(id, size),
+            (_, true) => self.ready.push_front(job),
+            (_, false) => self.ready.push_back(job),
         }
     }
 

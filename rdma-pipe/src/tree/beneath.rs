@@ -170,13 +170,17 @@ impl Directory {
                 if let Some((earlier, _)) = &earlier {
                     self.lock(earlier, name)?;
                 }
-                self.remove_stale(name);
-                self.create(name, mode)
+                let removed = rustix::fs::unlinkat(&self.fd, OsStr::from_bytes(name), AtFlags::empty());
+                match (self.create(name, mode), removed) {
+                    (Err(Errno::EXIST), Err(error)) if error != Errno::NOENT => Err(error),
+                    // Another process has created the file in the meantime.
+                    (Err(Errno::EXIST), _) => Err(Errno::WOULDBLOCK),
+                    (created, _) => created,
+                }
             }
             created => created,
         };
-        // Another process has created the file in the meantime.
-        let fd = created.map_err(|error| if error == Errno::EXIST { Errno::WOULDBLOCK } else { error })?;
+        let fd = created?;
         self.lock(&fd, name)?;
         Ok(fd)
     }

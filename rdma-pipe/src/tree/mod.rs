@@ -17,5 +17,5 @@ pub use partial::{LEAST, Partial};
 pub use stream::own_stream;
 pub use walk::{Listing, Place, Walk, facts};
 
-pub(crate) use partial::{is_temporary, partial_name};
+pub(crate) use partial::{entry_of, partial_name};
 pub(crate) use walk::{base_name, is_contents, names, sum_of};

@@ -50,10 +50,13 @@ impl Partial {
         // The umask and the directory's default permissions change the mode of a new file.
         let probe = temporary_name(name, b"mode");
         directory.remove_stale(&probe);
-        let made = directory.create(&probe, mode).and_then(rustix::fs::fstat);
+        let made = directory.create(&probe, mode);
         directory.remove_stale(&probe);
-        let mode = made?.st_mode & 0o777;
-        if found.st_mode & 0o777 & !mode != 0 {
+        let made = made?;
+        let new = rustix::fs::fstat(&made)?;
+        let mode = new.st_mode & 0o777;
+        let is_wider = found.st_mode & 0o777 & !mode != 0;
+        if is_wider || found.st_gid != new.st_gid || access_list(&partial.fd) != access_list(&made) {
             return Err(Errno::NOENT);
         }
         rustix::fs::fchmod(&partial.fd, Mode::from_raw_mode(mode))?;
@@ -143,17 +146,29 @@ impl Partial {
     }
 }
 
-/// Whether `name` is a temporary name of an entry, which an interrupted copy may have left. Long names are truncated in
-/// their temporary names, so they are looked up in `names`.
-pub(crate) fn is_temporary(name: &[u8], names: &[Vec<u8>]) -> bool {
+/// Returns the entry of which `name` is a temporary name, which an interrupted copy may have left. Long names are
+/// truncated in their temporary names, so they are looked up in `names`.
+pub(crate) fn entry_of<'n>(name: &'n [u8], names: impl IntoIterator<Item = &'n Vec<u8>>) -> Option<&'n [u8]> {
     let of = |entry: &[u8]| TEMPORARY.iter().any(|kind| name == temporary_name(entry, kind));
-    let Some(shown) = name.len().checked_sub(SUFFIX).and_then(|end| name.get(1..end)) else { return false };
-    of(shown) || name.len() == LONGEST && names.iter().any(|other| other.starts_with(shown) && of(other))
+    let shown = name.len().checked_sub(SUFFIX).and_then(|end| name.get(1..end))?;
+    if of(shown) {
+        return Some(shown);
+    }
+    let mut names = names.into_iter().filter(|_| name.len() == LONGEST).map(Vec::as_slice);
+    names.find(|other| other.starts_with(shown) && of(other))
 }
 
 /// The temporary name of a file.
 pub(crate) fn partial_name(name: &[u8]) -> Vec<u8> {
     temporary_name(name, TEMPORARY[0])
+}
+
+/// The access control list of a file, in the form of its attribute; empty if it has none.
+fn access_list(fd: &OwnedFd) -> Vec<u8> {
+    let mut bytes = vec![0; 64 << 10];
+    let length = rustix::fs::fgetxattr(fd, "system.posix_acl_access", &mut bytes[..]).unwrap_or(0);
+    bytes.truncate(length);
+    bytes
 }
 
 /// Whether no other user can write the file, and no other name leads to it.
@@ -269,12 +284,12 @@ mod tests {
         let long = vec![b'x'; 240];
         let names = [b"f".to_vec(), long.clone()];
         for kind in TEMPORARY {
-            assert!(is_temporary(&temporary_name(b"a.b", kind), &[]));
-            assert!(is_temporary(&temporary_name(&long, kind), &names));
-            assert!(!is_temporary(&temporary_name(&long, kind), &names[..1]), "another name may be meant");
+            assert_eq!(entry_of(&temporary_name(b"a.b", kind), []), Some(&b"a.b"[..]));
+            assert_eq!(entry_of(&temporary_name(&long, kind), &names), Some(&long[..]));
+            assert_eq!(entry_of(&temporary_name(&long, kind), &names[..1]), None, "another name may be meant");
         }
         for name in ["f", ".f", "", ".f.rdcp-0123456789abcdef", "f.rdcp-0123456789abcdef"] {
-            assert!(!is_temporary(name.as_bytes(), &names), "{name}");
+            assert_eq!(entry_of(name.as_bytes(), &names), None, "{name}");
         }
     }
 }

@@ -13,7 +13,7 @@ use twox_hash::xxhash3_128;
 use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
 use super::origin::Origin;
-use super::partial::is_temporary;
+use super::partial::entry_of;
 use crate::error::Error;
 use crate::proto::{Entry, EntryKind, Id};
 
@@ -171,7 +171,7 @@ impl Walk<'_> {
             // A name is resolved in the open directory, which is faster than a path.
             let found = dir.fd().and_then(|fd| rustix::fs::statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW));
             let is_directory = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
-            if !is_directory && is_temporary(name, &names) {
+            if !is_directory && entry_of(name, &names).is_some() {
                 continue;
             }
             if !self.filter.is_empty() {

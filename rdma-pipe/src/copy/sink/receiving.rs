@@ -19,7 +19,7 @@ use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Result};
 use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Totals};
-use crate::tree::Directory;
+use crate::tree::{Directory, entry_of};
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
@@ -131,8 +131,9 @@ impl<'r> Receiving<'r> {
                     self.sink.sums(id, &sums)?;
                     // This host has the whole file if its entry is no longer here.
                     let (place, otherwise) = match self.files.get(&id).cloned() {
+                        // If the directory cannot be opened, this is reported when the file is written.
                         Some((dir, entry)) => {
-                            (self.directory(dir, id, &entry)?.map(|directory| (directory, entry)), Have::Until(0))
+                            (self.find_directory(dir).map(|directory| (directory, entry)), Have::Until(0))
                         }
                         None => (None, Have::All),
                     };
@@ -351,6 +352,15 @@ impl<'r> Receiving<'r> {
         Ok(opened)
     }
 
+    /// Returns the directory with this number, if it can be opened.
+    fn find_directory(&self, dir: Id) -> Option<Arc<Directory>> {
+        if dir == ROOT {
+            return Some(Arc::clone(&self.root));
+        }
+        let known = self.open.get(&dir).cloned();
+        known.or_else(|| self.root.of_tree(self.folders.get(&dir)?).ok().map(Arc::new))
+    }
+
     fn hold(&mut self, id: Id, directory: Arc<Directory>) {
         if self.open.len() >= OPEN {
             self.open.clear();
@@ -386,7 +396,10 @@ impl<'r> Receiving<'r> {
             }
             None => path.to_vec(),
         };
-        for name in names.into_iter().filter(|name| !listed.contains(name)) {
+        // A real run continues or replaces what an earlier one has left of a listed file.
+        let is_left =
+            |name: &[u8]| self.options.dry_run && entry_of(name, &listed).is_some_and(|entry| listed.contains(entry));
+        for name in names.into_iter().filter(|name| !listed.contains(name) && !is_left(name)) {
             let path = if within.is_empty() { name.clone() } else { [within.as_slice(), b"/", &name].concat() };
             self.surplus.push(Surplus { dir, name, path });
         }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, is_temporary, set_directory_facts};
+use crate::tree::{Directory, set_directory_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
@@ -97,9 +97,7 @@ impl Rest {
     /// Removes what the source does not have, and reports what was removed; for a trial run, what would be.
     fn remove_surplus(&self, writers: &Writers<'_>) -> Result<()> {
         let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
-        // A real run may continue what an earlier one has left.
-        let is_left = |name: &[u8]| self.dry_run && is_temporary(name, &[]);
-        for Surplus { dir, name, path } in self.surplus.iter().filter(|surplus| !is_left(&surplus.name)) {
+        for Surplus { dir, name, path } in &self.surplus {
             let mut result = Ok(());
             let of = |below: &[u8]| self.path(*dir).join(OsStr::from_bytes(&[name.as_slice(), below].concat()));
             let mut tell = |below: &[u8], removed: std::result::Result<(), Errno>| {
