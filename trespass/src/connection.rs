@@ -58,7 +58,7 @@ impl Acceptor {
             let listened = handle.with(|worker| {
                 let id = worker.listen(address)?;
                 Ok((id, worker.local_addr(id).unwrap_or(address)))
-            });
+            })?;
             match listened {
                 Ok((id, address)) => return Ok(Acceptor { handle: handle.clone(), id, address }),
                 Err(error) => last = error,
@@ -130,7 +130,8 @@ impl Acceptor {
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        self.handle.with(|worker| worker.unlisten(self.id));
+        // In a child of the worker's process, there is nothing to end.
+        _ = self.handle.with(|worker| worker.unlisten(self.id));
     }
 }
 
@@ -197,7 +198,7 @@ impl Connection {
 
     fn connect_to(handle: &Handle, address: SocketAddr, deadline: Option<Instant>) -> io::Result<Connection> {
         let mut reason: Option<io::Error> = None;
-        let candidates = handle.with(|worker| worker.candidates());
+        let candidates = handle.with(|worker| worker.candidates())?;
         for (index, &kind) in candidates.iter().enumerate() {
             // Each transport gets an equal share of the remaining time, so that TCP still has time if a device does not
             // respond.
@@ -208,7 +209,7 @@ impl Connection {
             let connected = Connection::connect_over(handle, kind, address, share);
             match (connected, reason.take()) {
                 (Ok(connection), Some(reason)) => {
-                    handle.with(|worker| worker.note_fallback(connection.id, address, &reason));
+                    handle.with(|worker| worker.note_fallback(connection.id, address, &reason))?;
                     return Ok(connection);
                 }
                 (Ok(connection), None) => return Ok(connection),
@@ -230,7 +231,7 @@ impl Connection {
         address: SocketAddr,
         deadline: Option<Instant>,
     ) -> io::Result<Connection> {
-        let id = handle.with(|worker| worker.connect(kind, address))?;
+        let id = handle.with(|worker| worker.connect(kind, address))??;
         let mut connection = Connection::new(handle.clone(), id);
         let established = handle.wait((id, Awaited::Message), deadline, |worker| match worker.is_established(id) {
             Ok(true) => Ok(()),
@@ -288,7 +289,7 @@ impl Connection {
 
     /// Allocates a buffer for [`Connection::send_buf`], in memory that is registered with the connection's device.
     pub fn alloc(&self, length: usize) -> Buf {
-        self.handle.with(|worker| worker.alloc(self.id, length))
+        self.handle.with(|worker| worker.alloc(self.id, length)).unwrap_or_else(|_| Buf::on_heap(length))
     }
 
     /// Waits for the next message. Returns `None` after the last one.
@@ -382,17 +383,17 @@ impl Connection {
         self.is_closed = true;
         let mut outcome = Ok(());
         if self.lingers {
-            self.handle.with(|worker| worker.begin_close(self.id, code, reason));
+            self.handle.with(|worker| worker.begin_close(self.id, code, reason))?;
             // The worker ends the connection after the linger time, so no deadline is needed here.
             outcome = self.handle.wait((self.id, Awaited::Room), None, |worker| worker.outcome(self.id));
         }
-        self.handle.with(|worker| worker.close(self.id, code, reason));
+        self.handle.with(|worker| worker.close(self.id, code, reason))?;
         outcome
     }
 
     /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&self) -> Option<(u32, String)> {
-        self.handle.with(|worker| worker.peer_close(self.id))
+        self.handle.with(|worker| worker.peer_close(self.id)).ok()?
     }
 
     /// Returns the transport and the traffic counters of the connection.
@@ -401,7 +402,7 @@ impl Connection {
     ///
     /// The connection was never established.
     pub fn stats(&self) -> io::Result<Stats> {
-        self.handle.with(|worker| worker.stats(self.id))
+        self.handle.with(|worker| worker.stats(self.id))?
     }
 
     /// Returns the local address and the peer's address.
@@ -410,7 +411,7 @@ impl Connection {
     ///
     /// The connection was never established.
     pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        self.handle.with(|worker| worker.addresses(self.id))
+        self.handle.with(|worker| worker.addresses(self.id))?
     }
 
     pub(crate) fn handle(&self) -> &Handle {

@@ -50,7 +50,7 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
         }
         Err(io::ErrorKind::WouldBlock.into())
     });
-    handle.with(|worker| remove(worker, &this_thread()));
+    handle.with(|worker| remove(worker, &this_thread()))?;
     match found {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(vec![false; interests.len()]),
         found => found,

@@ -52,7 +52,7 @@ impl<'c> Batch<'c> {
     pub fn submit(self) -> io::Result<Ticket<'c>> {
         let Self { connection, transfers, progress, has_gets, mut notify } = self;
         let transfers = transfers?;
-        connection.handle().with(|worker| worker.transfer(connection.id(), transfers))?;
+        connection.handle().with(|worker| worker.transfer(connection.id(), transfers))??;
         if let Some(number) = notify.take_if(|_| !has_gets) {
             connection.send(&number.to_le_bytes())?;
         }

@@ -46,7 +46,7 @@ impl<'c> Grant<'c> {
     fn new(connection: &'c Connection, region: &Region, range: Range<usize>, is_writable: bool) -> io::Result<Self> {
         let closed = Arc::<Progress>::default();
         let (part, length) = region.part(range, is_writable, Arc::clone(&closed))?;
-        let remote = connection.handle().with(|worker| worker.grant(connection.id(), part))?;
+        let remote = connection.handle().with(|worker| worker.grant(connection.id(), part))??;
         Ok(Self { connection, key: RegionKey { remote, length, is_writable }, closed })
     }
 
@@ -74,7 +74,8 @@ impl<'c> Grant<'c> {
     }
 
     fn take_back(&self) {
-        self.connection.handle().with(|worker| worker.revoke(self.connection.id(), &self.closed));
+        // In a child of the worker's process, the key belongs to the parent.
+        _ = self.connection.handle().with(|worker| worker.revoke(self.connection.id(), &self.closed));
     }
 }
 

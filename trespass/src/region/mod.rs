@@ -248,7 +248,7 @@ impl Connection {
     ///
     /// `Unsupported` if the connection uses TCP; `OutOfMemory` if the system cannot allocate or lock more memory.
     pub fn region(&self, length: usize) -> io::Result<Region> {
-        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))??;
         let memory = RegionMemory::owned(&domain, length).map_err(registration)?;
         Ok(Region { memory: Arc::new(memory) })
     }
@@ -267,7 +267,7 @@ impl Connection {
     /// - No Rust reference to the bytes exists while a get of this side or a peer with a writable grant may write them.
     /// - No `&mut` reference to the bytes exists while a put of this side or a peer with a grant may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
-        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))??;
         // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::foreign(&domain, address.expose_provenance(), length) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })
@@ -283,7 +283,7 @@ impl Connection {
     ///
     /// The conditions of [`region_at`](Self::region_at), for the memory of the dma-buf.
     pub unsafe fn region_of_dmabuf(&self, fd: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Region> {
-        let domain = self.handle().with(|worker| worker.region_domain(self.id()))?;
+        let domain = self.handle().with(|worker| worker.region_domain(self.id()))??;
         // SAFETY: guaranteed by the caller.
         let memory = unsafe { RegionMemory::dmabuf(&domain, (fd, offset), length, offset) };
         Ok(Region { memory: Arc::new(memory.map_err(registration)?) })

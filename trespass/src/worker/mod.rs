@@ -19,6 +19,7 @@ macro_rules! on {
 }
 
 mod domain;
+mod fork;
 mod options;
 mod shared;
 mod spin;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{bytes, device, on_both, worker};
+use crate::common::{bytes, device, on_both, pair, worker};
 use trespass::{Acceptor, Connection, Kind, Transport};
 
 /// A time limit that only a hung operation reaches.
@@ -142,4 +142,39 @@ fn process_of_another_user_is_reached_over_tcp() {
     assert_eq!(connection.stats().unwrap().transport, Kind::Tcp);
     connection.send(b"across users").unwrap();
     assert_eq!(&connection.recv().unwrap().unwrap()[..], b"across users");
+}
+
+/// A child shares the descriptors of its parent. It must not take what its parent waits for.
+#[test]
+fn child_of_a_fork_uses_only_its_own_workers() {
+    const MESSAGES: u32 = 20;
+    on_both(|transport| {
+        let (server, client) = pair(transport);
+        // SAFETY: the child calls only functions of this crate, which take no lock that a thread of the parent may hold,
+        // and the allocator, which is usable after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let inherited = server.try_recv().map(drop).unwrap_err();
+            let is_refused = inherited.kind() == ErrorKind::Unsupported && inherited.to_string().contains("fork");
+            drop((server, client));
+            let own = worker(Transport::Tcp);
+            let acceptor = Acceptor::bind_on(&own, "127.0.0.1:0").unwrap();
+            let near = Connection::connect_on(&own, acceptor.local_addr(), Some(LONG)).unwrap();
+            let far = acceptor.accept().unwrap();
+            near.send(b"child").unwrap();
+            let is_received = &far.recv().unwrap().unwrap()[..] == b"child";
+            thread::sleep(Duration::from_millis(300));
+            // SAFETY: a plain system call, without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!(is_refused && is_received))) };
+        }
+        for number in 0..MESSAGES {
+            client.send(&number.to_le_bytes()).unwrap();
+            assert_eq!(server.recv().unwrap().unwrap()[..], number.to_le_bytes());
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's own, and the status is written to the integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    });
 }

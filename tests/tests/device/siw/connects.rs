@@ -39,8 +39,11 @@ fn beside_a_poller<C>(mut connect: impl FnMut() -> (End, C), finish: impl Fn(C),
 pub(super) fn accept_all(listener: &Listener, count: usize) {
     let accept = || {
         let request = listener.accept(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));
-        let end = End::of(request.identifier());
-        (end, request.accept(&parameters()).unwrap_or_else(|error| panic!("{error}")))
+        let mut end = End::of(request.identifier());
+        end.expect_peer();
+        let connection = request.accept(&parameters()).unwrap_or_else(|error| panic!("{error}"));
+        end.meet(false);
+        (end, connection)
     };
     beside_a_poller(
         accept,
@@ -52,8 +55,11 @@ pub(super) fn accept_all(listener: &Listener, count: usize) {
 pub(super) fn connect_all(address: &str, count: usize) {
     let connect = || {
         let resolved = connector().resolve(address).unwrap_or_else(|error| panic!("{error}"));
-        let end = End::of(resolved.identifier());
-        (end, resolved.connect(&parameters()).unwrap_or_else(|error| panic!("{error}")))
+        let mut end = End::of(resolved.identifier());
+        end.expect_peer();
+        let connection = resolved.connect(&parameters()).unwrap_or_else(|error| panic!("{error}"));
+        end.meet(true);
+        (end, connection)
     };
     let finish = |connection: sideway::rdmacm::Connection| {
         let _ = connection.disconnect(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));

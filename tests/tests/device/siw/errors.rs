@@ -59,10 +59,12 @@ pub(super) fn suffer_all(listener: &Listener, listening: Peer) {
             _ => AccessFlags::LocalWrite | AccessFlags::RemoteWrite | AccessFlags::RemoteRead,
         };
         let memory = Memory::new(&end.pd, MEMORY, rights);
+        end.expect_peer();
         end.receive(1, &memory, 0, RECEIVE);
         let place = [&memory.addr().to_be_bytes()[..], &u32::from(memory.rkey()).to_be_bytes()].concat();
         let connection =
             request.accept(parameters().setup_private_data(&place)).unwrap_or_else(|error| panic!("{error}"));
+        end.meet(false);
         let ended = connection.wait(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));
         let _ = connection.disconnect(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));
         let records = end.completions_until(|record| record.wr_id == 1);
@@ -79,8 +81,10 @@ pub(super) fn make_all(address: &str, listening: Peer) {
         let mut end = End::of(resolved.identifier());
         let mut memory = Memory::new(&end.pd, MEMORY, AccessFlags::LocalWrite | AccessFlags::RemoteWrite);
         memory.write(0, &[7; MEMORY]);
+        end.expect_peer();
         end.receive(1, &memory, 0, RECEIVE);
         let connection = resolved.connect(&parameters()).unwrap_or_else(|error| panic!("{error}"));
+        end.meet(true);
         let place = connection.info().private_data();
         let at = u64::from_be_bytes(place[..8].try_into().expect("it has eight bytes"));
         let key = u32::from_be_bytes(place[8..12].try_into().expect("it has four bytes"));

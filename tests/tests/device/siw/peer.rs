@@ -6,10 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionRecord, PollCompletions};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionRecord, PollCompletions, WorkCompletionStatus};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
+use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway::rdmacm::communication_manager::Identifier;
 use sideway::rdmacm::{ConnectionParameter, Connector, Listener};
 use sideway_tests::child::{self, Ended};
@@ -25,6 +27,8 @@ use super::{LIMIT, Peer, Peers, connects, errors, messages};
 const ROLE: &str = "SIDEWAY_TEST_ROLE";
 /// The capacity of each queue.
 pub(super) const DEPTH: u32 = 128;
+/// The number of the requests of [`End::meet`].
+const MEET: u64 = 1 << 40;
 
 /// Prints what softrnic logs.
 struct Stderr;
@@ -51,6 +55,7 @@ pub(super) struct End {
     pub(super) context: Arc<DeviceContext>,
     /// The completions that were polled and not returned.
     found: Vec<CompletionRecord>,
+    greeting: Option<Memory>,
 }
 
 impl End {
@@ -61,13 +66,42 @@ impl End {
         let mut builder = pd.create_qp_builder();
         builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_send_wr(DEPTH).setup_max_recv_wr(DEPTH);
         let qp = id.create_qp(&builder).expect("a queue pair can be created");
-        Self { qp, cq, pd, context, found: Vec::new() }
+        Self { qp, cq, pd, context, found: Vec::new(), greeting: None }
     }
 
     pub(super) fn receive(&mut self, number: u64, memory: &Memory, offset: usize, length: usize) {
         let mut batch = self.qp.start_post_recv();
         batch.construct_wr(number).give(Range::of(memory, offset, length));
         batch.post().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Posts the receive for [`meet`](Self::meet), before the connection is set up.
+    pub(super) fn expect_peer(&mut self) {
+        let memory = Memory::new(&self.pd, 1, AccessFlags::LocalWrite);
+        self.receive(MEET, &memory, 0, 0);
+        self.greeting = Some(memory);
+    }
+
+    /// Exchanges messages, after which both sides are known to be established. Linux 6.1 crashes (`BUG` in iwcm.c:969) if
+    /// a connection to siw ends before its kernel has handled the event of the establishment.
+    pub(super) fn meet(&mut self, is_active: bool) {
+        let memory = self.greeting.take().expect("the receive was posted");
+        // The active side sends first: RFC 5044, section 7.
+        if !is_active {
+            self.complete_meeting(1);
+        }
+        let mut batch = self.qp.start_post_send();
+        batch.construct_wr(MEET, WorkRequestFlags::Signaled).setup_send().give(Range::of(&memory, 0, 0));
+        batch.post().unwrap_or_else(|error| panic!("{error}"));
+        self.complete_meeting(if is_active { 2 } else { 1 });
+    }
+
+    fn complete_meeting(&mut self, requests: usize) {
+        for _ in 0..requests {
+            let records = self.completions_until(|record| record.wr_id == MEET);
+            let is_well = |record: &CompletionRecord| record.status == WorkCompletionStatus::Success;
+            assert!(records.iter().all(is_well), "{records:?}");
+        }
     }
 
     /// Polls until `is_done` holds for a completion. Returns the completions up to this one. Later ones are kept for the

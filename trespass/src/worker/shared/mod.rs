@@ -24,6 +24,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::Sleeper;
+use super::fork::Generation;
 use super::waiters::{Awaited, Woken};
 use super::{ConnectionId, Options, Worker};
 use wake::Event;
@@ -51,6 +52,8 @@ const MOST_PAUSE: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 struct Shared {
+    /// The process that has created the worker.
+    generation: Generation,
     core: Mutex<Core>,
     /// The worker's own thread. It is parked while calls drive the worker.
     own: OnceLock<Thread>,
@@ -100,6 +103,9 @@ struct Alive(Arc<Shared>);
 
 impl Drop for Alive {
     fn drop(&mut self) {
+        if self.0.generation.is_over() {
+            return;
+        }
         let mut core = self.0.lock();
         core.is_over = true;
         let task = core.sleeping_task.take();
@@ -150,7 +156,9 @@ impl Handle {
         let (core, own) = (Mutex::new(core), OnceLock::new());
         let (spin, has_task) = (options.spin.min(LONGEST_SPIN), AtomicBool::new(false));
         let (wanting, served) = (AtomicU32::new(0), AtomicU32::new(0));
-        let shared = Arc::new(Shared { core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
+        let generation = Generation::this();
+        let shared =
+            Arc::new(Shared { generation, core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
         let driven = Arc::clone(&shared);
         let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
         shared.own.get_or_init(|| own.thread().clone());
@@ -163,25 +171,31 @@ impl Handle {
     ///
     /// See [`Handle::new`].
     pub fn global() -> io::Result<Handle> {
-        static GLOBAL: OnceLock<Handle> = OnceLock::new();
-        if let Some(handle) = GLOBAL.get() {
+        static GLOBAL: Mutex<Option<Handle>> = Mutex::new(None);
+        let mut global = GLOBAL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*global
+            && !handle.shared.generation.is_over()
+        {
             return Ok(handle.clone());
         }
-        let handle = Handle::new(&Options::default())?;
-        Ok(GLOBAL.get_or_init(|| handle).clone())
+        // The handle of a parent is not dropped: its memory belongs to objects of the parent's threads.
+        std::mem::forget(global.take());
+        Ok(global.insert(Handle::new(&Options::default())?).clone())
     }
 
-    /// Runs a closure with the worker, without waiting for an event.
+    /// Runs a closure with the worker, without waiting for an event. This fails only in a child of the worker's process.
     #[inline]
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> io::Result<T> {
+        self.shared.generation.check()?;
         let mut core = self.shared.lock();
         let result = act(&mut core.worker);
         core.worker.flush();
-        result
+        Ok(result)
     }
 
     /// Tries an operation, and retries it once after a poll, without waiting.
     pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
+        self.shared.generation.check()?;
         let mut core = self.shared.lock();
         let mut result = attempt(&mut core.worker);
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -198,7 +212,7 @@ impl Handle {
         if !self.shared.has_task.load(Ordering::Relaxed) {
             return self.try_now(attempt);
         }
-        self.with(attempt)
+        self.with(attempt)?
     }
 
     /// Whether both handles refer to the same worker.
@@ -219,6 +233,7 @@ impl Handle {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.shared.generation.check()?;
         let mut core = self.shared.lock();
         match attempt(&mut core.worker) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -250,6 +265,7 @@ impl Handle {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker, &Waker) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.shared.generation.check()?;
         let waker = this_thread();
         loop {
             let mut core = self.shared.lock();

@@ -148,7 +148,7 @@ fn a_waker_may_use_the_worker_and_drop_a_connection() {
         (handle, id, Waker::from(Arc::new(owner)), client)
     };
     let (handle, id, waker, client) = owned();
-    handle.with(|worker| worker.register(id, Wait::Read, &waker));
+    handle.with(|worker| worker.register(id, Wait::Read, &waker)).unwrap();
     drop(waker);
     client.send(&[7]).unwrap();
     dropped.recv_timeout(LONG).expect("the waker is called, and dropped");
@@ -157,9 +157,9 @@ fn a_waker_may_use_the_worker_and_drop_a_connection() {
     let (handle, id, waker, _client) = owned();
     let (results, replaced) = mpsc::channel();
     thread::spawn(move || {
-        handle.with(|worker| worker.register(id, Wait::Read, &waker));
+        handle.with(|worker| worker.register(id, Wait::Read, &waker)).unwrap();
         drop(waker);
-        handle.with(|worker| worker.register(id, Wait::Read, Waker::noop()));
+        handle.with(|worker| worker.register(id, Wait::Read, Waker::noop())).unwrap();
         results.send(()).unwrap();
     });
     dropped.recv_timeout(LONG).expect("the waker that was replaced is dropped");
@@ -209,7 +209,7 @@ fn thread_with_endless_events_lets_others_use_the_worker() {
         let mut waited: Vec<u32> = (0..REQUESTS)
             .map(|_| {
                 let before = turns.load(Ordering::Relaxed);
-                handle.with(|_| turns.load(Ordering::Relaxed) - before)
+                handle.with(|_| turns.load(Ordering::Relaxed) - before).unwrap()
             })
             .collect();
         is_over.store(true, Ordering::Relaxed);
