@@ -444,7 +444,7 @@ struct Last(Connection);
 
 impl Last {
     fn look(&self) {
-        trespass::poll(&[Interest::Message(&self.0)], Some(Instant::now())).unwrap();
+        trespass::poll(&[Interest::Message(&self.0)], Some(Instant::now())).expect("the worker is usable");
     }
 }
 

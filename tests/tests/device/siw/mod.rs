@@ -89,9 +89,16 @@ impl Peers {
             let port = port();
             let (server, mut client) = (self.program(serving, server, port), self.program(connecting, client, port));
             client.arg(Hosts::ADDRESSES[serving as usize]);
-            for ended in child::run_both(server, client, port, LIMIT) {
-                succeeds(&ended, &[]);
-            }
+            let [served, connected] = child::run_both(server, client, port, LIMIT);
+            // The output of both is needed to find the cause of a failure.
+            assert!(
+                served.status.success() && connected.status.success(),
+                "{serving:?} serves: {}\n{}\n{connecting:?} connects: {}\n{}",
+                served.status,
+                served.output,
+                connected.status,
+                connected.output
+            );
         }
     }
 }
