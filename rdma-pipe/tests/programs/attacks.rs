@@ -294,7 +294,8 @@ fn planted_links_for_temporary_files_do_not_lead_out() {
 /// A host that guesses keys delays its own next guess, and no other host.
 #[test]
 fn wrong_keys_of_one_host_delay_no_other() {
-    const PEERS: usize = 30;
+    const PEERS: usize = 60;
+    const TIMES: usize = 5;
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         println!("no IPv6 here");
         return;
@@ -305,7 +306,6 @@ fn wrong_keys_of_one_host_delay_no_other() {
     let wrong = [format!("127.0.0.1:{}", listener.port())];
     let right = [format!("[::1]:{}", listener.port())];
     let (refused, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let count = || refused.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         for _ in 0..PEERS {
             scope.spawn(|| {
@@ -315,17 +315,21 @@ fn wrong_keys_of_one_host_delay_no_other() {
                 }
             });
         }
-        let accepted = scope.spawn(move || listener.accept(b"key", Some(Instant::now() + timeout)));
-        while count() < 3 {
+        let accepted = scope.spawn(move || {
+            (0..TIMES)
+                .map(|_| listener.accept(b"key", Some(Instant::now() + timeout)).map(drop))
+                .collect::<Result<()>>()
+        });
+        while refused.load(Ordering::Relaxed) < 3 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let before = count();
-        let connected = connect(&right, b"key", Purpose::Send, Patience::Coming(timeout), &options);
-        let during = count() - before;
+        // Single attempts. The keys of the others are checked at three per second, and their number delays these by about
+        // the time limit of a handshake, if they wait for their turn among them.
+        let attempt = || connect(&right, b"key", Purpose::Send, Patience::Coming(Duration::ZERO), &options).map(drop);
+        let connected = (0..TIMES).map(|_| attempt()).collect::<Result<()>>();
         is_over.store(true, Ordering::Relaxed);
-        assert!(connected.is_ok() && accepted.join().unwrap().is_ok());
-        // Without guesses of others, a connection takes a few milliseconds.
-        assert!(during < 5, "{during} wrong keys were refused meanwhile");
+        connected.unwrap();
+        accepted.join().unwrap().unwrap();
     });
 }
 
