@@ -7,6 +7,7 @@
 //! the receiver's buffer. The kernel's keepalive replaces probes: like the NIC, it works even if the peer's program
 //! does not run.
 
+mod incoming;
 mod link;
 mod record;
 mod socket;
@@ -14,12 +15,13 @@ mod socket;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 
+use self::incoming::{Listening, Pending};
 use self::link::{Link, Progress, Remains, STAGING};
 use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
@@ -36,11 +38,6 @@ const MEMORY: usize = 1 << 30;
 /// Time limit for a peer's handshake, and for its disconnect, in nanoseconds.
 const HANDSHAKE: u64 = 10_000_000_000;
 const GOODBYE: u64 = 1_000_000_000;
-/// Maximum number of connections whose clients have sent no hello. Beyond it, the oldest one of the host with the most
-/// of them is dropped.
-const SILENT: usize = 64;
-/// How long no connection is accepted after the system had no descriptor or memory for one, in nanoseconds.
-const PAUSE: u64 = 100_000_000;
 /// Interval between two searches for silent peers, in nanoseconds.
 const SEARCH: u64 = 1_000_000_000;
 /// Maximum number of events taken from the kernel in one call.
@@ -70,25 +67,6 @@ pub(crate) struct Tcp {
     unsettled: u32,
     /// The time of the last search for silent peers.
     searched: u64,
-}
-
-#[derive(Debug)]
-struct Listening {
-    id: ListenerId,
-    socket: TcpListener,
-    /// Whether connections stay in the system's queue because the worker answers no more of them.
-    is_held: bool,
-    /// The time at which to accept again after the system had no descriptor or memory for a connection.
-    paused: Option<u64>,
-}
-
-/// A connection that the worker has not accepted.
-#[derive(Debug)]
-struct Pending {
-    id: IncomingId,
-    listener: ListenerId,
-    host: IpAddr,
-    link: Link,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
@@ -133,82 +111,6 @@ impl Tcp {
 
     fn get(&mut self, link: LinkId) -> Option<&mut Link> {
         self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
-    }
-
-    /// Accepts connections from a listener, whose clients have not sent a hello yet.
-    fn accept_all(&mut self, number: u32) {
-        let Some(at) = self.listeners.iter().position(|listening| listening.id.0 == number) else { return };
-        loop {
-            let Listening { id: listener, socket, is_held, paused } = &self.listeners[at];
-            if *is_held || paused.is_some() {
-                return;
-            }
-            let (listener, accepted) = (*listener, socket.accept());
-            let (socket, host) = match accepted {
-                Ok((socket, peer)) => (socket, peer.ip()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has given up, or a signal has arrived.
-                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
-                    continue;
-                }
-                Err(_) if self.drop_silent() => continue,
-                Err(error) => {
-                    log::warn!("cannot accept a connection for now: {error}");
-                    self.listeners[at].paused = Some(now() + PAUSE);
-                    return self.watch_listener(at);
-                }
-            };
-            let id = IncomingId(self.next_incoming);
-            self.next_incoming += 1;
-            if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_PENDING | id.0 & 0xffff_ffff)).is_ok() {
-                let link = Link::accepted(socket, now() + HANDSHAKE);
-                self.pending.push_back(Pending { id, listener, host, link });
-                if self.silent().count() > SILENT {
-                    self.drop_silent();
-                }
-            }
-        }
-    }
-
-    /// The connections whose clients have sent no hello: their places in the list, and the clients' hosts.
-    fn silent(&self) -> impl Iterator<Item = (usize, IpAddr)> {
-        let silent = self.pending.iter().enumerate().filter(|(_, pending)| pending.link.awaits_hello());
-        silent.map(|(at, pending)| (at, pending.host))
-    }
-
-    /// Drops a connection whose client has sent no hello: the oldest one of the host that has the most. Returns whether
-    /// there was one.
-    fn drop_silent(&mut self) -> bool {
-        let silent: Vec<(usize, IpAddr)> = self.silent().collect();
-        let of = |host| silent.iter().filter(|(_, other)| *other == host).count();
-        // Of several that compare equal, `min_by_key` returns the first.
-        let oldest = silent.iter().min_by_key(|(_, host)| usize::MAX - of(*host));
-        oldest.is_some_and(|(at, _)| self.pending.remove(*at).is_some())
-    }
-
-    /// Requests the events of a listener, unless it accepts no connections for now.
-    fn watch_listener(&self, at: usize) {
-        let Listening { id, socket, is_held, paused } = &self.listeners[at];
-        let flags = if *is_held || paused.is_some() { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
-        let data = epoll::EventData::new_u64(OF_LISTENER | u64::from(id.0));
-        if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
-            log::error!("cannot watch a listener: {error}");
-        }
-    }
-
-    /// Reads the hello of an incoming connection, or drops the connection.
-    fn greet(&mut self, number: u64, events: &mut impl Events) {
-        let Some(at) = self.pending.iter().position(|pending| pending.id.0 & 0xffff_ffff == number) else { return };
-        let Pending { id, listener, link, .. } = &mut self.pending[at];
-        match link.read_hello() {
-            Ok(Some((peer, hello))) => {
-                // The worker answers when it has room; their number is limited.
-                link.deadline = u64::MAX;
-                events.incoming(*listener, *id, peer, &hello);
-            }
-            Ok(None) => {}
-            Err(_) => _ = self.pending.remove(at),
-        }
     }
 
     /// Reads and writes on a link. If the link ends, its buffers go to `spare`.
