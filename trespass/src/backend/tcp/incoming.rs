@@ -14,6 +14,8 @@ use crate::backend::{Events, IncomingId, ListenerId};
 const SILENT: usize = 64;
 /// How long no connection is accepted after the system had no descriptor or memory for one, in nanoseconds.
 const PAUSE: u64 = 100_000_000;
+
+/// A listener.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) id: ListenerId,

@@ -176,9 +176,11 @@ impl Tcp {
         }
     }
 
-    /// Whether connections wait for the worker, or a listener for descriptors.
+    /// Whether clients have not sent their hello, or a listener waits for descriptors. Requests that the worker holds have no
+    /// deadline: as long as they wait, no turn may look at all links.
     fn has_deadlines(&self) -> bool {
-        !self.pending.is_empty() || self.listeners.iter().any(|listening| listening.paused.is_some())
+        self.pending.iter().any(|pending| pending.link.deadline != u64::MAX)
+            || self.listeners.iter().any(|listening| listening.paused.is_some())
     }
 
     /// Ends links whose deadline has passed.
