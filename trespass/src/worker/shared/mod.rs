@@ -7,6 +7,7 @@
 //! task drives it, so that an event wakes only the thread that needs it; the worker's own thread takes over if the
 //! task makes no turns.
 
+mod lock;
 mod own;
 #[cfg(feature = "tokio")]
 mod task;
@@ -15,18 +16,18 @@ mod tests;
 mod wake;
 
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::Sleeper;
 use super::fork::Generation;
-use super::waiters::{Awaited, Woken};
+use super::waiters::Awaited;
 use super::{ConnectionId, Options, Worker};
+use lock::Locked;
 use wake::Event;
 
 pub(crate) use wake::this_thread;
@@ -45,10 +46,6 @@ pub struct Handle {
 
 /// Longer spinning times do not fit into the system's clocks.
 const LONGEST_SPIN: Duration = Duration::from_secs(86_400);
-/// The number of turns with events after which a thread lets others use the worker, and the longest time that it waits
-/// for one of them to begin.
-const TURNS: u32 = 16;
-const MOST_PAUSE: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 struct Shared {
@@ -319,77 +316,7 @@ fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
     if slept < SHORT { (spin * 2).min(least * 8) } else { least }
 }
 
-/// A worker that is locked. After the lock is released, the wakers that have become due are called and dropped.
-struct Locked<'s> {
-    core: MutexGuard<'s, Core>,
-    /// Fields are dropped in order, so this one is dropped after the lock is released.
-    woken: Woken,
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if self.core.worker.has_woken() {
-            self.woken = self.core.worker.take_woken();
-        }
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = Core;
-
-    fn deref(&self) -> &Core {
-        &self.core
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
-        &mut self.core
-    }
-}
-
 impl Shared {
-    fn lock(&self) -> Locked<'_> {
-        let core = match self.core.try_lock() {
-            Ok(core) => core,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.wanting.fetch_add(1, Ordering::Relaxed);
-                let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-                self.wanting.fetch_sub(1, Ordering::Relaxed);
-                self.served.fetch_add(1, Ordering::Relaxed);
-                core
-            }
-        };
-        Locked { core, woken: Woken::default() }
-    }
-
-    /// Releases the lock for a moment.
-    fn relock<'c>(&'c self, core: Locked<'c>) -> Locked<'c> {
-        drop(core);
-        std::hint::spin_loop();
-        self.lock()
-    }
-
-    /// Releases the lock after some turns in sequence, if other threads wait for it. std's mutex is not fair: without the
-    /// pause, this thread would take the lock again before the threads that wait for it run.
-    fn take_turns<'c>(&'c self, core: Locked<'c>, turns: &mut u32) -> Locked<'c> {
-        *turns += 1;
-        if *turns < TURNS || self.wanting.load(Ordering::Relaxed) == 0 {
-            return core;
-        }
-        *turns = 0;
-        drop(core);
-        let (served, until) = (self.served.load(Ordering::Relaxed), Instant::now() + MOST_PAUSE);
-        while self.wanting.load(Ordering::Relaxed) != 0
-            && self.served.load(Ordering::Relaxed) == served
-            && Instant::now() < until
-        {
-            thread::yield_now();
-        }
-        self.lock()
-    }
-
     fn unpark_own(&self) {
         if let Some(own) = self.own.get() {
             own.unpark();
