@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_pipe::channel::{Block, BlockKind};
@@ -289,48 +289,6 @@ fn planted_links_for_temporary_files_do_not_lead_out() {
     .unwrap();
     assert_eq!(place.names("d"), ["f", "large"]);
     (0..2).for_each(|number| assert_eq!(place.read(&format!("victim{number}")), b"untouched"));
-}
-
-/// A host that guesses keys delays its own next guess, and no other host.
-#[test]
-fn wrong_keys_of_one_host_delay_no_other() {
-    const PEERS: usize = 60;
-    const TIMES: usize = 5;
-    if std::net::TcpListener::bind("[::1]:0").is_err() {
-        println!("no IPv6 here");
-        return;
-    }
-    let timeout = Duration::from_secs(60);
-    let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
-    let listener = Listener::bind(None, 0, &options).unwrap();
-    let wrong = [format!("127.0.0.1:{}", listener.port())];
-    let right = [format!("[::1]:{}", listener.port())];
-    let (refused, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        for _ in 0..PEERS {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    _ = connect(&wrong, b"guess", Purpose::Send, Patience::Coming(Duration::ZERO), &options);
-                    refused.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        let accepted = scope.spawn(move || {
-            (0..TIMES)
-                .map(|_| listener.accept(b"key", Some(Instant::now() + timeout)).map(drop))
-                .collect::<Result<()>>()
-        });
-        while refused.load(Ordering::Relaxed) < 3 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // Single attempts. The keys of the others are checked at three per second, and their number delays these by about
-        // the time limit of a handshake, if they wait for their turn among them.
-        let attempt = || connect(&right, b"key", Purpose::Send, Patience::Coming(Duration::ZERO), &options).map(drop);
-        let connected = (0..TIMES).map(|_| attempt()).collect::<Result<()>>();
-        is_over.store(true, Ordering::Relaxed);
-        connected.unwrap();
-        accepted.join().unwrap().unwrap();
-    });
 }
 
 /// A peer that sends single bytes slowly is disconnected at the time limit of its handshake, and does not block other

@@ -2,6 +2,11 @@
 //! faults.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rdma_pipe::link::{Listener, Options, Patience, connect};
+use rdma_pipe::proto::Purpose;
 
 use crate::common::{Place, Ran, bytes, port};
 
@@ -72,7 +77,7 @@ fn killed_sender_ends_a_receiver_whose_output_blocks() {
             // Waits until the pipe is full: nothing reads from it, so the next write blocks.
             let output = receiver.stdout.take().unwrap();
             while rustix::io::ioctl_fionread(&output).unwrap() < 1 << 20 {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             sender.kill().unwrap();
             sender.wait().unwrap();
@@ -124,7 +129,7 @@ fn output_that_pauses_longer_than_the_timeout_gets_everything() {
         std::thread::scope(|scope| {
             let sent = scope
                 .spawn(|| place.run_with(data.as_bytes(), "rdsend", ["--timeout", "5", "127.0.0.1", &port, "key"]));
-            std::thread::sleep(std::time::Duration::from_secs(8));
+            std::thread::sleep(Duration::from_secs(8));
             let received = Ran::from(&mut receiver, b"").expect(0);
             sent.join().unwrap().expect(0);
             assert!(received.out == data, "{}", received.out.len());
@@ -214,11 +219,11 @@ fn other_programs_do_not_end_the_receiver() {
     let port = port();
     let mut receiver = place.command("rdrecv", [&port.to_string(), "key"]).spawn().unwrap();
     let connect = || {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             match std::net::TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => return stream,
-                Err(_) => assert!(std::time::Instant::now() < until),
+                Err(_) => assert!(Instant::now() < until),
             }
         }
     };
@@ -237,12 +242,12 @@ fn silent_peers_do_not_keep_the_sender_out() {
     let place = Place::with_tcp();
     let port = port();
     let mut receiver = place.command("rdrecv", ["--tcp", &port.to_string(), "key"]).spawn().unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(60);
     let mut silent = Vec::new();
     while silent.len() < 4 {
         match trespass::Connection::connect(("127.0.0.1", port)) {
             Ok(connection) => silent.push(connection),
-            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+            Err(error) => assert!(Instant::now() < until, "{error}"),
         }
     }
     place.run_with(b"data", "rdsend", ["--tcp", "127.0.0.1", &port.to_string(), "key"]).expect(0);
@@ -255,13 +260,13 @@ fn wrong_keys_take_their_time() {
     let place = Place::with_tcp();
     let port = port().to_string();
     let mut receiver = place.command("rdrecv", [&port, "key"]).spawn().unwrap();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| place.run_with(b"", "rdsend", ["127.0.0.1", &port, "other"]).expect(20));
         }
     });
-    assert!(started.elapsed() >= std::time::Duration::from_millis(900), "{:?}", started.elapsed());
+    assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
     place.run_with(b"data", "rdsend", ["127.0.0.1", &port, "key"]).expect(0);
     Ran::from(&mut receiver, b"").expect(0);
 }
@@ -272,10 +277,10 @@ fn source_that_changes_exits_with_24_and_is_not_renamed() {
     let place = Place::new();
     place.write("file", bytes(30_000_000));
     let mut command = place.command("rdcp", ["--bwlimit", "10M", "file", &place.on_host("copy")]).spawn().unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(60);
     while !place.has_begun(".", 1) {
-        assert!(std::time::Instant::now() < until, "the copy does not begin");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(Instant::now() < until, "the copy does not begin");
+        std::thread::sleep(Duration::from_millis(5));
     }
     std::fs::OpenOptions::new().write(true).open(place.path("file")).unwrap().set_len(1000).unwrap();
     let ran = Ran::from(&mut command, b"").expect(24);
@@ -294,4 +299,44 @@ fn far_side_that_does_not_start_is_named() {
     assert!(ran.err.contains("cannot run no-such-shell"), "{}", ran.err);
     let ran = place.run("rdcp", ["-e", "false", "file", &place.on_host("copy")]).expect(12);
     assert!(ran.err.contains("ended with status 1"), "{}", ran.err);
+}
+
+/// A host that guesses keys delays its own next guess, and no other host.
+#[test]
+fn wrong_keys_of_one_host_delay_no_other() {
+    const PEERS: usize = 60;
+    const TIMES: usize = 5;
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("no IPv6 here");
+        return;
+    }
+    let timeout = Duration::from_secs(60);
+    let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
+    let listener = Listener::bind(None, 0, &options).unwrap();
+    let wrong = [format!("127.0.0.1:{}", listener.port())];
+    let right = [format!("[::1]:{}", listener.port())];
+    let (refused, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..PEERS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    _ = connect(&wrong, b"guess", Purpose::Send, Patience::Coming(Duration::ZERO), &options);
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let accepted = scope.spawn(move || {
+            (0..TIMES).try_for_each(|_| listener.accept(b"key", Some(Instant::now() + timeout)).map(drop))
+        });
+        while refused.load(Ordering::Relaxed) < 3 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Single attempts. The keys of the others are checked at three per second, and their number delays these by about
+        // the time limit of a handshake, if they wait for their turn among them.
+        let attempt = || connect(&right, b"key", Purpose::Send, Patience::Coming(Duration::ZERO), &options).map(drop);
+        let connected = (0..TIMES).try_for_each(|_| attempt());
+        is_over.store(true, Ordering::Relaxed);
+        connected.unwrap();
+        accepted.join().unwrap().unwrap();
+    });
 }

@@ -193,25 +193,40 @@ fn send_buf_to_a_peer_that_does_not_read_times_out() {
     });
 }
 
+/// Whether the stream's descriptor is readable within this time, in seconds.
+fn is_signalled(stream: &Stream, seconds: i64) -> bool {
+    let mut fds = [rustix::event::PollFd::new(stream, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 }))
+        .is_ok_and(|count| count == 1)
+}
+
+/// A stream that was written to, and the other end, which is non-blocking and waits to read the byte.
+fn written(transport: Transport) -> (Stream, Stream) {
+    let (left, right) = pair(transport);
+    let (left, right) = (Stream::from(left), Stream::from(right));
+    right.set_nonblocking(true).expect("a descriptor is free");
+    assert_eq!((&right).read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+    (&left).write_all(b"x").expect("the stream is open");
+    (left, right)
+}
+
+/// Reads the byte when the descriptor signals it.
+fn read_signalled(mut stream: &Stream) {
+    let (mut byte, deadline) = ([0], Instant::now() + LONG);
+    loop {
+        assert!(is_signalled(stream, 60), "no signal");
+        match stream.read(&mut byte) {
+            Ok(count) => return assert_eq!((count, byte[0]), (1, b'x')),
+            Err(error) => assert_eq!((error.kind(), Instant::now() < deadline), (ErrorKind::WouldBlock, true)),
+        }
+    }
+}
+
 #[test]
 fn nonblocking_stream_signals_its_descriptor() {
     on_both(|transport| {
-        let (left, right) = pair(transport);
-        let (left, right) = (Stream::from(left), Stream::from(right));
-        right.set_nonblocking(true).unwrap();
-        let mut byte = [0];
-        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
-        (&left).write_all(b"x").unwrap();
-        let deadline = Instant::now() + LONG;
-        loop {
-            let mut fds = [rustix::event::PollFd::new(&right, rustix::event::PollFlags::IN)];
-            let time = rustix::event::Timespec { tv_sec: LONG.as_secs() as i64, tv_nsec: 0 };
-            assert_eq!(rustix::event::poll(&mut fds, Some(&time)).unwrap(), 1, "no signal");
-            match (&right).read(&mut byte) {
-                Ok(count) => break assert_eq!((count, byte[0]), (1, b'x')),
-                Err(error) => assert_eq!((error.kind(), Instant::now() < deadline), (ErrorKind::WouldBlock, true)),
-            }
-        }
+        let (_left, right) = written(transport);
+        read_signalled(&right);
         assert!(right.as_fd().try_clone_to_owned().is_ok());
     });
 }
@@ -220,22 +235,12 @@ fn nonblocking_stream_signals_its_descriptor() {
 #[test]
 fn write_of_a_nonblocking_stream_keeps_the_signal_of_a_read() {
     on_both(|transport| {
-        let (left, right) = pair(transport);
-        let (left, right) = (Stream::from(left), Stream::from(right));
-        right.set_nonblocking(true).unwrap();
-        let mut byte = [0];
-        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
-        (&left).write_all(b"x").unwrap();
-        let is_signalled = |seconds| {
-            let mut fds = [rustix::event::PollFd::new(&right, rustix::event::PollFlags::IN)];
-            let time = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
-            rustix::event::poll(&mut fds, Some(&time)).unwrap() == 1
-        };
-        assert!(is_signalled(60));
+        let (_left, right) = written(transport);
+        assert!(is_signalled(&right, 60));
         assert_eq!((&right).write(b"y").unwrap(), 1);
-        assert!(is_signalled(0), "the read is due");
-        assert_eq!((&right).read(&mut byte).unwrap(), 1);
-        assert!(!is_signalled(0));
+        assert!(is_signalled(&right, 0), "the read is due");
+        read_signalled(&right);
+        assert!(!is_signalled(&right, 0));
     });
 }
 
