@@ -1,7 +1,8 @@
 //! Streams for tokio. The worker's own thread calls the wakers, so the streams work in any runtime. In a runtime of
 //! tokio, `Handle::drive_in_tokio` saves the switches to that thread.
 //!
-//! If a polled stream is dropped, the worker closes it in the background, because a task must not block.
+//! If a polled stream is dropped, the worker closes it in the background, because a task must not block. The end of the
+//! process waits for that.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -294,6 +294,11 @@ impl Worker {
         self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
     }
 
+    /// Returns the number of connections whose peers have not received everything yet.
+    fn unfinished(&self) -> usize {
+        self.tcp.unfinished() + self.verbs.as_ref().map_or(0, Domain::unfinished)
+    }
+
     /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

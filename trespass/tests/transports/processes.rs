@@ -6,12 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, on_both, pair, worker};
+use tokio::io::AsyncWriteExt;
+use trespass::net::Stream;
 use trespass::{Acceptor, Connection, Kind, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
 /// If set, the test `child` is a server that uses this transport.
 const TRANSPORT: &str = "TRESPASS_TEST_TRANSPORT";
+
+/// If set, the test `hasty_child` is a client: the transport, and the server's address.
+const HASTY: &str = "TRESPASS_TEST_HASTY";
 
 /// A server process, which is killed when this value is dropped.
 struct Server {
@@ -64,6 +69,49 @@ fn child() {
     while let Some(message) = connection.recv().unwrap() {
         connection.send(&message).unwrap();
     }
+}
+
+/// Writes a stream of tokio, or sends messages, and ends its process at once.
+#[test]
+fn hasty_child() {
+    let Ok(job) = std::env::var(HASTY) else { return };
+    let (transport, address) = job.split_once(' ').unwrap();
+    let transport = if transport.contains("Rdma") { Transport::Rdma } else { Transport::Tcp };
+    let (worker, data) = (worker(transport), bytes(2 << 20, 9));
+    if let Some(address) = address.strip_prefix('-') {
+        let connection = Connection::connect_on(&worker, address, Some(LONG)).unwrap();
+        data.chunks(100_000).for_each(|message| connection.send(message).unwrap());
+        std::process::exit(0);
+    }
+    let mut stream = Stream::connect_on(&worker, address).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { AsyncWriteExt::write_all(&mut stream, &data).await.unwrap() });
+}
+
+#[test]
+fn end_of_the_process_sends_what_was_accepted() {
+    on_both(|transport| {
+        let server = worker(transport);
+        // The worker of the child has as many messages as it accepts when the child ends.
+        for sign in ["", "-"] {
+            let acceptor = Acceptor::bind_on(&server, device()).unwrap();
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["processes::hasty_child", "--exact", "--nocapture"]);
+            child.env(HASTY, format!("{transport:?} {sign}{}", acceptor.local_addr()));
+            let mut child = child.stdout(Stdio::null()).spawn().unwrap();
+            let connection = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+            let mut received = Vec::new();
+            while received.len() < 2 << 20 {
+                let message = connection.recv_until(Some(Instant::now() + LONG));
+                received.extend_from_slice(&message.unwrap().expect("the end, before everything arrived"));
+            }
+            assert!(received == bytes(2 << 20, 9));
+            let end = connection.recv_until(Some(Instant::now() + LONG)).map(|message| message.is_some());
+            let is_right = if sign.is_empty() { matches!(end, Ok(false)) } else { end.is_err() };
+            assert!(is_right, "{transport:?} {sign}: {end:?}");
+            assert!(child.wait().unwrap().success());
+        }
+    });
 }
 
 #[test]

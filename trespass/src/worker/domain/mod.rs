@@ -282,6 +282,15 @@ impl<B: Backend> Domain<B> {
         self.table.slots.len() - self.table.free.len()
     }
 
+    /// Returns the number of connections that are closing, or have sent what their peers have not received.
+    pub(super) fn unfinished(&self) -> usize {
+        let is_unfinished = |slot: &&Slot| match &slot.state {
+            State::Open(connection) => !connection.has_ended() && (slot.is_forgotten || !connection.is_flushed()),
+            _ => false,
+        };
+        self.table.slots.iter().filter(is_unfinished).count()
+    }
+
     #[inline]
     fn refill(&mut self) {
         if !self.table.stock.receives.is_empty() {

@@ -59,6 +59,23 @@ impl Shared {
         Locked { core, woken: Woken::default() }
     }
 
+    /// Locks the worker, unless this takes longer than `most`.
+    pub(super) fn lock_within(&self, most: Duration) -> Option<MutexGuard<'_, Core>> {
+        let begun = Instant::now();
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        let core = loop {
+            match self.core.try_lock() {
+                Ok(core) => break Some(core),
+                Err(TryLockError::Poisoned(error)) => break Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() >= most => break None,
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        };
+        self.wanting.fetch_sub(1, Ordering::Relaxed);
+        self.served.fetch_add(1, Ordering::Relaxed);
+        core
+    }
+
     /// Releases the lock for a moment.
     pub(super) fn relock<'c>(&'c self, core: Locked<'c>) -> Locked<'c> {
         drop(core);

@@ -7,6 +7,7 @@
 //! task drives it, so that an event wakes only the thread that needs it; the worker's own thread takes over if the
 //! task makes no turns.
 
+mod exit;
 mod lock;
 mod own;
 #[cfg(feature = "tokio")]
@@ -37,7 +38,9 @@ const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
-/// The worker exists until its last handle, listener and connection are dropped.
+/// The worker exists until its last handle, listener and connection are dropped. When the process ends, by a return of
+/// `main` or by `exit(3)`, it waits until the peers have received what the worker has accepted, at most for the
+/// [linger time](Options::linger).
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -159,6 +162,7 @@ impl Handle {
         let driven = Arc::clone(&shared);
         let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
         shared.own.get_or_init(|| own.thread().clone());
+        shared.finish_at_exit();
         Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
     }
 
