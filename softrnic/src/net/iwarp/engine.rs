@@ -31,6 +31,9 @@ use crate::wire::transport::Deliver;
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// The interval at which connections are checked that are ending and that the peer does not close.
 const ENDING_TICK: Duration = Duration::from_secs(1);
+/// When a connection whose peer sends nothing is nudged for the first time, and for the last time. The time between two
+/// nudges is the time since the connection began.
+const NUDGES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// A connection is lost if the peer is unreachable or acknowledges no data for this time.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -52,7 +55,21 @@ pub(crate) struct Engine {
     ending: AtomicUsize,
     /// The number of connections on which a message waits until a receive is posted.
     waiting: AtomicUsize,
+    /// The connections that this process has initiated and whose peers have sent nothing.
+    unheard: Mutex<Vec<Unheard>>,
+    has_unheard: AtomicBool,
     pub(super) attendance: Attendance,
+}
+
+/// A connection whose peer has sent nothing since `began`. The peer is nudged at the time `at`.
+///
+/// The kernel's siw does not read a frame that arrives just after it has accepted the connection, until another frame
+/// arrives (Linux 6.1, `siw_accept`). If that frame is the RTR frame, the peer waits for it, and this end for the peer.
+#[derive(Debug)]
+struct Unheard {
+    connection: Weak<Connection>,
+    began: Instant,
+    at: Instant,
 }
 
 /// A socket whose TCP connection is being established, and the first bytes to send on it.
@@ -117,6 +134,8 @@ impl Engine {
             notified: Mutex::new(Vec::new()),
             ending: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            unheard: Mutex::new(Vec::new()),
+            has_unheard: AtomicBool::new(false),
             attendance: Attendance::new(),
         }
     }
@@ -182,7 +201,7 @@ impl Engine {
         }
     }
 
-    /// Begins to serve a connection.
+    /// Begins to serve a connection. If this end is its initiator, the peer is nudged until it sends something.
     pub(crate) fn begin(&self, connection: &Arc<Connection>) -> Result<(), Errno> {
         let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
         unpoisoned(self.connections.write()).insert(connection.id, Arc::clone(connection));
@@ -192,7 +211,28 @@ impl Engine {
             return Err(error);
         }
         connection.serve(true);
+        if connection.is_initiator() {
+            let (connection, began) = (Arc::downgrade(connection), Instant::now());
+            unpoisoned(self.unheard.lock()).push(Unheard { connection, began, at: began + NUDGES[0] });
+            if !self.has_unheard.swap(true, Ordering::Relaxed) {
+                self.wake();
+            }
+        }
         Ok(())
+    }
+
+    /// Nudges the peers that have sent nothing.
+    fn nudge(&self, now: Instant) {
+        let mut unheard = unpoisoned(self.unheard.lock());
+        unheard.retain_mut(|entry| {
+            if now < entry.at {
+                return true;
+            }
+            let age = now - entry.began;
+            entry.at = now + age;
+            entry.connection.upgrade().is_some_and(|connection| connection.nudge()) && age < NUDGES[1]
+        });
+        self.has_unheard.store(!unheard.is_empty(), Ordering::Relaxed);
     }
 
     /// Starts the thread if it is not running.
@@ -206,6 +246,11 @@ impl Engine {
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.all().len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_unheard(&self) -> bool {
+        self.has_unheard.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -232,7 +277,7 @@ impl Engine {
 
     fn run(&self, reactor: &Reactor) {
         let mut now = Instant::now();
-        let (mut next_sweep, mut checks) = (now, Checks::new(now));
+        let (mut next_sweep, mut next_nudge, mut checks) = (now, now, Checks::new(now));
         loop {
             let timeout = match (self.waiting.load(Ordering::Relaxed), self.ending.load(Ordering::Relaxed)) {
                 (1.., _) => Some(TICK),
@@ -240,8 +285,13 @@ impl Engine {
                 (0, 1..) => Some(ENDING_TICK),
                 (0, 0) => None,
             };
-            reactor.wait(timeout);
+            let nudge = self.has_unheard.load(Ordering::Relaxed).then_some(NUDGES[0]);
+            reactor.wait(timeout.into_iter().chain(nudge).min());
             now = Instant::now();
+            if nudge.is_some() && now >= next_nudge {
+                next_nudge = now + NUDGES[0] / 2;
+                self.nudge(now);
+            }
             // A program that attends to the only connection does not serve the sockets that are being connected.
             if self.attendance.check(reactor, &mut checks, now) || !unpoisoned(self.connecting.lock()).is_empty() {
                 // If this thread waited for the lock of a connection that the program serves, both would switch.

@@ -15,8 +15,9 @@ const RTR_STAG: u32 = 1;
 pub(super) struct Stream {
     sender: Sender,
     receiver: Receiver,
-    /// Whether this end may send. A responder must receive a frame first.
-    may_send: bool,
+    is_initiator: bool,
+    /// Whether the peer has sent a frame.
+    has_heard: bool,
     /// Whether there was no response yet to the RTR read. The QP receives neither this read nor the response.
     has_rtr_read: bool,
 }
@@ -26,7 +27,7 @@ impl Stream {
     pub(super) fn initiator(agreed: &Agreed, max_segment: usize, out: &mut Vec<u8>) -> Self {
         let mut stream = Self::new(agreed, max_segment, true);
         match agreed.rtr {
-            Some(Rtr::Write) => stream.write(RTR_STAG, 0, &[], true, out),
+            Some(Rtr::Write) => stream.nudge(out),
             Some(Rtr::Read) => stream.read(0, RTR_STAG, 0, out),
             None => {}
         }
@@ -42,14 +43,30 @@ impl Stream {
         Self {
             sender: Sender::new(agreed.has_crc, max_segment),
             receiver: Receiver::new(agreed.ird),
-            may_send: is_initiator,
+            is_initiator,
+            has_heard: false,
             has_rtr_read: agreed.rtr == Some(Rtr::Read),
         }
     }
 
-    /// Whether this end may send. Before this is true, the requests of its QP must wait.
+    /// Whether this end may send: a responder must receive a frame first. Before this is true, the requests of its QP
+    /// must wait.
     pub(super) fn may_send(&self) -> bool {
-        self.may_send
+        self.is_initiator || self.has_heard
+    }
+
+    pub(super) fn is_initiator(&self) -> bool {
+        self.is_initiator
+    }
+
+    /// Whether the peer has sent a frame.
+    pub(super) fn has_heard(&self) -> bool {
+        self.has_heard
+    }
+
+    /// Appends an empty write, which changes nothing at the peer.
+    pub(super) fn nudge(&mut self, out: &mut Vec<u8>) {
+        self.write(RTR_STAG, 0, &[], true, out);
     }
 
     /// Handles a segment that has arrived, and returns the event that it causes.
@@ -59,7 +76,7 @@ impl Stream {
     /// Returns an error if the peer has violated a protocol. The Terminate message is then appended, and the owner must
     /// send it and close the connection.
     pub(super) fn segment<'s>(&mut self, segment: &'s [u8], out: &mut Vec<u8>) -> Result<Event<'s>, Code> {
-        self.may_send = true;
+        self.has_heard = true;
         match self.receiver.segment(segment) {
             Ok(Event::ReadRequest(read)) if self.has_rtr_read && read.length == 0 => {
                 self.has_rtr_read = false;

@@ -288,6 +288,24 @@ fn send_completes_before_its_answer_arrives() {
     assert_eq!(log.seen(), [Seen::Response(9), Seen::Part(6)]);
 }
 
+/// The kernel's siw may not read the first frame until another one arrives.
+#[test]
+fn silent_peer_is_nudged_until_it_sends() {
+    let (engine, log) = engine();
+    let (connection, mut peer) = pair(engine, None);
+    engine.begin(&connection).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    for _ in 0..2 {
+        let mut frame = nothing();
+        peer.read_exact(&mut frame).unwrap();
+        assert_eq!(frame, nothing());
+    }
+    peer.write_all(&send(1, b"answer")).unwrap();
+    wait("the answer", || log.seen() == [Seen::Part(6)]);
+    wait("the end of the nudges", || !engine.has_unheard());
+    assert!(!connection.nudge());
+}
+
 #[test]
 fn sends_wait_for_a_receive() {
     for is_polled in [false, true] {

@@ -127,6 +127,25 @@ impl Connection {
         has_found
     }
 
+    pub(super) fn is_initiator(&self) -> bool {
+        self.out().stream.is_initiator()
+    }
+
+    /// Sends an empty write if the peer has sent nothing yet and nothing waits to be sent. Returns whether the peer has
+    /// still sent nothing.
+    pub(super) fn nudge(&self) -> bool {
+        let mut out = self.out();
+        if out.stream.has_heard() || out.end.is_ending {
+            return false;
+        }
+        if out.pending() == 0 && out.open.is_none() {
+            let Outgoing { stream, buffer, .. } = &mut *out;
+            stream.nudge(buffer);
+            self.write(&mut out);
+        }
+        true
+    }
+
     /// Stops or resumes reading the socket. While the socket is not read, the flow control of TCP stops the peer.
     fn set_waiting(&self, is_waiting: bool) {
         if self.is_waiting.swap(is_waiting, Ordering::Relaxed) != is_waiting {
