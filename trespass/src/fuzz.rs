@@ -73,7 +73,7 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
                 connection.sent(1);
             }
             Request::Read { token, into, .. } => connection.read_done(token, into, true),
-            Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) => {}
+            Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {}
             Request::Probe => connection.probed(),
         }
     }

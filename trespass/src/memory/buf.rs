@@ -31,6 +31,8 @@ pub(super) struct Piece {
     room: u32,
     start: u32,
     end: u32,
+    /// Whether the bytes are a notification. They are then on the heap, so no other message uses the piece later.
+    is_note: bool,
 }
 
 /// Maximum length of a buffer.
@@ -50,7 +52,7 @@ impl Piece {
     /// - `room` fits 32 bits.
     pub(super) unsafe fn new(chunk: Arc<Chunk>, first: NonNull<u8>, room: usize) -> Self {
         debug_assert!(u32::try_from(room).is_ok());
-        Self { first, chunk: Some(chunk), room: room as u32, start: 0, end: 0 }
+        Self { first, chunk: Some(chunk), room: room as u32, start: 0, end: 0, is_note: false }
     }
 
     /// Returns the index of the piece's chunk in the list of its size.
@@ -75,8 +77,23 @@ impl Buf {
         let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
         // SAFETY: a box's pointer is not null.
         let first = unsafe { NonNull::new_unchecked(memory.cast::<u8>()) };
-        let piece = Piece { first, chunk: None, room: room as u32, start: HEADROOM as u32, end: room as u32 };
+        let (start, end) = (HEADROOM as u32, room as u32);
+        let piece = Piece { first, chunk: None, room: end, start, end, is_note: false };
         Self { piece: ManuallyDrop::new(Box::new(piece)) }
+    }
+
+    /// Creates the buffer of a notification.
+    pub(crate) fn note(bytes: [u8; 8]) -> Self {
+        let mut note = Self::on_heap(bytes.len());
+        note.copy_from_slice(&bytes);
+        note.piece.is_note = true;
+        note
+    }
+
+    /// Returns the number, if this message is a notification ([`Batch::notify`](crate::Batch::notify)). The bytes of a
+    /// notification are the number in little-endian order; a message of the same bytes is not a notification.
+    pub fn notification(&self) -> Option<u64> {
+        self.piece.is_note.then(|| self.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))?
     }
 
     /// Shortens the buffer to its first `length` bytes. Does nothing if the buffer is already shorter.

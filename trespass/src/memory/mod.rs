@@ -11,7 +11,7 @@ mod region;
 pub use buf::Buf;
 pub(crate) use chunk::Domain;
 pub use pool::Pool;
-pub(crate) use region::{Progress, RegionMemory, Transfer};
+pub(crate) use region::{Ending, Progress, RegionMemory, Transfer};
 
 /// Space for the frame header before a buffer's bytes, so that header and payload are contiguous in the program's
 /// buffer.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sideway::error::VerbError;
@@ -128,7 +128,7 @@ pub(crate) struct Transfer {
     /// The peer's address and key.
     pub(crate) remote: (u64, u32),
     progress: Arc<Progress>,
-    is_well: bool,
+    ending: Ending,
 }
 
 impl Transfer {
@@ -149,7 +149,7 @@ impl Transfer {
                 length: LONGEST.min(length - from) as u32,
                 remote: (address.wrapping_add(from as u64), key),
                 progress: Arc::clone(progress),
-                is_well: false,
+                ending: Ending::Lost,
             }
         })
     }
@@ -164,23 +164,35 @@ impl Transfer {
         std::mem::forget(Arc::clone(&self.region));
     }
 
-    /// Completes the request. A request that is dropped without this call has failed.
-    pub(crate) fn end(mut self, is_well: bool) {
-        self.is_well = is_well;
+    /// Completes the request. A request that is dropped without this call is lost.
+    pub(crate) fn end(mut self, ending: Ending) {
+        self.ending = ending;
     }
 }
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.progress.end(self.is_well);
+        self.progress.end(self.ending);
     }
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Ending {
+    Done,
+    /// The connection ended before.
+    Lost,
+    /// The peer's device has refused the key.
+    Refused,
 }
 
 /// The progress of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     left: AtomicUsize,
-    has_failed: AtomicBool,
+    /// The worst [`Ending`] of the requests.
+    worst: AtomicU8,
 }
 
 impl Progress {
@@ -188,15 +200,19 @@ impl Progress {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn end(&self, is_well: bool) {
-        if !is_well {
-            self.has_failed.store(true, Ordering::Relaxed);
+    pub(crate) fn end(&self, ending: Ending) {
+        if ending != Ending::Done {
+            self.worst.fetch_max(ending as u8, Ordering::Relaxed);
         }
         self.left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns `None` until all requests have completed. Then returns whether all of them succeeded.
-    pub(crate) fn ended(&self) -> Option<bool> {
-        (self.left.load(Ordering::Acquire) == 0).then(|| !self.has_failed.load(Ordering::Relaxed))
+    /// Returns `None` until all requests have ended, and then the worst of their ends.
+    pub(crate) fn ended(&self) -> Option<Ending> {
+        (self.left.load(Ordering::Acquire) == 0).then(|| match self.worst.load(Ordering::Relaxed) {
+            0 => Ending::Done,
+            refused if refused == Ending::Refused as u8 => Ending::Refused,
+            _ => Ending::Lost,
+        })
     }
 }

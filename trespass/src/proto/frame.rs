@@ -11,6 +11,8 @@ pub(crate) const HEADER: usize = 16;
 
 /// The last frame of its message.
 pub(crate) const LAST: u8 = 0x01;
+/// The message is a notification: one frame with 8 bytes.
+pub(crate) const NOTE: u8 = 0x02;
 /// If this flag is set, a receiver that does not support the kind skips the frame. If it is not set, such a receiver
 /// ends the connection.
 pub(crate) const OPTIONAL: u8 = 0x80;

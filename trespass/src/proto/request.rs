@@ -26,6 +26,8 @@ pub(crate) enum Request {
     /// Revokes the key of a granted region, and completes its progress when the key is invalid. The progress identifies
     /// the key, because without windows several grants may have the same address and key.
     Revoke(Arc<Progress>),
+    /// Makes the key of a region that was just granted valid.
+    Bind,
     /// Probes the peer's NIC with a zero-length WRITE; if no acknowledgement arrives, the link fails. A transport with
     /// its own keepalive completes the probe immediately.
     Probe,

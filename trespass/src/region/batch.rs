@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::connection::Connection;
-use crate::memory::{Progress, Transfer};
+use crate::memory::{Ending, Progress, Transfer};
 use crate::worker::{Awaited, ConnectionId, Worker};
 
 use super::key::check_key;
@@ -36,8 +36,11 @@ impl<'c> Batch<'c> {
         self.add(false, to, from)
     }
 
-    /// Adds a notification of the peer: an 8-byte message that contains the number in little-endian order. The message
-    /// arrives after the data of the puts. If the batch has gets, [`Ticket::wait`] sends it after they have completed.
+    /// Adds a notification of the peer, which it receives in order with the messages: [`Buf::notification`] returns the
+    /// number. It arrives after the data of the puts. If the batch has gets, [`Ticket::wait`] sends it after they have
+    /// completed.
+    ///
+    /// [`Buf::notification`]: crate::Buf::notification
     pub fn notify(mut self, number: u64) -> Self {
         self.notify = Some(number);
         self
@@ -54,7 +57,7 @@ impl<'c> Batch<'c> {
         let transfers = transfers?;
         connection.handle().with(|worker| worker.transfer(connection.id(), transfers))??;
         if let Some(number) = notify.take_if(|_| !has_gets) {
-            connection.send(&number.to_le_bytes())?;
+            send_note(connection, number)?;
         }
         Ok(Ticket { connection, progress, notify })
     }
@@ -79,6 +82,10 @@ impl<'c> Batch<'c> {
     }
 }
 
+fn send_note(connection: &Connection, number: u64) -> io::Result<()> {
+    connection.wait(Awaited::Room, None, |worker| worker.try_notify(connection.id(), number))
+}
+
 /// A batch that was submitted.
 #[derive(Debug)]
 pub struct Ticket<'c> {
@@ -92,13 +99,19 @@ impl Ticket<'_> {
     ///
     /// # Errors
     ///
-    /// A transfer failed: the peer revoked its key, or the connection ended.
+    /// `PermissionDenied` if the peer's device has refused the key: the peer has revoked it, or has granted it to another
+    /// connection. RDMA devices then end the connection too. `ConnectionAborted` if the connection ended before.
     pub fn is_done(&self) -> io::Result<bool> {
         match self.progress.ended() {
             None => Ok(false),
-            Some(true) => Ok(true),
-            Some(false) => {
-                let text = "a transfer failed: the peer revoked its key, or the connection ended";
+            Some(Ending::Done) => Ok(true),
+            Some(Ending::Refused) => {
+                let text = "the peer's device has refused the key, and the connection has ended: the peer has revoked \
+                            the key, or has granted it to another connection";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+            }
+            Some(Ending::Lost) => {
+                let text = "the connection ended before the transfer had completed";
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
             }
         }
@@ -116,7 +129,7 @@ impl Ticket<'_> {
             false => Err(io::ErrorKind::WouldBlock.into()),
         })?;
         match self.notify {
-            Some(number) => self.connection.send(&number.to_le_bytes()),
+            Some(number) => send_note(self.connection, number),
             None => Ok(()),
         }
     }
@@ -131,7 +144,7 @@ pub struct Transferring {
 impl Transferring {
     /// Returns `None` while the transfer is outstanding. Afterwards returns whether it succeeded.
     pub fn ended(&self) -> Option<bool> {
-        self.progress.ended()
+        self.progress.ended().map(|ending| ending == Ending::Done)
     }
 }
 

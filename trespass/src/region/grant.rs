@@ -5,13 +5,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::connection::Connection;
-use crate::memory::Progress;
+use crate::memory::{Ending, Progress};
 use crate::worker::{Awaited, ConnectionId, Worker};
 
 use super::{Region, RegionKey};
 
 /// The peer's permission to access bytes of a region. Dropping this value starts to revoke the key;
 /// [`revoke`](Self::revoke) also waits until the key is invalid.
+///
+/// The key is valid when a message that this side sends after the grant arrives at the peer. A peer that gets the key by
+/// other means can use it as soon as the device has executed the earlier requests of the connection, which
+/// [`Connection::flush`] waits for.
+///
+/// If the peer uses a key after it was revoked, its device gets a refusal, and RDMA devices then end the connection. Let
+/// the peer confirm that it no longer uses the key, and revoke it then.
 ///
 /// If the device has memory windows of type 2B, the key is valid for these bytes and this connection only, and becomes
 /// invalid when it is revoked. On other devices, the key gives access to the whole region: any peer of the worker that
@@ -64,8 +71,8 @@ impl<'c> Grant<'c> {
     pub fn revoke(self) -> io::Result<()> {
         self.take_back();
         self.connection.wait(Awaited::Transfer, None, |_| match self.closed.ended() {
-            Some(true) => Ok(()),
-            Some(false) => {
+            Some(Ending::Done) => Ok(()),
+            Some(Ending::Lost | Ending::Refused) => {
                 let text = "the device did not end the connection: the key may be valid until the process ends";
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
             }
@@ -103,7 +110,8 @@ impl OpenRegion {
 }
 
 impl Worker {
-    /// Grants the peer of a connection read access, or read and write access, to bytes of a region: see [`Grant`].
+    /// Grants the peer of a connection read access, or read and write access, to bytes of a region: see [`Grant`]. The
+    /// next turn or [`flush`](Self::flush) of the worker makes the key valid.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@
 //! client.batch().put((&mine, 0..5), (&key, 100)).notify(42).submit()?.wait()?;
 //!
 //! let note = server.recv()?.expect("a notification");
-//! assert_eq!(note[..], 42_u64.to_le_bytes());
+//! assert_eq!(note.notification(), Some(42));
 //! let mut bytes = [0; 5];
 //! page.read_at(100, &mut bytes)?;
 //! assert_eq!(&bytes, b"hello");

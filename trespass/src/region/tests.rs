@@ -30,7 +30,7 @@ fn a_batch_larger_than_the_send_queue_arrives_whole() {
         batch = batch.put((&mine, n * 64..(n + 1) * 64), (&key, n as u64 * 64));
     }
     let ticket = batch.notify(7).submit().unwrap();
-    assert_eq!(server.recv().unwrap().unwrap()[..], 7_u64.to_le_bytes());
+    assert_eq!(server.recv().unwrap().unwrap().notification(), Some(7));
     let mut arrived = vec![0; 64_000];
     theirs.read_at(0, &mut arrived).unwrap();
     assert_eq!(arrived, bytes);
@@ -51,7 +51,15 @@ fn gets_complete_before_their_notification_is_sent() {
     let mut bytes = [0; 5];
     mine.read_at(8, &mut bytes).unwrap();
     assert_eq!(&bytes, b"there");
-    assert_eq!(server.recv().unwrap().unwrap()[..], 1_u64.to_le_bytes());
+    // A message of the same bytes is none, also if it arrives in the same request.
+    client.send(&1_u64.to_le_bytes()).unwrap();
+    for expected in [Some(1), None] {
+        let message = server.recv().unwrap().unwrap();
+        assert_eq!((message.notification(), &message[..]), (expected, &1_u64.to_le_bytes()[..]));
+        server.send_buf(message).unwrap();
+        let echo = client.recv().unwrap().unwrap();
+        assert_eq!((echo.notification(), &echo[..]), (None, &1_u64.to_le_bytes()[..]));
+    }
 }
 
 /// The program may free its memory when the region was released. Until then, the device or the peer may use it.
@@ -89,6 +97,31 @@ fn region_is_released_when_no_transfer_and_no_key_uses_it() {
     }
 }
 
+/// The peer may get the key by any means, and use it although this side sends nothing.
+#[test]
+fn a_key_is_valid_at_once_after_a_flush_and_without_one() {
+    for is_flushed in [false, true] {
+        let (server, client) = pair(Transport::Rdma);
+        let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
+        mine.write_at(0, &[5; 64]).unwrap();
+        // The first key is usable at once, and so are those that reuse the window of a revoked one.
+        for round in 0..20 {
+            let grant = Grant::writable(&server, &theirs, 0..64).unwrap();
+            if is_flushed {
+                server.flush().unwrap();
+            } else if round % 2 == 1 {
+                client.send(b"not an answer").unwrap();
+            }
+            let put = client.batch().put((&mine, 0..64), (&grant.key(), 0)).submit().and_then(Ticket::wait);
+            put.unwrap_or_else(|error| panic!("flushed: {is_flushed}, round {round}: {error}"));
+            grant.revoke().unwrap();
+        }
+        let mut bytes = [0; 64];
+        theirs.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [5; 64]);
+    }
+}
+
 #[test]
 fn a_revoked_key_gives_no_access() {
     let (server, client) = pair(Transport::Rdma);
@@ -101,7 +134,8 @@ fn a_revoked_key_gives_no_access() {
     grant.revoke().unwrap();
     mine.write_at(0, &[1; 64]).unwrap();
     let late = client.batch().put((&mine, 0..64), (&key, 0)).submit().unwrap();
-    assert!(late.wait().is_err());
+    let error = late.wait().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
     let mut bytes = [9; 64];
     theirs.read_at(0, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 64]);
@@ -141,8 +175,8 @@ fn a_transfer_fails_when_the_peer_closes() {
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
     let key = Grant::writable(&server, &theirs, 0..64).unwrap().key();
     drop(server);
-    let done = client.batch().put((&mine, 0..64), (&key, 0)).submit().and_then(Ticket::wait);
-    assert!(done.is_err());
+    let error = client.batch().put((&mine, 0..64), (&key, 0)).submit().and_then(Ticket::wait).unwrap_err();
+    assert_ne!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
 }
 
 #[test]

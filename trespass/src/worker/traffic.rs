@@ -22,6 +22,15 @@ impl Worker {
         on!(self, id.kind, domain => domain.send(id.link, message))
     }
 
+    /// Sends a notification, which arrives after the transfers that were started before. See [`Buf::notification`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::try_send`].
+    pub fn try_notify(&mut self, id: ConnectionId, number: u64) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.notify(number, stock)))
+    }
+
     /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
     ///
     /// # Errors
@@ -167,7 +176,11 @@ impl Worker {
 
     /// Grants the peer of a connection access to a part of a region.
     pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
-        on!(self, id.kind, domain => domain.with(id.link, |_, _, link| link.grant(part)))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, link| {
+            let remote = link.grant(part)?;
+            connection.granted();
+            Ok(remote)
+        }))
     }
 
     /// Revokes a key. After the connection has ended, the key is already invalid.

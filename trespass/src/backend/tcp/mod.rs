@@ -25,7 +25,7 @@ use self::incoming::{Listening, Pending};
 use self::link::{Link, Progress, Remains, STAGING};
 use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
-use crate::memory::{Buf, HEADROOM, Pool};
+use crate::memory::{Buf, Ending, HEADROOM, Pool};
 
 /// The payload of a segment, in bytes.
 const SEGMENT: u32 = 16 << 10;
@@ -305,8 +305,8 @@ impl Backend for Tcp {
                 },
                 Request::Probe => probed = true,
                 // This request is never made, because TCP has no regions.
-                Request::Revoke(_) => {}
-                Request::Transfer(transfer) => transfer.end(false),
+                Request::Revoke(_) | Request::Bind => {}
+                Request::Transfer(transfer) => transfer.end(Ending::Lost),
             }
         }
         value.push_exposed();

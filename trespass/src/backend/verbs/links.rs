@@ -125,7 +125,7 @@ impl Links {
             return;
         }
         let id = link.id;
-        self.room += link.retire(wr_id as u32, is_well, spare, |retired| report(id, retired, events));
+        self.room += link.retire(wr_id as u32, status, spare, |retired| report(id, retired, events));
         if !is_well && matches!(link.state, State::Established | State::Connecting) {
             fail(link, status);
             self.unsettle(id.index);

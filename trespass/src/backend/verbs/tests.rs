@@ -6,7 +6,7 @@ use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::rdmacm::communication_manager::EventType;
 
 use super::*;
-use crate::memory::{Progress, RegionMemory, Transfer};
+use crate::memory::{Ending, Progress, RegionMemory, Transfer};
 
 /// The events that a backend has reported.
 #[derive(Debug, Default)]
@@ -358,7 +358,7 @@ fn a_device_without_windows_revokes_only_the_given_region() {
     });
     let remotes: Vec<(u64, u32)> = remotes.collect();
     assert_eq!(remotes[0], remotes[1]);
-    for (asked, expected) in [(1, [None, Some(true)]), (0, [Some(true); 2])] {
+    for (asked, expected) in [(1, [None, Some(Ending::Done)]), (0, [Some(Ending::Done); 2])] {
         sides[0].post([Request::Revoke(Arc::clone(&closed[asked]))]);
         assert_eq!([closed[0].ended(), closed[1].ended()], expected);
     }
@@ -403,7 +403,7 @@ fn a_queue_pair_that_is_not_destroyed_fails_its_transfers_and_keys() {
     verbs.post(LINK, &mut requests, spare);
     assert_eq!((requests.len(), moved.ended(), closed.ended()), (0, None, None));
     verbs.links.list[LINK.index as usize].take().unwrap().leak();
-    assert_eq!((moved.ended(), closed.ended()), (Some(false), Some(false)));
+    assert_eq!((moved.ended(), closed.ended()), (Some(Ending::Lost), Some(Ending::Lost)));
     assert!(Arc::strong_count(&memory) > 1, "the device may use the memory");
 
     let mut sides = connected();

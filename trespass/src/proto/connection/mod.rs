@@ -127,6 +127,11 @@ struct Outgoing {
     /// Whether the program's last message was refused because no memory was free.
     lacks_memory: bool,
     is_proving: bool,
+    /// How many probes were sent, and how many have completed.
+    probes: u64,
+    probed: u64,
+    /// When this number of probes has completed, the keys of all granted regions are valid.
+    valid_from: u64,
     /// Frames that wait for credits.
     queue: VecDeque<Item>,
     /// The total number of bytes in `queue` and in `exposed`.
@@ -300,9 +305,9 @@ impl Connection {
         self.start_reads(stock);
         self.send_control(stock);
         let out = &self.outgoing;
-        if out.in_flight() && !out.is_proving && (out.is_flushing || self.is_ending()) {
+        if (out.in_flight() || out.is_binding()) && !out.is_proving && (out.is_flushing || self.is_ending()) {
             self.outgoing.is_proving = true;
-            self.requests.push_back(Request::Probe);
+            self.probe();
         }
         let (out, incoming) = (&self.outgoing, &self.incoming);
         let is_ending = incoming.fin || out.fin != Fin::Open || self.linger_until.is_some();
@@ -323,16 +328,22 @@ impl Connection {
             && now.saturating_sub(alive.heard_at) >= self.settings.keepalive
         {
             alive.probing = true;
-            self.requests.push_back(Request::Probe);
+            self.probe();
         }
         if std::mem::replace(&mut self.alive.sent, self.outgoing.sent) == self.outgoing.sent {
             self.return_credits(stock);
         }
     }
 
+    fn probe(&mut self) {
+        self.outgoing.probes += 1;
+        self.requests.push_back(Request::Probe);
+    }
+
     /// Records that a probe has completed. All earlier requests have then completed too.
     pub(crate) fn probed(&mut self) {
         self.outgoing.is_proving = false;
+        self.outgoing.probed += 1;
         self.alive.heard = true;
     }
 

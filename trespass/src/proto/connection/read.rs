@@ -5,7 +5,7 @@ use std::io;
 use bytes::BufMut;
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, Source};
 use crate::proto::{Failure, Stock};
 
 use super::{Assembly, Connection, Incoming, Read};
@@ -108,7 +108,14 @@ impl Connection {
             match self.front(stock) {
                 Front::Data(frame) => {
                     if frame.flags & LAST != 0 && self.incoming.assembly.is_none() {
-                        return Ok(Received::Message(self.incoming.take_single(frame, stock)));
+                        let message = self.incoming.take_single(frame, stock);
+                        if frame.flags & NOTE != 0
+                            && let Ok(bytes) = message[..].try_into()
+                        {
+                            stock.give(message);
+                            return Ok(Received::Message(Buf::note(bytes)));
+                        }
+                        return Ok(Received::Message(message));
                     }
                     if let Some(message) = self.assemble(frame, stock)? {
                         return Ok(Received::Message(message));

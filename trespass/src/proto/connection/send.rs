@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, set_credits};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, set_credits};
 use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
 use super::{Connection, Fin, Item, Outgoing};
@@ -33,6 +33,14 @@ impl Connection {
             return self.push_frame(frame, message, stock);
         }
         self.send_copy(message, stock, link)
+    }
+
+    /// Sends a notification. Returns `WouldBlock` if too many bytes wait to be sent.
+    pub(crate) fn notify(&mut self, number: u64, stock: &mut Stock) -> io::Result<()> {
+        let bytes = number.to_le_bytes();
+        self.may_send(bytes.len())?;
+        let frame = Frame { flags: LAST | NOTE, a: bytes.len() as u32, ..Frame::new(Kind::DATA) };
+        self.push_frame(frame, &bytes, stock)
     }
 
     /// Sends a copy of a message that is longer than a segment.
@@ -144,10 +152,11 @@ impl Connection {
         self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed
     }
 
-    /// Whether the peer's NIC has received everything that was sent, and the peer has READ all announced messages.
+    /// Whether the peer's NIC has received everything that was sent, the peer has READ all announced messages, and the
+    /// keys of granted regions are valid.
     pub(crate) fn is_flushed(&self) -> bool {
         let out = &self.outgoing;
-        out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight()
+        out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight() && !out.is_binding()
     }
 
     /// Adds a transfer of a region, which is executed in order with the messages, and needs no credit.
@@ -161,6 +170,13 @@ impl Connection {
                 Ok(())
             }
         }
+    }
+
+    /// Requests that the key of a region that was just granted becomes valid.
+    pub(crate) fn granted(&mut self) {
+        self.outgoing.valid_from = self.outgoing.probes + 1;
+        self.pause();
+        self.requests.push_back(Request::Bind);
     }
 
     /// Returns whether the connection is flushed. Returns an error if the connection ended before.
@@ -409,6 +425,12 @@ impl Connection {
 }
 
 impl Outgoing {
+    /// Whether the key of a granted region may still be invalid.
+    #[inline]
+    pub(super) fn is_binding(&self) -> bool {
+        self.probed < self.valid_from
+    }
+
     /// Whether the link has not completed all SENDs.
     #[inline]
     pub(super) fn in_flight(&self) -> bool {

@@ -313,7 +313,7 @@ impl World {
                 let source = to.link.exposed.buffers.get(&from.address).expect("a READ finds its memory");
                 into.copy_from_slice(source);
             }
-            Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) => {}
+            Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
         }
         end.link.executed.push_back(request);
         self.moves += 1;
@@ -339,7 +339,7 @@ impl World {
                     stock.give(end.link.exposed.buffers.remove(&remote.address).expect("an exposed buffer"));
                 }
                 Some(Request::Probe) => end.connection.probed(),
-                Some(Request::Transfer(_) | Request::Revoke(_)) => {}
+                Some(Request::Transfer(_) | Request::Revoke(_) | Request::Bind) => {}
             }
         }
     }
@@ -369,7 +369,7 @@ impl World {
             match request {
                 Request::Send(send) => stock.give(send),
                 Request::Read { token, into, .. } => end.connection.read_done(token, into, false),
-                Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) => {}
+                Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
             }
         }
         for (_, buffer) in std::mem::take(&mut end.link.exposed.buffers) {

@@ -93,6 +93,8 @@ impl Batch<'_> {
                     };
                     self.posted.push(Posted::Transfer(transfer));
                 }
+                // The windows were bound before this list.
+                Request::Bind => {}
                 Request::Probe => {
                     let flags = flags(true, &mut holds);
                     guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();

@@ -9,6 +9,7 @@ use std::mem;
 use std::sync::Arc;
 
 use sideway::error::VerbError;
+use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::ibverbs::memory_window::MemoryWindowType;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
@@ -21,7 +22,7 @@ use self::batch::Batch;
 use self::window::{Window, bound};
 use super::{FEW, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
-use crate::memory::{Buf, Pool, Transfer};
+use crate::memory::{Buf, Ending, Pool, Transfer};
 
 pub(super) use self::window::Held;
 
@@ -247,9 +248,9 @@ impl Link {
             match request {
                 Request::Send(buf) => spare.push(buf),
                 Request::Read { token, into, .. } => self.refused.push((token, into)),
-                Request::Transfer(transfer) => transfer.end(false),
+                Request::Transfer(transfer) => transfer.end(Ending::Lost),
                 // The backend returns exposed buffers when the link ends.
-                Request::Conceal(_) | Request::Revoke(_) | Request::Probe => {}
+                Request::Conceal(_) | Request::Revoke(_) | Request::Bind | Request::Probe => {}
             }
         }
     }
@@ -318,13 +319,13 @@ impl Link {
         }
     }
 
-    /// Completes the requests up to `number`. These requests have succeeded, except the last one if `is_well` is false.
+    /// Completes the requests up to `number`. These requests have succeeded; the last one has this status.
     /// Returns the number of completion queue entries that these requests free, or 0 if no request has this number.
     #[inline]
     pub(super) fn retire(
         &mut self,
         number: u32,
-        is_well: bool,
+        status: WorkCompletionStatus,
         spare: &mut Vec<Buf>,
         mut report: impl FnMut(Retired),
     ) -> usize {
@@ -335,6 +336,7 @@ impl Link {
         }
         self.posted.first = number.wrapping_add(1);
         // Counts all requests as SENDs, and subtracts the others when they are found.
+        let is_well = status == WorkCompletionStatus::Success;
         let (mut sent, mut moved, mut failed) = (count as u32, false, u32::from(!is_well));
         while let Some(&(at, _)) = self.posted.entries.front()
             && (at.wrapping_sub(first) as usize) < count
@@ -349,7 +351,11 @@ impl Link {
                 Posted::Send(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
                 Posted::Transfer(transfer) => {
-                    transfer.end(whole);
+                    transfer.end(match status {
+                        _ if whole => Ending::Done,
+                        WorkCompletionStatus::RemoteAccessError => Ending::Refused,
+                        _ => Ending::Lost,
+                    });
                     moved = true;
                 }
                 Posted::Probe if whole => report(Retired::Probed),
@@ -411,7 +417,7 @@ impl Link {
             match window.held {
                 Some(Held::Region { memory, closed, .. }) => {
                     mem::forget(memory);
-                    closed.end(false);
+                    closed.end(Ending::Lost);
                 }
                 held => mem::forget(held),
             }
@@ -423,7 +429,7 @@ impl Link {
             match posted {
                 Posted::Send(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),
-                Posted::Transfer(transfer) => transfer.end(false),
+                Posted::Transfer(transfer) => transfer.end(Ending::Lost),
                 _ => {}
             }
         }

@@ -6,7 +6,7 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::{MemoryRegion, RemoteKey};
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow};
 
-use crate::memory::{Buf, Progress, RegionMemory};
+use crate::memory::{Buf, Ending, Progress, RegionMemory};
 
 /// A key to memory. It belongs to a memory window if the device supports them.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Held {
     pub(super) fn release(self, spare: &mut Vec<Buf>) {
         match self {
             Self::Buf(buf) => spare.push(buf),
-            Self::Region { closed, .. } => closed.end(true),
+            Self::Region { closed, .. } => closed.end(Ending::Done),
         }
     }
 }
