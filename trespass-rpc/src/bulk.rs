@@ -110,11 +110,7 @@ impl Attachment {
             Source::Bytes(bytes) | Source::Inline(bytes) => {
                 memory.write_at(part.start, &bytes[from as usize..from as usize + part.len()])
             }
-            Source::Memory(source, range) => {
-                let mut bytes = vec![0; part.len()];
-                source.read_at(range.start + from as usize, &mut bytes)?;
-                memory.write_at(part.start, &bytes)
-            }
+            Source::Memory(source, range) => source.copy_to(range.start + from as usize, memory, part),
             Source::Remote(_) if part.is_empty() => Ok(()),
             Source::Remote(remote) => match (&remote.key, memory.region()) {
                 (Some(key), Some(region)) => remote.link.transfer(remote.id, false, (region, part), (*key, from)).await,
@@ -263,9 +259,8 @@ impl Target {
         check(at, part.len(), self.len())?;
         match &self.0 {
             Sink::Memory(own, range) => {
-                let mut bytes = vec![0; part.len()];
-                memory.read_at(part.start, &mut bytes)?;
-                own.write_at(range.start + at as usize, &bytes)
+                let to = range.start + at as usize;
+                memory.copy_to(part.start, own, to..to + part.len())
             }
             Sink::Remote(_) if part.is_empty() => Ok(()),
             Sink::Remote(remote) => match (&remote.key, memory.region()) {

@@ -11,6 +11,8 @@ use trespass::{Region, Registrar};
 /// The minimum length of a `Memory`, and the maximum length that the pool keeps for reuse.
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
+/// The length of a part of memory on the heap.
+const PART: usize = 1 << 20;
 
 /// Memory that peers read and write. The memory is registered with the device of a connection; for TCP it is on the
 /// heap. Clones share the memory.
@@ -30,7 +32,73 @@ struct Inner {
 
 enum Storage {
     Region(Region),
-    Heap(Mutex<Vec<u8>>),
+    Heap(Mutex<Heap>),
+}
+
+/// Memory on the heap, in parts of [`PART`] bytes. A part is allocated when bytes of it are first written, because a peer
+/// may have chosen the length of the memory. Bytes that were not written are zero.
+#[derive(Default)]
+struct Heap {
+    parts: BTreeMap<usize, Vec<u8>>,
+    allocated: usize,
+}
+
+impl Heap {
+    /// Splits a range into ranges of single parts: the number of each part, the offset in it, and the length.
+    fn parts(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (mut at, end) = (offset, offset + length);
+        std::iter::from_fn(move || {
+            let (number, start) = (at / PART, at % PART);
+            let count = (PART - start).min(end - at);
+            at += count;
+            (count > 0).then_some((number, start, count))
+        })
+    }
+
+    fn read(&self, offset: usize, mut bytes: &mut [u8]) {
+        for (number, start, count) in Self::parts(offset, bytes.len()) {
+            let (place, rest) = bytes.split_at_mut(count);
+            let written = self.parts.get(&number).and_then(|part| part.get(start..)).unwrap_or_default();
+            let (copied, zeros) = place.split_at_mut(written.len().min(count));
+            copied.copy_from_slice(&written[..copied.len()]);
+            zeros.fill(0);
+            bytes = rest;
+        }
+    }
+
+    /// Writes bytes. The memory has `size` bytes.
+    fn write(&mut self, offset: usize, mut bytes: &[u8], size: usize) -> io::Result<()> {
+        for (number, start, count) in Self::parts(offset, bytes.len()) {
+            let part = self.parts.entry(number).or_default();
+            if part.capacity() == 0 {
+                let length = PART.min(size - number * PART);
+                part.try_reserve_exact(length).map_err(|_| no_memory(length))?;
+                self.allocated += part.capacity();
+            }
+            if part.len() < start {
+                part.resize(start, 0);
+            }
+            let (now, rest) = bytes.split_at(count);
+            let (over, beyond) = now.split_at((part.len() - start).min(count));
+            part[start..start + over.len()].copy_from_slice(over);
+            part.extend_from_slice(beyond);
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Returns this number of zero bytes.
+fn zeroed(length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| no_memory(length))?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
+#[cold]
+fn no_memory(length: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, format!("the system has no memory for {length} bytes"))
 }
 
 impl Memory {
@@ -61,7 +129,7 @@ impl Memory {
         match &self.0.storage {
             Some(Storage::Region(region)) => region.read_at(offset, bytes),
             Some(Storage::Heap(heap)) => {
-                bytes.copy_from_slice(&lock(heap)[range]);
+                lock(heap).read(range.start, bytes);
                 Ok(())
             }
             None => Ok(()),
@@ -72,15 +140,12 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// See [`Memory::read_at`].
+    /// See [`Memory::read_at`]; `OutOfMemory` if the system has no memory for the bytes.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let range = self.within(offset, bytes.len())?;
         match &self.0.storage {
             Some(Storage::Region(region)) => region.write_at(offset, bytes),
-            Some(Storage::Heap(heap)) => {
-                lock(heap)[range].copy_from_slice(bytes);
-                Ok(())
-            }
+            Some(Storage::Heap(heap)) => lock(heap).write(range.start, bytes, class(self.len())),
             None => Ok(()),
         }
     }
@@ -89,11 +154,23 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// See [`Memory::read_at`].
+    /// See [`Memory::read_at`]; `OutOfMemory` if the system has no memory for the vector.
     pub fn to_vec(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = zeroed(self.len())?;
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Copies bytes from `offset` on to `part` of another memory.
+    pub(crate) fn copy_to(&self, offset: usize, to: &Self, part: Range<usize>) -> io::Result<()> {
+        let mut buffer = [0; 16 << 10];
+        for start in part.clone().step_by(buffer.len()) {
+            let length = buffer.len().min(part.end - start);
+            let bytes = &mut buffer[..length];
+            self.read_at(offset + (start - part.start), bytes)?;
+            to.write_at(start, bytes)?;
+        }
+        Ok(())
     }
 
     /// Returns the region if the memory is registered.
@@ -125,7 +202,7 @@ impl fmt::Debug for Memory {
 impl Drop for Inner {
     fn drop(&mut self) {
         let (Some(pool), Some(storage)) = (&self.pool, self.storage.take()) else { return };
-        pool.take_back(storage);
+        pool.take_back(storage, self.length);
     }
 }
 
@@ -160,23 +237,24 @@ impl MemoryPool {
 
     /// Allocates memory, which may contain bytes from an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
-        let size = if length > LARGEST { length } else { length.max(SMALLEST).next_power_of_two() };
+        let size = class(length);
         let kept = {
             let mut kept = lock(&self.kept);
             kept.release();
             let storage = kept.by_size.get_mut(&size).and_then(Vec::pop);
-            kept.bytes -= if storage.is_some() { size } else { 0 };
+            kept.bytes -= storage.as_ref().map_or(0, Storage::size);
             storage
         };
         let storage = match (kept, &self.registrar) {
             (Some(storage), _) => storage,
             (None, Some(registrar)) => Storage::Region(registrar.region(size)?),
-            (None, None) => Storage::Heap(Mutex::new(vec![0; size])),
+            (None, None) => Storage::Heap(Mutex::default()),
         };
         Ok(Memory(Arc::new(Inner { storage: Some(storage), length, pool: Some(Arc::clone(self)) })))
     }
 
-    fn take_back(&self, storage: Storage) {
+    /// Keeps the storage of a `Memory` of this length.
+    fn take_back(&self, storage: Storage, length: usize) {
         let mut kept = lock(&self.kept);
         let size = storage.size();
         if kept.bytes + size > self.watermark {
@@ -185,16 +263,22 @@ impl MemoryPool {
         kept.bytes += size;
         match storage {
             Storage::Region(region) if !region.is_unique() => kept.quarantine.push(region),
-            storage => kept.by_size.entry(size).or_default().push(storage),
+            storage => kept.by_size.entry(class(length)).or_default().push(storage),
         }
     }
 }
 
+/// The length of the storage of a `Memory` of this length, which determines where the pool keeps it.
+fn class(length: usize) -> usize {
+    if length > LARGEST { length } else { length.max(SMALLEST).next_power_of_two() }
+}
+
 impl Storage {
+    /// The number of allocated bytes.
     fn size(&self) -> usize {
         match self {
             Self::Region(region) => region.len(),
-            Self::Heap(heap) => lock(heap).len(),
+            Self::Heap(heap) => lock(heap).allocated,
         }
     }
 }
@@ -237,7 +321,29 @@ mod tests {
         assert_eq!(lock(&pool.kept).bytes, 16_384);
         let again = [pool.alloc(16_000).unwrap(), pool.alloc(16_000).unwrap()];
         assert_eq!(lock(&pool.kept).bytes, 0);
+        again.iter().for_each(|memory| memory.write_at(15_999, b"0").unwrap());
         drop(again);
         assert_eq!(lock(&pool.kept).bytes, 16_384, "keeping the second would exceed the watermark");
+    }
+
+    /// A peer announces the length of its attachment, and may send nothing.
+    #[test]
+    fn memory_is_allocated_as_bytes_arrive() {
+        const LENGTH: usize = 1 << 60;
+        let pool = Arc::new(MemoryPool::new(None, 0));
+        let memory = pool.alloc(LENGTH).unwrap();
+        let allocated = || memory.0.storage.as_ref().map_or(0, Storage::size);
+        assert_eq!((allocated(), memory.to_vec().unwrap_err().kind()), (0, io::ErrorKind::OutOfMemory));
+        for (offset, bytes) in [(3, &b"abcdef"[..]), (1, b"xy"), (7, b"12345")] {
+            memory.write_at(offset, bytes).unwrap();
+        }
+        let mut read = [9; 16];
+        memory.read_at(0, &mut read).unwrap();
+        assert_eq!(&read, b"\0xyabcd12345\0\0\0\0");
+        memory.write_at(LENGTH - PART - 8, &[1; 16]).unwrap();
+        memory.read_at(LENGTH - PART - 8, &mut read).unwrap();
+        assert_eq!((read, allocated()), ([1; 16], 3 * PART));
+        memory.read_at(LENGTH - 16, &mut read).unwrap();
+        assert_eq!(read, [0; 16]);
     }
 }
