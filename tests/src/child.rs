@@ -148,11 +148,16 @@ impl Program {
 
     /// Waits until the program exits; `None` if the deadline passed and the program was killed.
     pub fn wait(&mut self) -> Option<Ended> {
+        self.wait_unless(|_| false)
+    }
+
+    /// Does the same as [`wait`](Self::wait), but kills the program also if `is_over` returns true.
+    pub fn wait_unless(&mut self, mut is_over: impl FnMut(&Self) -> bool) -> Option<Ended> {
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(Ended { status, output: self.said() });
             }
-            if Instant::now() >= self.deadline {
+            if Instant::now() >= self.deadline || is_over(self) {
                 self.kill();
                 return None;
             }
