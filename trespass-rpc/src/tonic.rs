@@ -8,6 +8,10 @@
 //! ```
 //!
 //! A task of the runtime drives the streams, so the runtime must have I/O enabled.
+//!
+//! A client that cancels more than 50 calls a second, while their servers send, may lose its connection with
+//! `too_many_internal_resets`, over TCP sockets too but later: `h2` counts what arrives for cancelled calls that it has
+//! forgotten. `Endpoint::http2_max_concurrent_reset_streams` sets how many it remembers.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -208,13 +208,19 @@ impl Stream {
     ) -> io::Result<T> {
         self.inner.is_polled.store(true, Ordering::Relaxed);
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
-        handle.try_or_wake(|worker| {
+        let attempt = |worker: &mut Worker| {
             let result = attempt(worker);
             if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 worker.register(id, what, waker);
             }
             result
-        })
+        };
+        match what {
+            // A read returns what has arrived, as with a socket. A program that writes without a pause would otherwise
+            // read what its peer has sent only after the task that drives the worker has run.
+            Wait::Read => handle.try_now(attempt),
+            Wait::Write => handle.try_or_wake(attempt),
+        }
     }
 
     fn call<T>(
