@@ -17,11 +17,13 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::thread;
 
 use futures_core::Stream;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 use tower_service::Service;
 use trespass::{Handle, net};
@@ -62,9 +64,12 @@ impl Service<Uri> for Connector {
             let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
             let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
             let port = uri.port_u16().unwrap_or(80);
-            // Resolving and connecting block, so they run on a thread for blocking calls.
-            let connecting = tokio::task::spawn_blocking(move || net::Stream::connect((host.as_str(), port)));
-            let stream = connecting.await.map_err(io::Error::other)??;
+            // Resolving and connecting block. They have a thread of their own, for which the end of the runtime does not
+            // wait, as it does for the threads of `spawn_blocking`.
+            let (reply, connected) = oneshot::channel();
+            let connect = move || _ = reply.send(net::Stream::connect((host.as_str(), port)));
+            thread::Builder::new().name("trespass-connect".to_owned()).spawn(connect)?;
+            let stream = connected.await.map_err(io::Error::other)??;
             Handle::global()?.drive_in_tokio()?;
             Ok(TokioIo::new(Io(stream)))
         })

@@ -3,4 +3,5 @@
 
 mod observed;
 mod tls;
+mod tonic;
 mod tower;
