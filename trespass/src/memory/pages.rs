@@ -27,14 +27,16 @@ impl Pages {
     /// The error of mmap(2).
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let rounded = |to: usize| len.max(1).checked_next_multiple_of(to).ok_or(io::ErrorKind::OutOfMemory);
-        if len >= HUGE
-            && !cfg!(miri)
-            && let Ok(pages) = Self::map(rounded(HUGE)?, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)
-        {
-            return Ok(pages);
-        }
-        let pages = Self::map(rounded(4096)?, 0)?;
-        pages.advise(libc::MADV_HUGEPAGE);
+        let is_huge = len >= HUGE && !cfg!(miri);
+        let huge = if is_huge { Self::map(rounded(HUGE)?, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok() } else { None };
+        let pages = match huge {
+            Some(pages) => pages,
+            None => {
+                let pages = Self::map(rounded(4096)?, 0)?;
+                pages.advise(libc::MADV_HUGEPAGE);
+                pages
+            }
+        };
         // If a child of fork(2) shared the pages, the parent's writes would go to copies that the device does not
         // access.
         pages.advise(libc::MADV_DONTFORK);
@@ -86,5 +88,38 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping, which has this length, and nothing uses it any more.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a mapping at this address is not copied to children: it has the flag `dc` of proc_pid_smaps(5).
+    fn stays_with_its_process(address: usize) -> Option<bool> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut is_it = false;
+        maps.lines().find_map(|line| {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let ends = range.map(|(from, to)| [from, to].map(|end| usize::from_str_radix(end, 16)));
+            if let Some([Ok(from), Ok(to)]) = ends {
+                is_it = (from..to).contains(&address);
+            }
+            line.strip_prefix("VmFlags:").filter(|_| is_it).map(|flags| flags.split(' ').any(|flag| flag == "dc"))
+        })
+    }
+
+    /// The second is in huge pages, if the system has reserved some.
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn pages_are_not_shared_with_children() {
+        for length in [4096, HUGE] {
+            let pages = Pages::new(length).unwrap();
+            assert_eq!(
+                stays_with_its_process(pages.first().as_ptr() as usize),
+                Some(true),
+                "{length}"
+            );
+        }
     }
 }
