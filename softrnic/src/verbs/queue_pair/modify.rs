@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use rdma_mummy_sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
-use super::transition::rule;
+use super::transition::{relevant, rule};
 use super::{Pair, attributes, show_state, state_from_c, state_to_c};
 use crate::qp::{Attributes, QueuePair, State};
 use crate::sys::errno::Errno;
@@ -39,6 +39,7 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
 /// Changes a QP, and returns its new state.
 fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32) -> Result<State, Errno> {
     let _alone = unpoisoned(changing.lock());
+    let given = relevant(pair.parts().service, given);
     loop {
         let from = pair.state();
         if given & mask::IBV_QP_CUR_STATE.0 != 0 && state_from_c(attr.cur_qp_state) != Some(from) {

@@ -57,14 +57,16 @@ struct Stages {
     drained: u32,
 }
 
+/// The attributes of a sender and of a receiver.
+const REQUESTER: u32 = RETRIES | READS;
+const RESPONDER: u32 = RNR_TIMER | DEST_READS;
+
 const fn stages(service: Service) -> Stages {
     const IDENTITY: u32 = PKEY | PORT | ACCESS;
     const PEER: u32 = PATH | MTU | DESTINATION | RQ_PSN;
     const PEER_OPTIONAL: u32 = ALTERNATE | ACCESS | PKEY;
     const RUNNING: u32 = CURRENT | ALTERNATE | ACCESS | MIGRATION;
     const DRAINED: u32 = PATH | ALTERNATE | ACCESS | PKEY | MIGRATION;
-    const REQUESTER: u32 = RETRIES | READS;
-    const RESPONDER: u32 = RNR_TIMER | DEST_READS;
     match service {
         Service::UnreliableDatagram => Stages {
             identity: PKEY | PORT | QKEY,
@@ -107,6 +109,16 @@ const fn stages(service: Service) -> Stages {
             recover: 0,
             drained: DRAINED | PORT | TIMEOUT | RESPONDER,
         },
+    }
+}
+
+/// Removes the attributes that XRC QPs of this direction lack, as the kernel does (`modify_qp_mask` in uverbs_cmd.c), so
+/// that programs can pass those of RC.
+pub(crate) fn relevant(service: Service, given: u32) -> u32 {
+    match service {
+        Service::XrcSend => given & !RESPONDER,
+        Service::XrcReceive => given & !REQUESTER,
+        _ => given,
     }
 }
 
@@ -232,5 +244,26 @@ mod tests {
         assert_eq!(rule.check(PKEY), Err(Errno::INVALID));
         assert_eq!(rule.check(PKEY | PORT | PATH), Err(Errno::INVALID));
         assert_eq!(rule.check(PKEY | PORT | 1 << 31), Err(Errno::INVALID));
+    }
+
+    #[test]
+    fn attributes_of_rc_suit_xrc() {
+        for service in [Service::XrcSend, Service::XrcReceive] {
+            let stages = [
+                (State::Reset, State::Init),
+                (State::Init, State::ReadyToReceive),
+                (State::ReadyToReceive, State::ReadyToSend),
+            ];
+            for (from, to) in stages {
+                let of_rc =
+                    rule(Service::ReliableConnection, from, to).unwrap_or_default().required | mask::IBV_QP_STATE.0;
+                let own = rule(service, from, to).unwrap_or_default();
+                assert_eq!(
+                    own.check(relevant(service, of_rc)).map_err(|errno| errno.0),
+                    Ok(()),
+                    "{service:?}: {from:?}"
+                );
+            }
+        }
     }
 }
