@@ -115,11 +115,7 @@ mod tests {
     fn pages_are_not_shared_with_children() {
         for length in [4096, HUGE] {
             let pages = Pages::new(length).unwrap();
-            assert_eq!(
-                stays_with_its_process(pages.first().as_ptr() as usize),
-                Some(true),
-                "{length}"
-            );
+            assert_eq!(stays_with_its_process(pages.first().as_ptr() as usize), Some(true), "{length}");
         }
     }
 }
