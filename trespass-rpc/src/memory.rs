@@ -88,14 +88,6 @@ impl Heap {
     }
 }
 
-/// Returns this number of zero bytes.
-fn zeroed(length: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| no_memory(length))?;
-    bytes.resize(length, 0);
-    Ok(bytes)
-}
-
 #[cold]
 fn no_memory(length: usize) -> io::Error {
     io::Error::new(io::ErrorKind::OutOfMemory, format!("the system has no memory for {length} bytes"))
@@ -156,13 +148,26 @@ impl Memory {
     ///
     /// See [`Memory::read_at`]; `OutOfMemory` if the system has no memory for the vector.
     pub fn to_vec(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = zeroed(self.len())?;
-        self.read_at(0, &mut bytes)?;
+        self.to_vec_of(0..self.len())
+    }
+
+    fn to_vec_of(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
+        bytes.try_reserve_exact(range.len()).map_err(|_| no_memory(range.len()))?;
+        for start in range.clone().step_by(buffer.len()) {
+            let length = buffer.len().min(range.end - start);
+            self.read_at(start, &mut buffer[..length])?;
+            bytes.extend_from_slice(&buffer[..length]);
+        }
         Ok(bytes)
     }
 
     /// Copies bytes from `offset` on to `part` of another memory.
     pub(crate) fn copy_to(&self, offset: usize, to: &Self, part: Range<usize>) -> io::Result<()> {
+        if Arc::ptr_eq(&self.0, &to.0) {
+            // The bytes may overlap.
+            return to.write_at(part.start, &self.to_vec_of(offset..offset + part.len())?);
+        }
         let mut buffer = [0; 16 << 10];
         for start in part.clone().step_by(buffer.len()) {
             let length = buffer.len().min(part.end - start);
@@ -257,7 +262,7 @@ impl MemoryPool {
     fn take_back(&self, storage: Storage, length: usize) {
         let mut kept = lock(&self.kept);
         let size = storage.size();
-        if kept.bytes + size > self.watermark {
+        if size == 0 || length > LARGEST || kept.bytes + size > self.watermark {
             return;
         }
         kept.bytes += size;
@@ -324,6 +329,15 @@ mod tests {
         again.iter().for_each(|memory| memory.write_at(15_999, b"0").unwrap());
         drop(again);
         assert_eq!(lock(&pool.kept).bytes, 16_384, "keeping the second would exceed the watermark");
+    }
+
+    #[test]
+    fn overlapping_bytes_are_copied_as_they_were() {
+        let memory = Arc::new(MemoryPool::new(None, 0)).alloc(100_000).unwrap();
+        let bytes: Vec<u8> = (0..90_000_u32).map(|at| (at / 300) as u8).collect();
+        memory.write_at(0, &bytes).unwrap();
+        memory.copy_to(0, &memory.clone(), 5_000..95_000).unwrap();
+        assert!(memory.to_vec().unwrap()[5_000..95_000] == bytes);
     }
 
     /// A peer announces the length of its attachment, and may send nothing.
