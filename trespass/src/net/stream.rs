@@ -204,23 +204,13 @@ impl Stream {
         &self,
         what: Wait,
         waker: &Waker,
-        mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+        attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
         self.inner.is_polled.store(true, Ordering::Relaxed);
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
-        let attempt = |worker: &mut Worker| {
-            let result = attempt(worker);
-            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                worker.register(id, what, waker);
-            }
-            result
-        };
-        match what {
-            // A read returns what has arrived, as with a socket. A program that writes without a pause would otherwise
-            // read what its peer has sent only after the task that drives the worker has run.
-            Wait::Read => handle.try_now(attempt),
-            Wait::Write => handle.try_or_wake(attempt),
-        }
+        // A read returns what has arrived, as with a socket. A program that writes without a pause would otherwise read
+        // what its peer has sent only after the task that drives the worker has run.
+        handle.try_or_wake(what == Wait::Read, attempt, |worker| worker.register(id, what, waker))
     }
 
     fn call<T>(

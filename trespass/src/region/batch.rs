@@ -100,7 +100,8 @@ impl Ticket<'_> {
     /// # Errors
     ///
     /// `PermissionDenied` if the peer's device has refused the key: the peer has revoked it, or has granted it to another
-    /// connection. RDMA devices then end the connection too. `ConnectionAborted` if the connection ended before.
+    /// connection. RDMA devices then end the connection too. Over iWARP,
+    /// which acknowledges no writes, the following operations may fail instead. `ConnectionAborted` if the connection ended before.
     pub fn is_done(&self) -> io::Result<bool> {
         match self.progress.ended() {
             None => Ok(false),

@@ -123,6 +123,19 @@ fn a_key_is_valid_at_once_after_a_flush_and_without_one() {
 }
 
 #[test]
+fn a_flush_after_the_end_returns() {
+    let (server, client) = pair(Transport::Rdma);
+    let region = server.region(64).unwrap();
+    let _grant = Grant::readable(&server, &region, 0..64).unwrap();
+    drop(client);
+    assert!(server.recv().unwrap().is_none());
+    assert_ne!(
+        server.flush_until(Some(Instant::now() + Duration::from_secs(60))).map_err(|error| error.kind()),
+        Err(io::ErrorKind::TimedOut)
+    );
+}
+
+#[test]
 fn a_revoked_key_gives_no_access() {
     let (server, client) = pair(Transport::Rdma);
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());

@@ -295,8 +295,8 @@ impl Worker {
     }
 
     /// Returns the number of connections whose peers have not received everything yet.
-    fn unfinished(&self) -> usize {
-        self.tcp.unfinished() + self.verbs.as_ref().map_or(0, Domain::unfinished)
+    fn unfinished(&mut self) -> usize {
+        self.tcp.unfinished() + self.verbs.as_mut().map_or(0, Domain::unfinished)
     }
 
     /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.

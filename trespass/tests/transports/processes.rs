@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, pair, worker};
 use tokio::io::AsyncWriteExt;
 use trespass::net::Stream;
-use trespass::{Acceptor, Connection, Kind, Transport};
+use trespass::{Acceptor, Connection, Grant, Handle, Kind, Options, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -78,6 +78,17 @@ fn hasty_child() {
     let (transport, address) = job.split_once(' ').unwrap();
     let transport = if transport.contains("Rdma") { Transport::Rdma } else { Transport::Tcp };
     let (worker, data) = (worker(transport), bytes(2 << 20, 9));
+    if let Some(address) = address.strip_prefix('+') {
+        // Nothing but the end of the process asks whether a short message has arrived.
+        let mut options = Options::default();
+        (options.transport, options.keepalive, options.linger) = (transport, Duration::ZERO, Duration::MAX);
+        let connection = Connection::connect_on(&Handle::new(&options).unwrap(), address, Some(LONG)).unwrap();
+        if let Ok(region) = connection.region(64) {
+            Grant::readable(&connection, &region, 0..64).unwrap().revoke().unwrap();
+        }
+        connection.send(b"short").unwrap();
+        std::process::exit(0);
+    }
     if let Some(address) = address.strip_prefix('-') {
         let connection = Connection::connect_on(&worker, address, Some(LONG)).unwrap();
         data.chunks(100_000).for_each(|message| connection.send(message).unwrap());
@@ -95,10 +106,7 @@ fn end_of_the_process_sends_what_was_accepted() {
         // The worker of the child has as many messages as it accepts when the child ends.
         for sign in ["", "-"] {
             let acceptor = Acceptor::bind_on(&server, device()).unwrap();
-            let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["processes::hasty_child", "--exact", "--nocapture"]);
-            child.env(HASTY, format!("{transport:?} {sign}{}", acceptor.local_addr()));
-            let mut child = child.stdout(Stdio::null()).spawn().unwrap();
+            let mut child = hasty(transport, sign, &acceptor);
             let connection = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
             let mut received = Vec::new();
             while received.len() < 2 << 20 {
@@ -112,6 +120,28 @@ fn end_of_the_process_sends_what_was_accepted() {
             assert!(child.wait().unwrap().success());
         }
     });
+}
+
+#[test]
+fn process_ends_when_its_last_short_message_has_arrived() {
+    on_both(|transport| {
+        let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
+        let mut child = hasty(transport, "+", &acceptor);
+        let connection = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+        assert_eq!(connection.recv_until(Some(Instant::now() + LONG)).unwrap().as_deref(), Some(&b"short"[..]));
+        let limit = Instant::now() + LONG;
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < limit, "the process does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+fn hasty(transport: Transport, sign: &str, acceptor: &Acceptor) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["processes::hasty_child", "--exact", "--nocapture"]);
+    child.env(HASTY, format!("{transport:?} {sign}{}", acceptor.local_addr()));
+    child.stdout(Stdio::null()).spawn().unwrap()
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Connection {
         self.drop_queue(stock);
         self.requests.clear();
         self.outgoing.exposed.clear();
-        self.outgoing.waiting = 0;
+        (self.outgoing.waiting, self.outgoing.valid_from) = (0, 0);
         stock.ledger.release(std::mem::take(&mut self.incoming.lease) - self.held());
         self.incoming.lease = self.held();
     }

@@ -152,11 +152,15 @@ impl Connection {
         self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed
     }
 
-    /// Whether the peer's NIC has received everything that was sent, the peer has READ all announced messages, and the
-    /// keys of granted regions are valid.
-    pub(crate) fn is_flushed(&self) -> bool {
+    /// Whether the peer's NIC has received everything that was sent, and the peer has READ all announced messages.
+    pub(crate) fn has_sent_all(&self) -> bool {
         let out = &self.outgoing;
-        out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight() && !out.is_binding()
+        out.queue.is_empty() && out.exposed.is_empty() && !out.in_flight()
+    }
+
+    /// Whether everything was sent, and the keys of granted regions are valid.
+    fn is_flushed(&self) -> bool {
+        self.has_sent_all() && !self.outgoing.is_binding()
     }
 
     /// Adds a transfer of a region, which is executed in order with the messages, and needs no credit.
@@ -179,14 +183,20 @@ impl Connection {
         self.requests.push_back(Request::Bind);
     }
 
-    /// Returns whether the connection is flushed. Returns an error if the connection ended before.
-    pub(crate) fn flushed(&mut self) -> io::Result<bool> {
+    /// Makes the link report completions until everything was sent.
+    pub(crate) fn flush(&mut self) {
         self.outgoing.is_flushing = !self.is_flushed();
         if self.outgoing.is_flushing {
             self.unsettle();
         }
+    }
+
+    /// Returns whether the connection is flushed. Returns an error if the connection ended before.
+    pub(crate) fn flushed(&mut self) -> io::Result<bool> {
+        self.flush();
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
+            None if self.ended && self.outgoing.is_flushing => Err(io::ErrorKind::BrokenPipe.into()),
             None => Ok(!self.outgoing.is_flushing),
         }
     }

@@ -282,13 +282,22 @@ impl<B: Backend> Domain<B> {
         self.table.slots.len() - self.table.free.len()
     }
 
-    /// Returns the number of connections that are closing, or have sent what their peers have not received.
-    pub(super) fn unfinished(&self) -> usize {
-        let is_unfinished = |slot: &&Slot| match &slot.state {
-            State::Open(connection) => !connection.has_ended() && (slot.is_forgotten || !connection.is_flushed()),
-            _ => false,
-        };
-        self.table.slots.iter().filter(is_unfinished).count()
+    /// Returns the number of connections that are closing, or have sent what their peers have not received. The next flush
+    /// makes the links report what was received.
+    pub(super) fn unfinished(&mut self) -> usize {
+        let Table { slots, dirty, .. } = &mut self.table;
+        let mut count = 0;
+        for (index, slot) in slots.iter_mut().enumerate() {
+            if let State::Open(connection) = &mut slot.state
+                && !connection.has_ended()
+                && (slot.is_forgotten || !connection.has_sent_all())
+            {
+                connection.flush();
+                slot.mark(index as u32, dirty);
+                count += 1;
+            }
+        }
+        count
     }
 
     #[inline]

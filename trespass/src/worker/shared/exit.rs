@@ -1,9 +1,9 @@
 //! The end of the process. A kernel sends what its sockets have accepted also after that; a worker ends with its process,
-//! which therefore waits for it.
+//! which therefore waits until the peers' NICs, or over TCP the kernel, have what the worker has accepted.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Once, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::Shared;
 
 /// The workers of the process.
 static WORKERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How long the process waits for the lock of a worker, which the thread that ends the process may hold.
+/// How long the process waits for a lock, which the thread that ends the process may hold.
 const LOCKED: Duration = Duration::from_millis(200);
 /// The shortest and the longest pause between two looks at a worker.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
@@ -27,23 +27,25 @@ impl Shared {
                 unsafe { libc::atexit(finish) };
             }
         });
-        if let Ok(mut workers) = WORKERS.lock() {
+        if let Some(mut workers) = workers() {
             workers.retain(|worker| worker.strong_count() != 0);
             workers.push(Arc::downgrade(self));
         }
     }
 
-    /// Waits until the peers have received everything, at most for the linger time.
-    fn finish(&self) {
+    /// Waits until the peers have received everything, at most until the linger time after `begun`.
+    fn finish(&self, begun: Instant) {
         if self.generation.is_over() {
             return;
         }
         // A task on the thread that ends the process makes no more turns.
         self.has_task.store(false, Ordering::Relaxed);
         self.unpark_own();
-        let (begun, [mut pause, longest]) = (Instant::now(), PAUSES);
-        while let Some(core) = self.lock_within(LOCKED) {
+        self.kick.set();
+        let [mut pause, longest] = PAUSES;
+        while let Some(mut core) = self.lock_within(LOCKED) {
             let (left, linger) = (core.worker.unfinished(), core.worker.options.linger);
+            core.worker.flush();
             drop(core);
             if left == 0 {
                 return;
@@ -55,16 +57,30 @@ impl Shared {
             thread::sleep(pause);
             pause = (pause * 2).min(longest);
         }
+        log::warn!("the process ends while a thread holds the worker: peers may not receive everything");
+    }
+}
+
+/// Locks the list of workers, unless another thread holds it for long: one of the parent may have held it at a fork.
+fn workers() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
+    let begun = Instant::now();
+    loop {
+        match WORKERS.try_lock() {
+            Ok(workers) => return Some(workers),
+            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() >= LOCKED => return None,
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
     }
 }
 
 /// Runs at the end of the process.
 extern "C" fn finish() {
-    // In a child of `fork`, another thread of the parent may have held the lock.
-    let Ok(workers) = WORKERS.try_lock() else { return };
+    let Some(workers) = workers() else { return };
     let workers: Vec<_> = workers.iter().filter_map(Weak::upgrade).collect();
     // A logger may panic, because the thread's own variables no longer exist.
-    _ = catch_unwind(|| workers.iter().for_each(|worker| worker.finish()));
+    let begun = Instant::now();
+    _ = catch_unwind(|| workers.iter().for_each(|worker| worker.finish(begun)));
     // The other threads still run, so the worker is not dropped here.
     std::mem::forget(workers);
 }

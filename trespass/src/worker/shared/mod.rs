@@ -194,26 +194,38 @@ impl Handle {
         Ok(result)
     }
 
-    /// Tries an operation, and retries it once after a poll, without waiting.
-    pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
+    /// Tries an operation, and retries it once after a turn, without waiting.
+    pub(crate) fn try_now<T>(&self, attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
+        self.try_or_wake(true, attempt, |_| {})
+    }
+
+    /// Tries an operation, and retries it once after a turn: if `turns` is set, or no task drives the worker. If it would
+    /// still block, `register` makes the worker wake the caller.
+    pub(crate) fn try_or_wake<T>(
+        &self,
+        turns: bool,
+        mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+        register: impl FnOnce(&mut Worker),
+    ) -> io::Result<T> {
+        let would_block =
+            |result: &io::Result<T>| matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.shared.generation.check()?;
         let mut core = self.shared.lock();
         let mut result = attempt(&mut core.worker);
-        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        let turns = would_block(&result) && (turns || !self.shared.has_task.load(Ordering::Relaxed));
+        if turns {
             core.worker.turn();
             result = attempt(&mut core.worker);
+        }
+        // A turn of `rearm_or_log` wakes only callers that are registered.
+        if would_block(&result) {
+            register(&mut core.worker);
+        }
+        if turns {
             core.rearm_or_log();
         }
         core.worker.flush();
         result
-    }
-
-    /// Tries an operation of a task that will be woken. If a task drives the worker, this makes no turn.
-    pub(crate) fn try_or_wake<T>(&self, attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
-        if !self.shared.has_task.load(Ordering::Relaxed) {
-            return self.try_now(attempt);
-        }
-        self.with(attempt)?
     }
 
     /// Whether both handles refer to the same worker.
