@@ -56,6 +56,11 @@ impl Request {
         self.0.method
     }
 
+    /// Returns the time until which the caller waits.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+
     /// Splits the request into its context and the encoded arguments.
     pub fn into_parts(mut self) -> (Context, Body) {
         let body = std::mem::take(&mut self.0.body);
@@ -156,7 +161,7 @@ impl Response {
 impl Context {
     /// Returns the time until which the caller waits.
     pub fn deadline(&self) -> Option<Instant> {
-        self.arrived.deadline.map(|micros| self.arrived.link.shared.instant(micros))
+        self.arrived.deadline()
     }
 
     /// Returns the time that is left until the deadline.

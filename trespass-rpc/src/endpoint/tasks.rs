@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Instant;
 
 use crate::body::Body;
 use crate::error::Status;
@@ -23,6 +24,13 @@ pub(crate) struct Arrived {
     pub(crate) deadline: Option<u64>,
     pub(crate) meta: Body,
     pub(crate) body: Body,
+}
+
+impl Arrived {
+    /// The time until which the caller waits.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.map(|micros| self.link.shared.instant(micros))
+    }
 }
 
 /// The outcome of a handler.

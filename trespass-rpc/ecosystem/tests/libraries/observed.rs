@@ -9,7 +9,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 
 use trespass::Transport;
-use trespass_rpc::{Channel, CodecError, Decode, Encode, Endpoint, Observed, Protobuf, Rkyv, Server, Status};
+use trespass_rpc::{
+    CallOptions, Channel, CodecError, Decode, Encode, Endpoint, Observed, Protobuf, Rkyv, Server, Status,
+};
 use trespass_rpc_ecosystem::{ADDRESS, Service, SumsClient, SumsServer, on_both, options};
 
 /// A recorder that counts how often each counter and histogram was used, by name and labels.
@@ -117,9 +119,12 @@ fn calls_and_requests_have_spans_and_numbers() {
                 _ = client.wait(60_000) => panic!("it waits"),
                 () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
             }
-            let waits = "rpc_requests method=test.Sums/wait status=2";
-            while !numbers.0.lock().unwrap().contains_key(waits) {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            let hurried = client.clone().with(CallOptions::default().timeout(std::time::Duration::from_millis(50)));
+            assert_eq!(hurried.wait(60_000).await.unwrap_err().rpc().unwrap().status, Status::DEADLINE);
+            for ended in ["wait status=2", "wait status=3", "panic status=9"] {
+                while !numbers.0.lock().unwrap().contains_key(&format!("rpc_requests method=test.Sums/{ended}")) {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
             }
         });
     };
@@ -140,6 +145,8 @@ fn calls_and_requests_have_spans_and_numbers() {
         "call method=\"test.Sums/add\" status=0",
         "request method=\"test.Sums/add\" status=0",
         "call method=\"test.Sums/panic\" status=9",
+        "request method=\"test.Sums/panic\" status=9",
+        "request method=\"test.Sums/wait\" status=3",
         "call method=\"test.Sums/wait\" status=2",
     ] {
         assert!(spans.iter().any(|known| known == span), "{span} in {spans:?}");
