@@ -3,15 +3,17 @@
 
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use super::lock::within;
 
 /// The workers of the process.
 static WORKERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How long the process waits for a lock, which the thread that ends the process may hold.
+/// How long the process waits for a lock. The thread that ends the process may hold it, or a thread of the parent held it
+/// at a fork.
 const LOCKED: Duration = Duration::from_millis(200);
 /// The shortest and the longest pause between two looks at a worker.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
@@ -27,7 +29,7 @@ impl Shared {
                 unsafe { libc::atexit(finish) };
             }
         });
-        if let Some(mut workers) = workers() {
+        if let Some(mut workers) = within(LOCKED, &WORKERS) {
             workers.retain(|worker| worker.strong_count() != 0);
             workers.push(Arc::downgrade(self));
         }
@@ -61,25 +63,13 @@ impl Shared {
     }
 }
 
-/// Locks the list of workers, unless another thread holds it for long: one of the parent may have held it at a fork.
-fn workers() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
-    let begun = Instant::now();
-    loop {
-        match WORKERS.try_lock() {
-            Ok(workers) => return Some(workers),
-            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() >= LOCKED => return None,
-            Err(TryLockError::WouldBlock) => thread::yield_now(),
-        }
-    }
-}
-
 /// Runs at the end of the process.
 extern "C" fn finish() {
-    let Some(workers) = workers() else { return };
-    let workers: Vec<_> = workers.iter().filter_map(Weak::upgrade).collect();
-    // A logger may panic, because the thread's own variables no longer exist.
+    let Some(list) = within(LOCKED, &WORKERS) else { return };
+    let workers: Vec<_> = list.iter().filter_map(Weak::upgrade).collect();
+    drop(list);
     let begun = Instant::now();
+    // A logger may panic, because the thread's own variables no longer exist.
     _ = catch_unwind(|| workers.iter().for_each(|worker| worker.finish(begun)));
     // The other threads still run, so the worker is not dropped here.
     std::mem::forget(workers);

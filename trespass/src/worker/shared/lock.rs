@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,19 @@ impl DerefMut for Locked<'_> {
     }
 }
 
+/// Locks a mutex, unless this takes longer than `most`.
+pub(super) fn within<T>(most: Duration, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let begun = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() >= most => return None,
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn lock(&self) -> Locked<'_> {
         let core = match self.core.try_lock() {
@@ -61,16 +74,8 @@ impl Shared {
 
     /// Locks the worker, unless this takes longer than `most`.
     pub(super) fn lock_within(&self, most: Duration) -> Option<MutexGuard<'_, Core>> {
-        let begun = Instant::now();
         self.wanting.fetch_add(1, Ordering::Relaxed);
-        let core = loop {
-            match self.core.try_lock() {
-                Ok(core) => break Some(core),
-                Err(TryLockError::Poisoned(error)) => break Some(error.into_inner()),
-                Err(TryLockError::WouldBlock) if begun.elapsed() >= most => break None,
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
-            }
-        };
+        let core = within(most, &self.core);
         self.wanting.fetch_sub(1, Ordering::Relaxed);
         self.served.fetch_add(1, Ordering::Relaxed);
         core
