@@ -1,5 +1,7 @@
 //! One TCP connection.
 
+mod handshake;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem;
@@ -8,6 +10,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
+use self::handshake::{HANDSHAKE, HELLO, REFUSAL, handshake};
 use super::record::{self, Head, PUSHED, READ_FIRST, Record, SHORTEST, WINDOW};
 use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
@@ -19,11 +22,6 @@ pub(super) const STAGING: usize = 256 << 10;
 const AHEAD: usize = 4 << 10;
 /// Maximum number of records in one write.
 const GATHER: usize = 16;
-/// The kinds of a handshake. A handshake consists of its kind (one byte), its length (one byte) and its bytes.
-const HELLO: u8 = 1;
-const REFUSAL: u8 = 2;
-const HANDSHAKE: usize = 2;
-
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: TcpStream,
@@ -133,35 +131,6 @@ impl Link {
 
     pub(super) fn is_established(&self) -> bool {
         self.state == State::Open
-    }
-
-    /// Whether the client has not sent its hello.
-    pub(super) fn awaits_hello(&self) -> bool {
-        self.state == State::Handshake
-    }
-
-    /// Returns the hello of a client, once it is complete.
-    pub(super) fn read_hello(&mut self) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
-        if self.state != State::Handshake || !self.read_handshake()? {
-            return Ok(None);
-        }
-        if self.head[0] != HELLO {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        self.state = State::Answering;
-        Ok(Some((self.socket.peer_addr()?, mem::take(&mut self.head).split_off(HANDSHAKE))))
-    }
-
-    /// Accepts the connection on behalf of the worker.
-    pub(super) fn answer(&mut self, hello: &[u8]) {
-        self.handshake = handshake(HELLO, hello);
-        self.state = State::Answered;
-    }
-
-    pub(super) fn refuse(mut self, refusal: &[u8]) {
-        // The refusal fits into the socket's empty buffer. If the write fails, the peer receives no reason.
-        _ = self.socket.write(&handshake(REFUSAL, refusal));
-        _ = self.socket.shutdown(Shutdown::Write);
     }
 
     /// Posts a record. The record is sent before answers of which no byte was sent, because the peer may be waiting for
@@ -363,29 +332,6 @@ impl Link {
         Ok(())
     }
 
-    /// Whether `head` contains the peer's whole handshake.
-    fn read_handshake(&mut self) -> io::Result<bool> {
-        loop {
-            let whole = HANDSHAKE + self.head.get(1).map_or(0, |&length| usize::from(length));
-            if self.head.len() >= HANDSHAKE && self.head.len() == whole {
-                return Ok(true);
-            }
-            let mut bytes = [0; 256];
-            match self.socket.read(&mut bytes[..whole - self.head.len()]) {
-                Ok(0) => return Err(io::ErrorKind::ConnectionReset.into()),
-                Ok(count) => self.head.extend_from_slice(&bytes[..count]),
-                Err(error) if is_again(&error) => return Ok(false),
-                Err(error) => return Err(error),
-            }
-            if !matches!(self.head[0], HELLO | REFUSAL) {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "the peer does not speak trespass on this port",
-                ));
-            }
-        }
-    }
-
     fn receive(
         &mut self,
         staging: &mut [u8],
@@ -503,10 +449,4 @@ impl Link {
 
 fn invalid(text: &'static str) -> Ended {
     Ended::Failed(io::Error::new(io::ErrorKind::InvalidData, text))
-}
-
-fn handshake(what: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut handshake = vec![what, u8::try_from(bytes.len()).unwrap_or(u8::MAX)];
-    handshake.extend_from_slice(bytes);
-    handshake
 }

@@ -2,12 +2,10 @@
 
 mod accepting;
 mod mixed;
+mod sleeping;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Wake;
 use std::thread;
 use std::time::Instant;
 
@@ -455,56 +453,4 @@ fn nothing_is_read_for_a_connection_that_is_not_accepted() {
     let accepted = server.accept(|| {});
     assert_eq!(wait_for_message(&mut server, accepted, &mut client).len(), 1 << 20);
     assert_eq!(server.worker.stats(accepted).unwrap().rendezvous_received, 1);
-}
-
-struct Count(AtomicU32);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn sender_without_memory_sleeps_until_memory_is_free() {
-    let mut server = Server::new(Transport::Tcp);
-    let (mut client, near, far) = server.neighbour(Kind::Tcp);
-    let pool = client.tcp.backend.pool().clone();
-    client.tcp.table.stock.spare.clear();
-    let held: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
-    assert_eq!(client.try_send(near, &[1; 1_000]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
-    let count = Arc::new(Count(AtomicU32::new(0)));
-    client.register(near, Wait::Write, &Waker::from(Arc::clone(&count)));
-    for _ in 0..100 {
-        client.poll();
-        server.worker.poll();
-    }
-    assert_eq!(count.0.load(Ordering::Relaxed), 0, "no memory is left to continue with");
-    drop(held);
-    client.poll();
-    assert_eq!(count.0.load(Ordering::Relaxed), 1);
-    client.try_send(near, &[1; 1_000]).unwrap();
-    assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 1_000);
-}
-
-#[test]
-fn worker_does_not_sleep_while_unread_events_are_pending() {
-    #[cfg(feature = "softrnic")]
-    softrnic::register().unwrap();
-    let mut server = Server::new(Transport::Any);
-    let (mut client, near, far) = server.neighbour(Kind::Tcp);
-    let begun = Instant::now();
-    while server.worker.arm().unwrap().is_zero() {
-        server.worker.poll();
-        client.poll();
-        assert!(begun.elapsed() < LONG);
-    }
-    // Creates the state after many turns with events of the device only. An edge-triggered epoll reports the event only
-    // once.
-    server.worker.tcp_silence = LOOKS;
-    client.try_send(near, b"unseen").unwrap();
-    client.flush();
-    assert_eq!(server.worker.arm().unwrap(), Duration::ZERO);
-    server.worker.poll();
-    assert_eq!(&server.worker.try_recv(far).unwrap()[..], b"unseen");
 }
