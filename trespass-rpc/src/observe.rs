@@ -22,8 +22,8 @@ const EARLY: Duration = Duration::from_millis(10);
 ///   `rpc_calls_seconds` or `rpc_requests_seconds`, by `method`.
 ///
 /// A call whose future is dropped has the status [`Status::CANCELLED`]. A request has it too if its caller drops the call;
-/// if its deadline passes or its handler panics, it has the caller's status, `DEADLINE` or `INTERNAL`. If the answer is a stream, a client records the
-/// time until the stream starts.
+/// if its deadline passes or its handler panics, it has the caller's status, `DEADLINE` or `INTERNAL`. If the answer is a
+/// stream, a client records the time until the stream starts.
 #[derive(Clone, Debug)]
 pub struct Observed<S>(S);
 
