@@ -17,6 +17,9 @@ use crate::wire::{Bulk, BulkKind};
 /// Maximum length of an attachment that is sent within the request.
 pub(crate) const INLINE: usize = 8 << 10;
 
+/// Length of the parts in which a handler reads an attachment into memory that is not registered.
+const STAGE: usize = 256 << 10;
+
 /// Bytes that a caller passes to a handler. Over RDMA, the handler's device reads them from the caller's memory with
 /// one READ; over TCP they are copied.
 #[derive(Debug)]
@@ -114,7 +117,8 @@ impl Attachment {
             Source::Remote(_) if part.is_empty() => Ok(()),
             Source::Remote(remote) => match (&remote.key, memory.region()) {
                 (Some(key), Some(region)) => remote.link.transfer(remote.id, false, (region, part), (*key, from)).await,
-                _ => remote.link.pull(remote.id, remote.index, from, memory, part).await,
+                (Some(key), None) => remote.read_in_parts(*key, from, memory, part).await,
+                (None, _) => remote.link.pull(remote.id, remote.index, from, memory, part).await,
             },
         }
     }
@@ -123,6 +127,11 @@ impl Attachment {
     ///
     /// The handlers of one connection together read at most 4 MiB at a time, or one attachment that is longer. Other
     /// reads wait, at most for 200 ms.
+    ///
+    /// Over RDMA the memory is registered while all such memory of the endpoint takes at most
+    /// [`Options::watermark`](crate::Options::watermark) bytes, and that of the connection half as much. Beyond this, the
+    /// bytes are read in parts and copied to memory on the heap, which grows as they arrive. To read longer attachments
+    /// without a copy, use [`Context::alloc`](crate::Context::alloc) and [`Attachment::read_into`].
     ///
     /// # Errors
     ///
@@ -133,8 +142,11 @@ impl Attachment {
         let _turn = self.turn(length).await;
         let memory = match &self.0 {
             Source::Memory(memory, range) if range.len() == memory.len() => return Ok(memory.clone()),
-            Source::Remote(remote) => remote.link.memory.alloc(length)?,
-            _ => Arc::new(crate::memory::MemoryPool::new(None, 0)).alloc(length)?,
+            Source::Remote(remote) => {
+                let link = &remote.link;
+                link.memory.announced(length, &link.budget).unwrap_or_else(|| Memory::on_heap(length))
+            }
+            _ => Memory::on_heap(length),
         };
         self.fill(0, &memory, 0..length).await?;
         Ok(memory)
@@ -291,6 +303,24 @@ impl Remote {
         let has_key = is_writable || bulk.kind == BulkKind::Read;
         let key = has_key.then(|| RegionKey::from_parts(bulk.address, bulk.length, bulk.key, is_writable));
         Self { link: Arc::clone(link), id, index, length: bulk.length, key }
+    }
+}
+
+impl Remote {
+    /// Reads bytes of an attachment into memory that is not registered, by way of a part that is. If there is no
+    /// registered memory for the part, the peer sends the bytes in frames.
+    async fn read_in_parts(&self, key: RegionKey, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
+        let stage = self.link.memory.announced(STAGE.min(part.len()), &self.link.budget);
+        let Some((stage, region)) = stage.as_ref().and_then(|stage| Some((stage, stage.region()?))) else {
+            return self.link.pull(self.id, self.index, from, memory, part).await;
+        };
+        for start in part.clone().step_by(STAGE) {
+            let length = STAGE.min(part.end - start);
+            let offset = from + (start - part.start) as u64;
+            self.link.transfer(self.id, false, (region, 0..length), (key, offset)).await?;
+            stage.copy_to(0, memory, start..start + length)?;
+        }
+        Ok(())
     }
 }
 

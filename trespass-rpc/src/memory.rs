@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use trespass::{Region, Registrar};
 
 /// The minimum length of a `Memory`, and the maximum length that the pool keeps for reuse.
@@ -13,6 +14,8 @@ const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
 /// The length of a part of memory on the heap.
 const PART: usize = 1 << 20;
+/// The minimum of a [`Budget`].
+const LEAST: usize = 4 << 20;
 
 /// Memory that peers read and write. The memory is registered with the device of a connection; for TCP it is on the
 /// heap. Clones share the memory.
@@ -28,6 +31,8 @@ struct Inner {
     storage: Option<Storage>,
     length: usize,
     pool: Option<Arc<MemoryPool>>,
+    /// The share of the budgets that the memory takes up, if a peer chose its length.
+    _share: Option<Share>,
 }
 
 enum Storage {
@@ -98,7 +103,13 @@ impl Memory {
     /// [`Channel::registrar`](crate::Channel::registrar).
     pub fn of_region(region: Region) -> Self {
         let length = region.len();
-        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None }))
+        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None, _share: None }))
+    }
+
+    /// Allocates memory on the heap, part by part as bytes of it are written.
+    pub(crate) fn on_heap(length: usize) -> Self {
+        let storage = Some(Storage::Heap(Mutex::default()));
+        Self(Arc::new(Inner { storage, length, pool: None, _share: None }))
     }
 
     /// Length in bytes.
@@ -211,10 +222,31 @@ impl Drop for Inner {
     }
 }
 
+/// How much registered memory peers may occupy with the lengths that they announce. A device pins registered memory, so
+/// it must not grow with numbers that a peer has made up.
+#[derive(Debug)]
+pub(crate) struct Budget(Arc<Semaphore>);
+
+/// The parts of a connection's budget and of its endpoint's budget that a `Memory` takes up.
+type Share = [OwnedSemaphorePermit; 2];
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new((bytes / SMALLEST).min(Semaphore::MAX_PERMITS))))
+    }
+
+    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(bytes.div_ceil(SMALLEST)).ok()?;
+        Arc::clone(&self.0).try_acquire_many_owned(count).ok()
+    }
+}
+
 /// A pool of memory. It keeps released memory up to a watermark, and returns the rest to the system.
 pub(crate) struct MemoryPool {
     registrar: Option<Registrar>,
     watermark: usize,
+    /// The budget of all connections of the endpoint together.
+    budget: Budget,
     kept: Mutex<Kept>,
 }
 
@@ -229,11 +261,16 @@ struct Kept {
 impl MemoryPool {
     /// Creates a pool of registered memory, or of memory on the heap if there is no registrar.
     pub(crate) fn new(registrar: Option<Registrar>, watermark: usize) -> Self {
-        Self { registrar, watermark, kept: Mutex::default() }
+        Self { registrar, watermark, budget: Budget::new(watermark.max(LEAST)), kept: Mutex::default() }
     }
 
     pub(crate) fn watermark(&self) -> usize {
         self.watermark
+    }
+
+    /// The budget of one connection. It leaves as much for the other connections.
+    pub(crate) fn budget_of_connection(&self) -> Budget {
+        Budget::new((self.watermark / 2).max(LEAST))
     }
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {
@@ -242,6 +279,20 @@ impl MemoryPool {
 
     /// Allocates memory, which may contain bytes from an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
+        self.alloc_with(length, None)
+    }
+
+    /// Allocates memory whose length a peer has announced. Returns `None` if the budgets or the system have no registered
+    /// memory left.
+    pub(crate) fn announced(self: &Arc<Self>, length: usize, connection: &Budget) -> Option<Memory> {
+        let share = match self.registrar {
+            Some(_) => Some([connection.take(class(length))?, self.budget.take(class(length))?]),
+            None => None,
+        };
+        self.alloc_with(length, share).ok()
+    }
+
+    fn alloc_with(self: &Arc<Self>, length: usize, share: Option<Share>) -> io::Result<Memory> {
         let size = class(length);
         let kept = {
             let mut kept = lock(&self.kept);
@@ -255,7 +306,7 @@ impl MemoryPool {
             (None, Some(registrar)) => Storage::Region(registrar.region(size)?),
             (None, None) => Storage::Heap(Mutex::default()),
         };
-        Ok(Memory(Arc::new(Inner { storage: Some(storage), length, pool: Some(Arc::clone(self)) })))
+        Ok(Memory(Arc::new(Inner { storage: Some(storage), length, pool: Some(Arc::clone(self)), _share: share })))
     }
 
     /// Keeps the storage of a `Memory` of this length.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
-use crate::memory::MemoryPool;
+use crate::memory::{Budget, MemoryPool};
 use crate::wire::{Hello, PeerMethod};
 
 use super::bulk::{Keys, Local};
@@ -30,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) info: TransportInfo,
     /// Memory for attachments and targets.
     pub(crate) memory: Arc<MemoryPool>,
+    /// How much registered memory the peer may occupy by announcing attachments.
+    pub(crate) budget: Budget,
     /// The peer's hello, after it has arrived.
     peer: OnceLock<Hello>,
     #[cfg(feature = "tls")]
@@ -84,6 +86,7 @@ impl Link {
             shared,
             index,
             info,
+            budget: memory.budget_of_connection(),
             memory,
             peer: OnceLock::new(),
             #[cfg(feature = "tls")]

@@ -47,7 +47,8 @@ pub struct Options {
     /// Time limit for connecting.
     pub connect: Duration,
     /// The watermark of the memory pools: how many bytes of released memory a pool keeps for the attachments and
-    /// targets of later calls.
+    /// targets of later calls. It also limits how much registered memory peers occupy with the attachments that they
+    /// announce: see [`Attachment::read`](crate::Attachment::read).
     pub watermark: usize,
     /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
     /// [`trespass::Transport::Tcp`].

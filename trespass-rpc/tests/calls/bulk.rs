@@ -106,20 +106,35 @@ fn pattern(length: usize) -> Vec<u8> {
 #[test]
 fn attachments_and_targets_of_any_length_keep_their_bytes() {
     on_both(|options| async move {
-        let (_serving, client) = pair(&options).await;
-        for length in [0, 1, 100, 8 << 10, (8 << 10) + 1, 100_000, 3 << 20] {
-            let bytes = pattern(length);
-            let put = client.put(Attachment::from(bytes.clone()), 7, Attachment::from(&[7; 5][..])).await;
-            assert_eq!(put, Ok(length as u64));
-            // The target is a range in the middle of the memory.
-            let memory = client.channel().alloc(length + 20).unwrap();
-            memory.write_at(0, &vec![1; length + 20]).unwrap();
-            let into = Target::of(&memory, 10..length + 10).unwrap();
-            assert_eq!(client.get(0, into).await, Ok(length as u64));
-            let got = memory.to_vec().unwrap();
-            assert!(got[10..length + 10] == bytes && got[..10] == [1; 10] && got[length + 10..] == [1; 10]);
-        }
+        keep_their_bytes(&options, &[0, 1, 100, 8 << 10, (8 << 10) + 1, 100_000, 3 << 20]).await;
     });
+}
+
+/// The first attachment takes up all registered memory that the server has for attachments, and the handler keeps it. So
+/// the second one arrives in frames, and after it the handler keeps no registered memory, so the third one is read in
+/// parts.
+#[test]
+fn attachments_beyond_the_budget_of_registered_memory_keep_their_bytes() {
+    on_both(|mut options| async move {
+        options.watermark = 0;
+        keep_their_bytes(&options, &[3 << 20, (5 << 20) + 1, 5 << 20, 3 << 20]).await;
+    });
+}
+
+async fn keep_their_bytes(options: &Options, lengths: &[usize]) {
+    let (_serving, client) = pair(options).await;
+    for &length in lengths {
+        let bytes = pattern(length);
+        let put = client.put(Attachment::from(bytes.clone()), 7, Attachment::from(&[7; 5][..])).await;
+        assert_eq!(put, Ok(length as u64));
+        // The target is a range in the middle of the memory.
+        let memory = client.channel().alloc(length + 20).unwrap();
+        memory.write_at(0, &vec![1; length + 20]).unwrap();
+        let into = Target::of(&memory, 10..length + 10).unwrap();
+        assert_eq!(client.get(0, into).await, Ok(length as u64));
+        let got = memory.to_vec().unwrap();
+        assert!(got[10..length + 10] == bytes && got[..10] == [1; 10] && got[length + 10..] == [1; 10]);
+    }
 }
 
 #[test]

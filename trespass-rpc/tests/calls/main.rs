@@ -4,6 +4,7 @@
 mod bulk;
 mod ends;
 mod faults;
+mod hostile;
 mod on_top;
 mod processes;
 mod readme;
