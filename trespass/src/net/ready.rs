@@ -1,4 +1,4 @@
-//! The descriptor of a non-blocking stream, which is readable when a read or a write should be retried.
+//! The descriptor of a non-blocking stream, which is readable while a read or a write is due.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::worker::Wait;
 
-/// One eventfd for reads and writes. A call clears only what it was woken for: a write must not hide that a read is due.
+/// One eventfd for reads and writes. A call changes only its own direction: a write must not hide that a read is due.
 #[derive(Debug)]
 pub(super) struct Ready {
     directions: [Arc<Direction>; 2],
@@ -38,23 +38,32 @@ impl Ready {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let event = Arc::new(Event { fd, due: Default::default() });
         let directions = [Wait::Read, Wait::Write].map(|what| Arc::new(Direction { event: Arc::clone(&event), what }));
-        Ok(Self { directions })
+        let ready = Self { directions };
+        // What has arrived before was not signalled.
+        ready.set(Wait::Read, true);
+        Ok(ready)
     }
 
-    /// Clears the event of a read or a write, which is about to be retried. Returns the waker that raises it again.
-    pub(super) fn retry(&self, what: Wait) -> Waker {
-        let direction = &self.directions[what as usize];
-        let Event { fd, due } = &*direction.event;
-        due[what as usize].store(false, Ordering::SeqCst);
-        let is_due = || due.iter().any(|due| due.load(Ordering::SeqCst));
-        if !is_due() {
+    /// Sets whether a read or a write is due.
+    pub(super) fn set(&self, what: Wait, is_due: bool) {
+        let Event { fd, due } = &*self.directions[what as usize].event;
+        let was_due = due[what as usize].swap(is_due, Ordering::SeqCst);
+        let any_is_due = || due.iter().any(|due| due.load(Ordering::SeqCst));
+        if is_due && !was_due {
+            self.directions[what as usize].event.raise();
+        } else if !any_is_due() {
+            // Also if it was not due: a waker may raise the event after its direction was found due and served.
             _ = rustix::io::read(fd, &mut [0; 8]);
             // An event that was raised meanwhile must not be lost.
-            if is_due() {
-                direction.event.raise();
+            if any_is_due() {
+                self.directions[what as usize].event.raise();
             }
         }
-        Waker::from(Arc::clone(direction))
+    }
+
+    /// Returns the waker that makes a read or a write due.
+    pub(super) fn waker(&self, what: Wait) -> Waker {
+        Waker::from(Arc::clone(&self.directions[what as usize]))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ready::Ready;
 use crate::connection::{Connection, after};
-use crate::worker::{Handle, Stats, Wait, Worker};
+use crate::worker::{Handle, Stats, Wait, Worker, would_block};
 
 /// A stream of bytes, like `std::net::TcpStream`. It uses RDMA if both sides support it, otherwise TCP.
 ///
@@ -138,8 +138,9 @@ impl Stream {
         get(&self.inner.write_timeout)
     }
 
-    /// Makes reads and writes return `WouldBlock` instead of waiting. After the first `WouldBlock`, the stream's
-    /// descriptor ([`AsFd`]) is readable when either should be retried.
+    /// Makes reads and writes return `WouldBlock` instead of waiting. The stream's descriptor ([`AsFd`]) is readable while
+    /// a read may return bytes or the end, as with poll(2) on a socket. It is also readable when a write should be retried:
+    /// after `WouldBlock`, or after a write of fewer bytes than given. So write first, and then wait for the descriptor.
     ///
     /// # Errors
     ///
@@ -210,19 +211,42 @@ impl Stream {
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
         // A read returns what has arrived, as with a socket. A program that writes without a pause would otherwise read
         // what its peer has sent only after the task that drives the worker has run.
-        handle.try_or_wake(what == Wait::Read, attempt, |worker| worker.register(id, what, waker))
+        handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
+            if would_block(result) {
+                worker.register(id, what, waker);
+            }
+        })
     }
 
-    fn call<T>(
+    /// Reads or writes, at most `most` bytes.
+    fn call(
         &self,
         what: Wait,
         timeout: &AtomicU64,
-        attempt: impl FnMut(&mut Worker) -> io::Result<T>,
-    ) -> io::Result<T> {
+        most: usize,
+        attempt: impl FnMut(&mut Worker) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if most == 0 {
+            return Ok(0);
+        }
         if self.inner.is_nonblocking.load(Ordering::Relaxed)
             && let Some(ready) = self.inner.ready.get()
         {
-            return self.attempt(what, &ready.retry(what), attempt);
+            let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+            return handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
+                let (goes_on, is_over) = match (what, result) {
+                    _ if would_block(result) => (false, false),
+                    (Wait::Read, Ok(count)) => (worker.can_receive(id), *count == 0),
+                    // A program that has written everything waits for no other write.
+                    (Wait::Write, Ok(count)) => (worker.can_send(id), *count == most),
+                    (_, Err(_)) => (true, false),
+                };
+                // If the descriptor is not readable now, the worker makes it readable when the next call may succeed.
+                ready.set(what, goes_on && !is_over);
+                if !goes_on && !is_over {
+                    worker.register(id, what, &ready.waker(what));
+                }
+            });
         }
         let deadline = get(timeout).and_then(after);
         self.inner.connection.wait(what.into(), deadline, attempt)
@@ -284,11 +308,12 @@ impl Drop for Inner {
 
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.call(Wait::Read, &self.inner.read_timeout, |worker| self.read_some(worker, bytes))
+        self.call(Wait::Read, &self.inner.read_timeout, bytes.len(), |worker| self.read_some(worker, bytes))
     }
 
     fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.call(Wait::Read, &self.inner.read_timeout, |worker| {
+        let most = parts.iter().map(|part| part.len()).sum();
+        self.call(Wait::Read, &self.inner.read_timeout, most, |worker| {
             let mut count = 0;
             for part in parts.iter_mut().filter(|part| !part.is_empty()) {
                 match self.read_some(worker, part) {
@@ -307,11 +332,12 @@ impl Read for &Stream {
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_some(worker, bytes))
+        self.call(Wait::Write, &self.inner.write_timeout, bytes.len(), |worker| self.write_some(worker, bytes))
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.call(Wait::Write, &self.inner.write_timeout, |worker| self.write_parts(worker, parts))
+        let most = parts.iter().map(|part| part.len()).sum();
+        self.call(Wait::Write, &self.inner.write_timeout, most, |worker| self.write_parts(worker, parts))
     }
 
     /// Does nothing, because written bytes are sent at once, as with sockets. [`Stream::flush_all`] waits until the

@@ -48,8 +48,8 @@ use domain::{Domain, Slot};
 use waiters::Woken;
 
 pub use options::{Options, Transport};
-pub(crate) use shared::this_thread;
 pub use shared::{Handle, Wait};
+pub(crate) use shared::{this_thread, would_block};
 pub use spin::Spin;
 pub(crate) use waiters::Awaited;
 

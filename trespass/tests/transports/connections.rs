@@ -244,6 +244,29 @@ fn write_of_a_nonblocking_stream_keeps_the_signal_of_a_read() {
     });
 }
 
+/// A program may read a part, or wait before its first read, as with a socket.
+#[test]
+fn descriptor_of_a_nonblocking_stream_is_readable_while_bytes_are_left() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (left, right) = (Stream::from(left), Stream::from(right));
+        (&left).write_all(b"xyz").unwrap();
+        left.flush_all().unwrap();
+        right.set_nonblocking(true).unwrap();
+        for expected in b"xyz" {
+            let (mut byte, deadline) = ([0], Instant::now() + LONG);
+            while (&right).read(&mut byte).is_err() {
+                assert!(is_signalled(&right, 60) && Instant::now() < deadline, "no signal");
+            }
+            assert_eq!(byte[0], *expected);
+            assert_eq!(is_signalled(&right, 0), *expected != b'z');
+        }
+        left.shutdown(Shutdown::Write).unwrap();
+        assert!(is_signalled(&right, 60), "the end");
+        assert_eq!((&right).read(&mut [0]).unwrap(), 0);
+    });
+}
+
 /// Times that the system's clocks do not reach are no limit.
 #[test]
 fn longest_times_are_no_limit() {

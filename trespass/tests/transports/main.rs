@@ -5,4 +5,5 @@ mod common;
 mod connections;
 mod hosts;
 mod processes;
+mod random;
 mod tasks;

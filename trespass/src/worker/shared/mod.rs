@@ -196,19 +196,17 @@ impl Handle {
 
     /// Tries an operation, and retries it once after a turn, without waiting.
     pub(crate) fn try_now<T>(&self, attempt: impl FnMut(&mut Worker) -> io::Result<T>) -> io::Result<T> {
-        self.try_or_wake(true, attempt, |_| {})
+        self.try_or_wake(true, attempt, |_, _| {})
     }
 
-    /// Tries an operation, and retries it once after a turn: if `turns` is set, or no task drives the worker. If it would
-    /// still block, `register` makes the worker wake the caller.
+    /// Tries an operation, and retries it once after a turn: if `turns` is set, or no task drives the worker. Then `after`
+    /// gets the result. If the operation would still block, it makes the worker wake the caller.
     pub(crate) fn try_or_wake<T>(
         &self,
         turns: bool,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
-        register: impl FnOnce(&mut Worker),
+        after: impl FnOnce(&mut Worker, &io::Result<T>),
     ) -> io::Result<T> {
-        let would_block =
-            |result: &io::Result<T>| matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.shared.generation.check()?;
         let mut core = self.shared.lock();
         let mut result = attempt(&mut core.worker);
@@ -218,9 +216,7 @@ impl Handle {
             result = attempt(&mut core.worker);
         }
         // A turn of `rearm_or_log` wakes only callers that are registered.
-        if would_block(&result) {
-            register(&mut core.worker);
-        }
+        after(&mut core.worker, &result);
         if turns {
             core.rearm_or_log();
         }
@@ -447,4 +443,8 @@ impl Shared {
             event.clear();
         }
     }
+}
+
+pub(crate) fn would_block<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
