@@ -17,6 +17,7 @@ pub mod recording;
 pub mod requirements;
 pub mod resources;
 pub mod shim;
+pub mod usage;
 mod waiting;
 
 /// Compiles the code of the README.

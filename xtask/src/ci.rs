@@ -236,9 +236,13 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
         Step::Seeds => {
             let test = ["test", "--release", "--package", "trespass"];
             cargo(&[&test[..], &["--lib", "seeds_keep"]].concat(), &[("TRESPASS_SEEDS", "1000000")])?;
-            let kills = [&test[..], &["--test", "transports", "killed_amid"]].concat();
+            let kills = [&test[..], &["--test", "transports", "killed_while"]].concat();
             cargo(&kills, &[("TRESPASS_KILLS", "500")])?;
             cargo(&kills, &[("TRESPASS_KILLS", "1000"), ("SOFTRNIC_DEVICES", "softiw0")])?;
+            cargo(&[&test[..], &["--lib", "hostile_neighbours"]].concat(), &[("TRESPASS_HOSTILE", "200")])?;
+            cargo(&[&test[..], &["--lib", "random_mixes"]].concat(), &[("TRESPASS_MIXES", "300")])?;
+            cargo(&[&test[..], &["--test", "transports", "random_calls"]].concat(), &[("TRESPASS_MIXES", "300")])?;
+            cargo(&[&test[..], &["--test", "transports", "leave_nothing"]].concat(), &[("TRESPASS_WORKERS", "1000")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
             cargo(&test, &[("RDPIPE_KILLS", "100")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "machine::"];

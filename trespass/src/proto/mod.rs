@@ -42,6 +42,8 @@ pub(crate) use frame::HEADER;
 pub(crate) use frame::{Frame, Kind as FrameKind};
 pub(crate) use hello::{Agreement, Hello, Refusal, RefusalCode};
 pub(crate) use request::{Remote, Request};
+#[cfg(test)]
+pub(crate) use sim::Rng;
 pub(crate) use stock::Stock;
 
 /// The minimum number of credits leased to a connection.

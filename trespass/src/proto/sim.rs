@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::memory::Pool;
 
 use node::World;
-use rng::Rng;
+pub(crate) use rng::Rng;
 
 /// The events of a simulated world, with their probabilities.
 #[derive(Clone, Copy, Debug)]

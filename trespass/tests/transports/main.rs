@@ -3,6 +3,7 @@
 
 mod common;
 mod connections;
+mod growth;
 mod hosts;
 mod processes;
 mod random;

@@ -1,16 +1,16 @@
 //! Generates pseudo-random numbers from a seed.
 
 #[derive(Debug)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         rng.next();
         rng
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -18,11 +18,11 @@ impl Rng {
     }
 
     /// Returns a number below `end`, which must not be 0.
-    pub(super) fn below(&mut self, end: u32) -> u32 {
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
         ((self.next() >> 32) % u64::from(end)) as u32
     }
 
-    pub(super) fn one_in(&mut self, count: u32) -> bool {
+    pub(crate) fn one_in(&mut self, count: u32) -> bool {
         self.below(count) == 0
     }
 }

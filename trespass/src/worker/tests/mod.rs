@@ -1,6 +1,7 @@
 //! Tests workers whose peers violate the protocol.
 
 mod accepting;
+mod hostile;
 mod mixed;
 mod sleeping;
 
