@@ -5,13 +5,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::body::Body;
 use crate::error::Status;
 use crate::wire::{Flags, PeerMethod};
 
 use super::{Link, Shared};
+
+/// A handler that runs this long without an `await` is logged. The default keepalive of the peers is three times as long.
+const BLOCKED: Duration = Duration::from_secs(1);
 
 /// A request of the peer that has arrived and will be passed to a handler.
 #[derive(Debug)]
@@ -79,6 +84,8 @@ struct Slot<F> {
     flag: Arc<Flag>,
     waker: Waker,
     request: Option<(Arc<Link>, u32)>,
+    /// The method that the request calls.
+    method: u64,
 }
 
 /// Adds a task to the queue of tasks to poll.
@@ -114,7 +121,7 @@ where
         let task = self.slots.len() as u32;
         let flag = Arc::new(Flag { shared, runner, task, is_queued: AtomicBool::new(false) });
         let waker = Waker::from(Arc::clone(&flag));
-        self.slots.push(Slot { future: Box::pin(None), flag, waker, request: None });
+        self.slots.push(Slot { future: Box::pin(None), flag, waker, request: None, method: 0 });
         Some(task)
     }
 
@@ -124,7 +131,10 @@ where
         slot.flag.is_queued.store(false, Ordering::Release);
         let future = slot.future.as_mut().as_pin_mut()?;
         let mut context = TaskContext::from_waker(&slot.waker);
-        let outcome = match catch_unwind(AssertUnwindSafe(|| future.poll(&mut context))) {
+        let (method, begun) = (slot.method, now());
+        let polled = catch_unwind(AssertUnwindSafe(|| future.poll(&mut context)));
+        check_time(&self.methods, method, begun);
+        let outcome = match polled {
             Ok(Poll::Pending) => return None,
             Ok(Poll::Ready(outcome)) => outcome,
             Err(_) => panicked(),
@@ -163,17 +173,18 @@ where
 
     fn start(&mut self, request: Arrived) -> Option<u32> {
         let (link, id) = (Arc::clone(&request.link), request.id);
-        let task = self.slot()?;
+        let (task, method, begun) = (self.slot()?, request.method, now());
         let (slot, make) = (&mut self.slots[task as usize], &self.make);
         // Creates the future in its slot, because it may be long.
         let made = catch_unwind(AssertUnwindSafe(|| slot.future.as_mut().set(Some(make(request)))));
+        check_time(&self.methods, method, begun);
         if made.is_err() {
             self.free.push(task);
             let outcome = panicked();
             link.answer(id, outcome.status, false, &outcome.body);
             return None;
         }
-        slot.request = Some((link, id));
+        (slot.request, slot.method) = (Some((link, id)), method);
         self.advance(task);
         self.slots[task as usize].request.is_some().then_some(task)
     }
@@ -187,6 +198,30 @@ where
             self.clear(task);
         }
     }
+}
+
+/// The time of the clock that is read without a system call on every machine; it advances every few milliseconds.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// Logs a handler that has blocked the driver.
+fn check_time(methods: &[PeerMethod], method: u64, begun: Duration) {
+    let took = now().saturating_sub(begun);
+    if took >= BLOCKED {
+        blocked(methods, method, took);
+    }
+}
+
+#[cold]
+fn blocked(methods: &[PeerMethod], method: u64, took: Duration) {
+    let name = methods.iter().find(|known| known.id == method).map_or("an unknown method", |known| &known.name);
+    log::warn!(
+        "the handler of {name} blocked all connections of its endpoint for {:.1} s; run blocking code on another thread \
+         (tokio::task::spawn_blocking)",
+        took.as_secs_f64()
+    );
 }
 
 /// Returns the answer for a handler that panicked. The answer contains an incident number, which is also logged, but
