@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::Duration;
 
 use super::ready::Ready;
@@ -201,10 +200,11 @@ impl Stream {
 
     /// Tries an operation. If the operation would block, registers a waker, which the worker calls when a retry may
     /// succeed.
+    #[cfg(feature = "tokio")]
     pub(super) fn attempt<T>(
         &self,
         what: Wait,
-        waker: &Waker,
+        waker: &std::task::Waker,
         attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
         self.inner.is_polled.store(true, Ordering::Relaxed);
