@@ -250,6 +250,7 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
             let test = ["test", "--release", "--package", "trespass-rpc"];
             cargo(&[&test[..], &["--lib", "seeds_give"]].concat(), &[("TRESPASS_SEEDS", "100000")])?;
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
+            cargo(&[&test[..], &["--test", "calls", "hostile_neighbours"]].concat(), &[("TRESPASS_HOSTILE", "200")])?;
             cargo(&[&test[..], &["--test", "calls", "beyond_4_gib", "--", "--ignored"]].concat(), &[])?;
             packages::require("reading captured frames", &[packages::DISSECTING])?;
             cargo(&["build", "--package", "stride-perf"], &[])?;

@@ -14,7 +14,7 @@ use crate::bulk::{Kept, StoreClient, StoreServer};
 const ANNOUNCED: &str = "TRESPASS_RPC_TEST_ANNOUNCED";
 
 /// A peer that sends the frames that a test writes.
-struct Raw {
+pub(crate) struct Raw {
     connection: Connection,
     hello: Hello,
     /// The number of its next call.
@@ -22,7 +22,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn connect(options: &Options, address: &str) -> Self {
+    pub(crate) fn connect(options: &Options, address: &str) -> Self {
         let connection = Connection::connect_on(&Handle::new(&options.worker).unwrap(), address, Some(LONG)).unwrap();
         let hello = Hello {
             versions: (1, 1),
@@ -44,8 +44,20 @@ impl Raw {
         Self { connection, hello, next: 1 }
     }
 
+    /// The numbers of the server's methods, but for those whose handlers allocate as many bytes as the caller states.
+    pub(crate) fn methods(&self) -> Vec<u64> {
+        let is_bounded = |name: &str| !["test.Sums/zeros", "test.Sums/count", "test.Store/slice"].contains(&name);
+        let methods = self.hello.methods.iter().filter(|method| is_bounded(&method.name));
+        methods.map(|method| method.id).collect()
+    }
+
+    /// Sends bytes. Returns false if the server has ended the connection, or does not receive.
+    pub(crate) fn send(&self, bytes: &[u8]) -> bool {
+        self.connection.try_send(bytes).is_ok()
+    }
+
     /// Sends a request with these attachments, arguments and inline bytes.
-    fn request(&mut self, method: &str, bulks: &[Bulk], rest: &[u8]) {
+    pub(crate) fn request(&mut self, method: &str, bulks: &[Bulk], rest: &[u8]) {
         let method = self.hello.methods.iter().find(|known| known.name == method).unwrap().id;
         let header = Header { method, flags: Flags::new(0, bulks.len()), ..Header::new(Kind::Request, self.next) };
         let table: Vec<u8> = bulks.iter().flat_map(|bulk| bulk.to_bytes()).collect();

@@ -5,6 +5,7 @@ mod bulk;
 mod ends;
 mod faults;
 mod hostile;
+mod neighbours;
 mod on_top;
 mod processes;
 mod readme;

@@ -1,7 +1,7 @@
 //! Kills processes during calls, and checks that nothing hangs and that the calls of other processes do not fail.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,19 +16,26 @@ use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsSer
 const ROLE: &str = "TRESPASS_RPC_TEST_ROLE";
 const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
 
-/// Kills the process when dropped.
-struct Process(Child);
+/// Kills the process when dropped. The test harness of the process writes to its output after a minute, and would fail
+/// without a reader.
+pub(crate) struct Process(Child, #[expect(dead_code, reason = "stays open")] Lines<BufReader<ChildStdout>>);
 
 impl Process {
     /// Starts the process, and returns its first line of output.
-    fn start(role: &str, transport: Transport) -> (Self, String) {
+    pub(crate) fn start(role: &str, transport: Transport) -> (Self, String) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["processes::child", "--exact", "--nocapture"]);
         command.env(ROLE, role).env(TRANSPORT, format!("{transport:?}"));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let said = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("ready: ")?.1.to_owned()));
-        (Self(process), said.unwrap())
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let said = lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once("ready: ")?.1.to_owned()));
+        (Self(process, lines), said.unwrap())
+    }
+}
+
+impl Process {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 }
 
@@ -61,7 +68,10 @@ fn child() {
     let role = std::env::var(ROLE).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let endpoint = Endpoint::spawn(&options(transport)).unwrap();
+        let mut options = options(transport);
+        // What a peer has left behind returns soon.
+        options.worker.linger = Duration::from_secs(1);
+        let endpoint = Endpoint::spawn(&options).unwrap();
         if role == "server" {
             let serving = serve(&endpoint).await;
             ready(&serving.local_addr().to_string());
