@@ -11,6 +11,7 @@
 //! | [`copy`] | files and trees: the threads of both sides |
 //! | [`launch`] | the far side: ssh starts it, and requests and replies use its standard streams |
 //! | [`pipeline`] | a segment of a pipeline: a command between two streams |
+//! | [`standard`] | the standard streams, which may be closed |
 //! | [`show`] | progress and reports |
 //! | [`cli`] | command lines |
 
@@ -23,5 +24,6 @@ pub mod link;
 pub mod pipeline;
 pub mod proto;
 pub mod show;
+pub mod standard;
 pub mod stream;
 pub mod tree;

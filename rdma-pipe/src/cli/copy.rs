@@ -17,6 +17,7 @@ use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, s
 use crate::link::{Link, Options, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
+use crate::standard::Standard;
 use crate::tree::{Keep, Origin, base_name};
 
 /// Maximum number of failures that are printed.
@@ -134,10 +135,7 @@ impl CopyCommand {
         options.check()?;
         let copy = Copy {
             command: &self,
-            shell: Shell::new(
-                (self.rsh != "ssh").then_some(self.rsh.as_str()),
-                &format!("{} --server", self.rdcp_path),
-            )?,
+            shell: Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), ("rdcp", &self.rdcp_path))?,
             options,
             links: self.link.options(),
             progress: Arc::new(Progress::new(self.link.verbose > 0 || self.dry_run)),
@@ -152,15 +150,18 @@ impl CopyCommand {
             (None, _) => copy.push(sources, destinations),
         };
         drop(show);
-        if let Err(error) = &done
-            && self.json
-        {
-            Report::failed(error, copy.started).print()?;
-        }
-        let (outcome, transport) = done?;
+        let (outcome, transport) = done.inspect_err(|error| {
+            // The caller prints the error of the copy.
+            if self.json
+                && let Err(unprinted) = Report::failed(error, copy.started).print()
+            {
+                print_error(&format!("rdcp: {unprinted}"));
+            }
+        })?;
         let report = Report::new(&outcome, copy.started, &transport);
+        let mut printed = Ok(());
         if self.json {
-            report.print()?;
+            printed = report.print();
         } else if self.link.verbose > 0 {
             print_error(&report.lines());
         }
@@ -168,7 +169,7 @@ impl CopyCommand {
         if outcome.failures.len() > SHOWN {
             print_error(&format!("rdcp: {} entries failed in all", outcome.failures.len()));
         }
-        Ok(outcome.status())
+        printed.map(|()| outcome.status())
     }
 
     fn options(&self) -> Result<CopyOptions> {
@@ -199,7 +200,7 @@ impl CopyCommand {
         let Some(path) = &self.files_from else { return Ok(None) };
         let mut bytes = Vec::new();
         let read = if path == Path::new("-") {
-            std::io::stdin().lock().read_to_end(&mut bytes)
+            Standard::Input.open()?.read_to_end(&mut bytes)
         } else {
             std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
         };

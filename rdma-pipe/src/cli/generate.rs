@@ -2,7 +2,9 @@
 
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
-use std::io;
+
+use crate::error::Result;
+use crate::show::print;
 
 /// What `--generate` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,10 +21,10 @@ pub enum Page {
 
 /// Prints a page if the command line requests one. Call this before parsing, because `--generate` needs no other
 /// argument.
-pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
+pub(super) fn printed<C: CommandFactory>(program: &str) -> Option<Result<()>> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_none_or(|first| first != "--generate") {
-        return false;
+        return None;
     }
     let page = arguments.next().and_then(|name| Page::from_str(name.to_str()?, true).ok());
     let mut command = C::command();
@@ -33,15 +35,13 @@ pub(super) fn printed<C: CommandFactory>(program: &str) -> bool {
     match page {
         Some(Page::Man) => {
             if clap_mangen::Man::new(command).render(&mut out).is_err() {
-                return false;
+                return None;
             }
         }
         Some(Page::Bash) => complete(Shell::Bash, &mut command, &mut out),
         Some(Page::Zsh) => complete(Shell::Zsh, &mut command, &mut out),
         Some(Page::Fish) => complete(Shell::Fish, &mut command, &mut out),
-        None => return false,
+        None => return None,
     }
-    // If standard output is closed, there is no reader to inform.
-    _ = io::Write::write_all(&mut io::stdout(), &out);
-    true
+    Some(print(&String::from_utf8_lossy(&out)))
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
+use crate::standard::Standard;
 
 /// The environment variable for the key, which keeps the key out of process lists.
 const VARIABLE: &str = "RDPIPE_KEY";
@@ -47,7 +48,7 @@ impl KeyArgument {
                     std::fs::read(path).map_err(|error| Error::file("read the key of", path.as_ref(), &error))?;
                 text.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
             }
-            Some(KeyArgument::Input) => first_line(std::io::stdin())?,
+            Some(KeyArgument::Input) => first_line(Standard::Input.open()?)?,
             None => std::env::var(VARIABLE).map(String::into_bytes).unwrap_or_default(),
         };
         if key.is_empty() {

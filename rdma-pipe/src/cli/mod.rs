@@ -15,15 +15,17 @@ pub use operand::Operand;
 pub use pipe::PipeCommand;
 pub use stream::{ReceiveCommand, SendCommand};
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use trespass::Transport;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::link::{Fault, LONGEST_TIMEOUT, Options};
-use crate::show::print_error;
+use crate::show::{has_lost_messages, print, print_error};
+use crate::standard::refuse_closed;
 
 /// Options of connections.
 #[derive(Args, Clone, Debug)]
@@ -103,16 +105,25 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
     status: impl Fn(&Error) -> u8,
     run: impl FnOnce(C) -> Result<u8>,
 ) -> ExitCode {
-    if generate::printed::<C>(program) {
-        return ExitCode::SUCCESS;
+    let report = |error: &Error| {
+        print_error(&format!("{program}: {error}"));
+        ExitCode::from(status(error))
+    };
+    if let Err(error) = refuse_closed() {
+        return report(&error);
+    }
+    let printed = |printed: Result<()>| printed.map_or_else(|error| report(&error), |()| ExitCode::SUCCESS);
+    if let Some(page) = generate::printed::<C>(program) {
+        return printed(page);
     }
     let command = match C::try_parse() {
         Ok(command) => command,
-        Err(error) => {
-            // If standard error is closed, there is no reader to inform.
+        Err(error) if error.use_stderr() => {
+            // If this fails, the status reports the error.
             _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
+            return ExitCode::from(1);
         }
+        Err(help) => return printed(print_help(&help)),
     };
     static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
     let level = match verbosity(&command) {
@@ -124,10 +135,16 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
         log::set_max_level(level);
     }
     match run(command) {
+        // As with cp, output that is lost is a failure.
+        Ok(0) if has_lost_messages() => ExitCode::from(status(&Error::new(Kind::File, "messages are lost"))),
         Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            print_error(&format!("{program}: {error}"));
-            ExitCode::from(status(&error))
-        }
+        Err(error) => report(&error),
     }
+}
+
+/// Prints the text of `--help` or `--version`, with colours on a terminal.
+fn print_help(help: &clap::Error) -> Result<()> {
+    let text = help.render();
+    let is_terminal = std::io::stdout().is_terminal();
+    print(&if is_terminal { text.ansi().to_string() } else { text.to_string() })
 }

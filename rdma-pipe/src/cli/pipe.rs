@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +13,10 @@ use super::LinkArguments;
 use crate::error::{Error, Kind, Result};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
 use crate::link::{Link, Options, Patience, connect, reconnect};
-use crate::pipeline::{self, Next, Segment, parse, standard};
+use crate::pipeline::{self, Next, Segment, parse};
 use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
+use crate::standard::Standard;
 use crate::stream::{self, Output};
 
 /// Time limit for connecting to the segments, which are already listening.
@@ -72,9 +74,11 @@ impl PipeCommand {
             return Ok(0);
         }
         let options = self.link.options();
-        let shell =
-            Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), &format!("{} --server", self.rdpipe_path))?;
+        let shell = Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), ("rdpipe", &self.rdpipe_path))?;
         let takes_input = !io::stdin().is_terminal();
+        let null = || File::open("/dev/null").map_err(|error| Error::file("open", Path::new("/dev/null"), &error));
+        let input = OwnedFd::from(if takes_input { Standard::Input.open()? } else { null()? });
+        let output = Output::Fd(Standard::Output.open()?.into(), Standard::Output.name().to_owned());
         // Starts the last segment first, because each segment needs the address of the next.
         let mut segments = Vec::new();
         let mut next = Next::Accept;
@@ -95,11 +99,6 @@ impl PipeCommand {
             return Err(Error::new(Kind::Usage, "no segments; see rdpipe --help"));
         };
         segments.reverse();
-        let input = if takes_input { standard(io::stdin()) } else { File::open("/dev/null").map(Into::into) };
-        let input = input.map_err(|error| Error::file("read", Path::new("the standard input"), &error))?;
-        let output =
-            standard(io::stdout()).map_err(|error| Error::file("write", Path::new("the standard output"), &error))?;
-        let output = Output::Fd(output, "the standard output".to_owned());
         let (received, statuses) = thread::scope(|scope| {
             // The thread is not joined, because it may still block in a read after the pipeline has ended. If the
             // thread fails, the first segment reports this.

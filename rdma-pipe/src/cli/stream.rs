@@ -1,6 +1,6 @@
 //! The command lines of `rdsend` and `rdrecv`.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Listener, Patience, address, connect, reconnect};
 use crate::proto::Purpose;
 use crate::show::print_error;
+use crate::standard::Standard;
 use crate::stream::{self, Output};
 
 /// How long `rdsend` tries to connect while no receiver listens.
@@ -73,7 +74,7 @@ impl SendCommand {
                 let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
                 (fd, escape(path))
             }
-            None => (standard(std::io::stdin(), "input")?, "the standard input".to_owned()),
+            None => (Standard::Input.open()?.into(), Standard::Input.name().to_owned()),
         };
         refuse_directory(&input, &name)?;
         let (address, options) = ([address(&self.host, self.port)], self.link.options());
@@ -109,7 +110,7 @@ impl ReceiveCommand {
         }
         let output = match &self.file {
             Some(path) => Output::create(path)?,
-            None => Output::Fd(standard(std::io::stdout(), "output")?, "the standard output".to_owned()),
+            None => Output::Fd(Standard::Output.open()?.into(), Standard::Output.name().to_owned()),
         };
         let (mut link, purpose) = listener.accept(&key, None)?;
         if purpose != Purpose::Send {
@@ -129,12 +130,6 @@ impl ReceiveCommand {
         }
         Ok(0)
     }
-}
-
-/// Duplicates the descriptor of a standard stream, so that the program bypasses the buffers of the standard library.
-fn standard(stream: impl AsFd, name: &str) -> Result<OwnedFd> {
-    let fd = stream.as_fd().try_clone_to_owned();
-    fd.map_err(|error| Error::file("open", format!("the standard {name}").as_ref(), &error))
 }
 
 /// Rejects a directory as input, which could not be read later. Call this before connecting.

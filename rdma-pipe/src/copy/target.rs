@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
+use crate::standard::Standard;
 use crate::tree::{Directory, base_name, is_contents, own_stream};
 
 /// The destination of a copy.
@@ -130,8 +131,8 @@ impl Target {
             let (ours, theirs) = (rustix::fs::fstat(device)?, rustix::fs::fstat(stream)?);
             Ok::<_, Errno>((ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino))
         };
-        let (input, output) = (std::io::stdin(), std::io::stdout());
-        if [input.as_fd(), output.as_fd()].into_iter().any(|stream| same(stream).unwrap_or(false)) {
+        let streams = [Standard::Input, Standard::Output].map(Standard::duplicate);
+        if streams.iter().flatten().any(|stream| same(stream.as_fd()).unwrap_or(false)) {
             let text = format!("cannot write to {}: rdcp uses this stream on that host; use rdpipe", escape(path));
             return Err(Error::new(Kind::File, text));
         }

@@ -20,16 +20,19 @@ const LINE: u64 = 16 << 20;
 pub struct Shell {
     /// The remote shell, with its options.
     pub program: Vec<String>,
-    /// The command that starts the far side on the other host.
-    pub far: String,
+    /// The name of the far side's program.
+    pub far: &'static str,
+    /// Its path on the other host.
+    pub far_path: String,
 }
 
 /// A running far side.
 #[derive(Debug)]
 pub struct Far {
     name: String,
-    /// The remote shell, for messages.
+    /// The remote shell and the name of the far side's program, for messages.
     shell: String,
+    program: &'static str,
     host: Option<String>,
     child: Child,
     input: Option<ChildStdin>,
@@ -37,13 +40,13 @@ pub struct Far {
 }
 
 impl Shell {
-    /// Selects the remote shell: `program`, which the option `-e` names by the rules of a shell, or ssh. `far` is the command that starts the
-    /// far side.
+    /// Selects the remote shell: `program`, which the option `-e` names by the rules of a shell, or ssh. `far` is the
+    /// program of the far side, and its path on the other host.
     ///
     /// # Errors
     ///
     /// `-e` is empty, or a quotation in it has no end.
-    pub fn new(program: Option<&str>, far: &str) -> Result<Shell> {
+    pub fn new(program: Option<&str>, (far, path): (&'static str, &str)) -> Result<Shell> {
         let program: Vec<String> = match program {
             Some(text) => shlex::split(text)
                 .ok_or_else(|| Error::new(Kind::Usage, format!("-e {text}: a quotation or an escape has no end")))?,
@@ -54,7 +57,7 @@ impl Shell {
         if program.is_empty() {
             return Err(Error::new(Kind::Usage, "-e names no program"));
         }
-        Ok(Shell { program, far: far.to_owned() })
+        Ok(Shell { program, far, far_path: path.to_owned() })
     }
 }
 
@@ -72,7 +75,7 @@ impl Far {
                     return Err(Error::new(Kind::Usage, format!("{host:?} is not a valid host name")));
                 }
                 let mut command = Command::new(&shell.program[0]);
-                command.args(&shell.program[1..]).arg(host).arg(&shell.far);
+                command.args(&shell.program[1..]).arg(host).arg(format!("{} --server", shell.far_path));
                 command
             }
             None => {
@@ -95,6 +98,7 @@ impl Far {
         let mut far = Far {
             name,
             shell: shell.program[0].clone(),
+            program: shell.far,
             host: host.map(str::to_owned),
             child,
             input: Some(input),
@@ -169,10 +173,9 @@ impl Far {
         let status = self.child.wait().ok().and_then(|status| status.code());
         let text = match status {
             Some(127) => {
-                format!(
-                    "{}: rdcp is not installed; install rdma-pipe there, or pass its path with --rdcp-path",
-                    self.name
-                )
+                let (name, program) = (&self.name, self.program);
+                let remedy = format!("install rdma-pipe there, or pass its path with --{program}-path");
+                format!("{name}: {program} is not installed; {remedy}")
             }
             Some(255) => format!(
                 "{}: the remote shell failed; check that `{} {}` works without a password",

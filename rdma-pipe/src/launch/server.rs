@@ -1,7 +1,7 @@
 //! The far side: serves a request.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
+use crate::standard::Standard;
 use crate::tree::{Directory, Origin};
 
 /// Time limit for the peer to connect, and to reconnect after the connection broke.
@@ -36,8 +37,7 @@ impl Line {
         let _turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(mut line) = serde_json::to_vec(reply) else { return false };
         line.push(b'\n');
-        let mut out = io::stdout().lock();
-        out.write_all(&line).and_then(|()| out.flush()).is_ok()
+        Standard::Output.write(&line).is_ok()
     }
 }
 

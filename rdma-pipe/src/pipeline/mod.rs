@@ -10,7 +10,6 @@ pub use parse::{Operand, parse};
 pub use segment::{Action, Next, Segment};
 
 use std::fs::OpenOptions;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -222,13 +221,4 @@ fn exit_status(status: ExitStatus) -> u8 {
         (None, Some(signal)) => 128_u8.saturating_add(signal as u8),
         (None, None) => 1,
     }
-}
-
-/// Duplicates a standard stream. The starter uses the duplicates as the ends of the pipeline.
-///
-/// # Errors
-///
-/// The stream is closed, or the process has no descriptors left.
-pub fn standard(stream: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
-    stream.as_fd().try_clone_to_owned()
 }

@@ -1,6 +1,6 @@
 //! Shows the progress on a terminal, and prints the lines of `-v` and the report of `--json`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::copy::{Outcome, Progress};
 use crate::error::{Error, Result};
+use crate::standard::Standard;
 
 /// Interval between two updates.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +62,8 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
         let now = progress.now();
         let names = progress.take_names().join("\n");
         if !names.is_empty() {
-            if bar { shown.println(names) } else { print_error(&names) }
+            // A hidden bar prints nothing.
+            if shown.is_hidden() { print_error(&names) } else { shown.println(names) }
         }
         shown.set_length(now.listed.0);
         shown.set_position(now.done.0);
@@ -75,10 +77,29 @@ fn run(progress: &Progress, bar: bool, over: &AtomicBool) {
     }
 }
 
-/// Prints a line to the standard error with a single write, because other programs may print to the same terminal.
+/// Whether a message could not be printed.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line to the standard error with a single write, because other programs may print to the same terminal. If
+/// that fails, [`has_lost_messages`] reports it.
 pub fn print_error(line: &str) {
-    // If standard error is closed, there is no reader to inform.
-    _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    if Standard::Error.write(format!("{line}\n").as_bytes()).is_err() {
+        LOST.store(true, Relaxed);
+    }
+}
+
+/// Whether a message could not be printed. There is no stream on which to report it, so only the exit status can.
+pub fn has_lost_messages() -> bool {
+    LOST.load(Relaxed)
+}
+
+/// Prints a text to the standard output.
+///
+/// # Errors
+///
+/// The standard output cannot be written.
+pub fn print(text: &str) -> Result<()> {
+    Standard::Output.write(text.as_bytes()).map_err(|error| Standard::Output.error(&error))
 }
 
 /// The report of `--json`.
@@ -131,8 +152,8 @@ impl Report {
     /// The standard output cannot be written.
     pub fn print(&self) -> Result<()> {
         let line = serde_json::to_string(self).map_err(std::io::Error::from);
-        let printed = line.and_then(|line| writeln!(std::io::stdout(), "{line}"));
-        printed.map_err(|error| Error::file("write", "the standard output".as_ref(), &error))
+        let line = line.map_err(|error| Standard::Output.error(&error))?;
+        print(&format!("{line}\n"))
     }
 
     /// Returns the lines that `-v` prints.

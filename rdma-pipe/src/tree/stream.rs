@@ -1,10 +1,10 @@
 //! Names of the open files of this process, such as `/dev/stdout`.
 
-use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::error::{Error, Kind, Result, escape};
+use crate::standard::Standard;
 
 /// Duplicates the standard output or the standard error if the path names it, as `/dev/stdout` and `/dev/fd/2` do. `None`
 /// if the path names something else. To open the path instead would replace a file, or begin at its start, where another
@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result, escape};
 ///
 /// The stream is closed, or the path names another open regular file of this process.
 pub fn own_stream(path: &Path) -> Option<Result<OwnedFd>> {
+    let named = path;
     let path =
         std::fs::read_link(path).ok().filter(|link| link.starts_with("/proc")).unwrap_or_else(|| path.to_owned());
     let folder = std::fs::canonicalize(path.parent()?).ok()?;
@@ -22,13 +23,13 @@ pub fn own_stream(path: &Path) -> Option<Result<OwnedFd>> {
         return None;
     }
     let fd = match path.file_name()?.to_str()? {
-        "1" => io::stdout().as_fd().try_clone_to_owned(),
-        "2" => io::stderr().as_fd().try_clone_to_owned(),
+        "1" => Standard::Output.duplicate(),
+        "2" => Standard::Error.duplicate(),
         _ if path.metadata().is_ok_and(|found| found.is_file()) => {
             let text = format!("cannot write to {}: it names an open file; give the file's own name", escape(&path));
             return Some(Err(Error::new(Kind::File, text)));
         }
         _ => return None,
     };
-    Some(fd.map_err(|error| Error::file("write to", &path, &error)))
+    Some(fd.map_err(|error| Error::file("write to", named, &error)))
 }

@@ -4,6 +4,7 @@
 
 mod attacks;
 mod chain;
+mod closed;
 mod common;
 mod copy;
 mod failings;
