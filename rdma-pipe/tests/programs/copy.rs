@@ -41,6 +41,38 @@ fn assert_same(left: &Path, right: &Path) {
     names(left).iter().for_each(|name| assert_same(&left.join(name), &right.join(name)));
 }
 
+/// `-e` has the quotations of a shell, and messages name the program that it names.
+#[test]
+fn remote_shell_is_split_as_a_shell_does() {
+    let place = Place::new();
+    place.write("file", "data");
+    let set = |name: &str, script: &str| {
+        let path = place.write(name, format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    set(
+        "my shell",
+        "printf '<%s>' \"$@\" > arguments; while [ \"$1\" != h ]; do shift; done; shift; SSH_CONNECTION='1 1 127.0.0.1 22' exec sh -c \"$*\"",
+    );
+    set("failing", "exit 255");
+    let copy = place.on_host("copy");
+    for rsh in ["'./my shell' -o 'A B' -i \"C  D\" E\\ F", "./my\\ shell -o 'A B' -i 'C  D' 'E F'"] {
+        place.run("rdcp", ["-e", rsh, "file", &copy]).expect(0);
+        assert_eq!(place.read("arguments"), b"<-o><A B><-i><C  D><E F><h><rdcp --server>", "{rsh}");
+    }
+    place.run_with(b"in", "rdpipe", ["-e", "'./my shell' -o 'A B'", "h:cat"]).expect(0);
+    assert_eq!(place.read("arguments"), b"<-o><A B><h><rdpipe --server>");
+    for (rsh, status, text) in [
+        ("./my 'shell", 1, "-e ./my 'shell: a quotation or an escape has no end"),
+        ("", 1, "-e names no program"),
+        ("'./no shell' -o 'A B'", 1, "cannot run ./no shell: no such file or directory"),
+        ("./failing -o 'A B'", 12, "check that `./failing h` works"),
+    ] {
+        let ran = place.run("rdcp", ["-e", rsh, "file", &copy]).expect(status);
+        assert!(ran.err.contains(text) && !ran.err.contains("ssh"), "{rsh}: {}", ran.err);
+    }
+}
+
 #[test]
 fn file_goes_to_a_host_and_comes_back() {
     for place in [Place::new(), Place::with_tcp()] {

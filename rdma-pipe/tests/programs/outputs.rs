@@ -23,6 +23,35 @@ fn holes_are_written_to_pipes() {
     }
 }
 
+/// A failed copy does not keep the disk full, so that there is room again for other files and for the next copy.
+#[test]
+fn failed_copies_do_not_fill_the_disk() {
+    let place = Place::new();
+    place.write("large", bytes(30_000_000));
+    place.write("several/a", bytes(9_000_000));
+    place.write("several/b", bytes(9_000_001));
+    place.write("fits", bytes(15_000_000));
+    std::fs::create_dir(place.path("small")).unwrap();
+    let script = "mount -t tmpfs -o size=16M none small || exit 77
+        for source in large several; do
+            for options in -r -r\\ --sync -r; do
+                rdcp $options $source h:$PWD/small && exit 1
+            done
+            rm -f small/several/[ab]
+            find small -type f
+        done
+        rdcp fits h:$PWD/small && cmp fits small/fits && ls -A small";
+    let ran = place.shell(&format!("unshare --user --map-root-user --mount sh -c '{script}'"));
+    if ran.status != 0 && ran.err.contains("unshare") || ran.status == 77 {
+        println!("no mounts in a user namespace here: {}", ran.err);
+        return;
+    }
+    let ran = ran.expect(0);
+    assert_eq!(ran.out, "fits\nseveral\n");
+    assert!(ran.err.matches(": no space left on device").count() >= 6, "{}", ran.err);
+    assert!(ran.err.contains("small/large: no space left on device"), "{}", ran.err);
+}
+
 /// The far side's standard output carries its messages.
 #[test]
 fn far_side_does_not_write_into_its_own_streams() {

@@ -87,6 +87,54 @@ fn killed_starter_leaves_no_command() {
     wait(0);
 }
 
+/// Commands end also if they ignore SIGTERM, and with them what they have started.
+#[test]
+fn killed_starter_leaves_no_command_that_ignores_sigterm() {
+    let place = Place::new();
+    let command = "a:trap '' TERM; echo $$ > outer; (echo $(exec sh -c 'echo $PPID') > inner; \
+                   while :; do sleep 0.1; done)";
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+        let mut starter = place.command("rdpipe", [command, "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let pid = |name: &str| {
+            let text = std::fs::read_to_string(place.path(name)).ok()?;
+            text.strip_suffix('\n')?.parse().ok().and_then(Pid::from_raw)
+        };
+        let pids = loop {
+            if let (Some(outer), Some(inner)) = (pid("outer"), pid("inner")) {
+                break [outer, inner];
+            }
+            assert!(Instant::now() < until && starter.try_wait().unwrap().is_none(), "the command does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        rustix::process::kill_process(Pid::from_child(&starter), signal).unwrap();
+        starter.wait().unwrap();
+        for pid in pids {
+            // A zombie has ended.
+            let lives = || {
+                let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+                std::fs::read_to_string(path).is_ok_and(|stat| !stat.contains(") Z "))
+            };
+            while lives() {
+                assert!(Instant::now() < until, "the command still runs");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        std::fs::remove_file(place.path("outer")).unwrap();
+        std::fs::remove_file(place.path("inner")).unwrap();
+    }
+}
+
+/// The remedy names this program and its own option.
+#[test]
+fn missing_far_side_is_named() {
+    let place = Place::new();
+    let ran = place.run("rdpipe", ["--rdpipe-path", "./missing", "h:cat"]).expect(12);
+    assert!(ran.err.contains("rdpipe is not installed") && ran.err.contains("--rdpipe-path"), "{}", ran.err);
+    let ran = place.run("rdcp", ["--rdcp-path", "./missing", "bin/ssh", "h:copy"]).expect(12);
+    assert!(ran.err.contains("rdcp is not installed") && ran.err.contains("--rdcp-path"), "{}", ran.err);
+}
+
 #[test]
 fn large_input_arrives_whole() {
     let place = Place::new();

@@ -113,6 +113,69 @@ fn statuses_follow_the_table() {
     assert!(unreachable.err.contains("check that the receiver runs there"), "{}", unreachable.err);
 }
 
+/// No time limit is so long that it cannot be added to the time of now.
+#[test]
+fn timeouts_out_of_range_are_refused() {
+    let place = Place::with_tcp();
+    place.write("file", "data");
+    let copy = place.on_host("copy");
+    for timeout in ["18446744073709551615", "86401", "0", "-1", "soon"] {
+        let option = format!("--timeout={timeout}");
+        for (program, operands) in [
+            ("rdsend", &["127.0.0.1", "1", "key"][..]),
+            ("rdrecv", &["0", "key"]),
+            ("rdcp", &["file", &copy]),
+            ("rdpipe", &["cat"]),
+        ] {
+            let ran = place.run(program, [option.as_str()].iter().chain(operands)).expect(1);
+            assert!(ran.err.contains("--timeout <SECONDS>"), "{program} {timeout}: {}", ran.err);
+        }
+    }
+    place.run("rdcp", ["--timeout", "86400", "file", &copy]).expect(0);
+    let (sent, received) = transfer(&place, b"data", &["--timeout", "86400"]);
+    assert_eq!((sent.status, received.status, received.out.as_str()), (0, 0, "data"));
+    // A far side serves requests of any starter.
+    let copy = place.path("served").display().to_string();
+    let rsh = place.write("rsh", "#!/bin/sh\nexport SSH_CONNECTION=\"1 1 127.0.0.1 22\"\nsed -u '1s/\"timeout\":86400/\"timeout\":18446744073709551615/' | rdcp --server\n");
+    std::fs::set_permissions(rsh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    place.run("rdcp", ["-e", "./rsh", "--timeout", "86400", "file", &format!("h:{copy}")]).expect(0);
+    assert_eq!(place.read("served"), b"data");
+}
+
+/// What would fail at the end of a transfer fails before it.
+#[test]
+fn files_get_names_where_proc_is_missing_and_at_any_length() {
+    let place = Place::with_tcp();
+    let longest = "n".repeat(255);
+    let port = port().to_string();
+    let ran = place.run("rdrecv", [port.as_str(), "key", &"n".repeat(256)]).expect(200);
+    assert!(ran.err.contains(": file name too long"), "{}", ran.err);
+    for name in [longest.as_str(), &longest[..243], "short"] {
+        let mut receiver = place.command("rdrecv", [port.as_str(), "key", name]).spawn().unwrap();
+        place.run_with(b"data", "rdsend", ["127.0.0.1", &port, "key"]).expect(0);
+        Ran::from(&mut receiver, b"").expect(0);
+        assert_eq!(place.read(name), b"data");
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    // The processes of this namespace see an empty folder in the place of /proc.
+    let hidden = "unshare --user --map-root-user --mount sh -c";
+    if place.shell(&format!("{hidden} 'mount -t tmpfs none /proc'")).status != 0 {
+        println!("no mounts in a user namespace here");
+        return;
+    }
+    for name in [longest.as_str(), "short"] {
+        let line = format!(
+            "{hidden} 'mount -t tmpfs none /proc; rdrecv {port} key {name} & \
+            printf data | rdsend 127.0.0.1 {port} key && wait $!'"
+        );
+        place.shell(&line).expect(0);
+        assert_eq!(place.read(name), b"data");
+    }
+    let mut names = place.names(".");
+    names.retain(|name| name != "bin");
+    assert_eq!(names, [longest, "short".to_owned()]);
+}
+
 #[test]
 fn corruption_on_the_wire_exits_with_12_on_both_sides() {
     for place in [Place::new(), Place::with_tcp()] {
