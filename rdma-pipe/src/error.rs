@@ -27,6 +27,8 @@ pub enum Kind {
     File,
     /// Some of the files were not copied.
     Partial,
+    /// An entry was skipped, because the options do not select its type. This is no failure.
+    Skipped,
     /// A source disappeared or changed while it was read.
     Vanished,
     /// The peer sent malformed input, or data was altered in transit.
@@ -80,6 +82,7 @@ impl Error {
     /// Returns the exit status of `rdcp` and `rdpipe`.
     pub fn copy_status(&self) -> u8 {
         match self.kind {
+            Kind::Skipped => 0,
             Kind::Usage => 1,
             Kind::File | Kind::Partial => 23,
             Kind::Vanished => 24,
@@ -157,6 +160,7 @@ mod tests {
         assert_eq!(status(Kind::Unreachable), (199, 12));
         assert_eq!(status(Kind::File), (200, 23));
         assert_eq!(status(Kind::Partial).1, 23);
+        assert_eq!(status(Kind::Skipped).1, 0);
         assert_eq!(status(Kind::Vanished).1, 24);
         assert_eq!(status(Kind::Protocol), (12, 12));
         assert_eq!(status(Kind::Broken), (12, 12));

@@ -32,7 +32,7 @@ pub struct CopyCommand {
     /// Copy directories
     #[arg(short, long)]
     recursive: bool,
-    /// Archive: -r, and keep modes, owners, links and extended attributes
+    /// Archive: -r, and keep modes, owners, links, special files and attributes
     #[arg(short, long)]
     archive: bool,
     /// Keep all mode bits [default: permissions, less the umask]
@@ -44,6 +44,9 @@ pub struct CopyCommand {
     /// Keep hard links
     #[arg(short = 'H', long)]
     hard_links: bool,
+    /// Copy FIFOs, sockets and device nodes [default: skip them]
+    #[arg(short = 'D', long)]
+    specials: bool,
     /// Keep extended attributes and access control lists
     #[arg(short = 'X', long)]
     xattrs: bool,
@@ -165,9 +168,16 @@ impl CopyCommand {
         } else if self.link.verbose > 0 {
             print_error(&report.lines());
         }
-        outcome.failures.iter().take(SHOWN).for_each(|error| print_error(&format!("rdcp: {error}")));
-        if outcome.failures.len() > SHOWN {
-            print_error(&format!("rdcp: {} entries failed in all", outcome.failures.len()));
+        let (skipped, failed): (Vec<&Error>, Vec<&Error>) =
+            outcome.failures.iter().partition(|error| error.kind() == Kind::Skipped);
+        for (errors, what) in [(skipped, "were skipped"), (failed, "failed")] {
+            if self.quiet && what != "failed" {
+                continue;
+            }
+            errors.iter().take(SHOWN).for_each(|error| print_error(&format!("rdcp: {error}")));
+            if errors.len() > SHOWN {
+                print_error(&format!("rdcp: {} entries {what} in all", errors.len()));
+            }
         }
         printed.map(|()| outcome.status())
     }
@@ -178,6 +188,7 @@ impl CopyCommand {
             owner: self.owner || self.archive,
             attributes: self.xattrs || self.archive,
             links: self.hard_links || self.archive,
+            specials: self.specials || self.archive,
         };
         Ok(CopyOptions {
             recursive: self.recursive || self.archive,

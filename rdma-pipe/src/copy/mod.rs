@@ -115,14 +115,15 @@ pub struct Outcome {
     pub totals: Totals,
     /// Bytes that this side sent or received.
     pub carried: u64,
-    /// Error texts of the entries that failed.
+    /// The entries that failed, and those that were skipped.
     pub failures: Vec<Error>,
 }
 
 impl Outcome {
     /// The exit status: 0, 24 if sources vanished or changed and nothing else failed, otherwise 23.
     pub fn status(&self) -> u8 {
-        match self.failures.iter().map(Error::kind).max_by_key(|kind| *kind != Kind::Vanished) {
+        let kinds = self.failures.iter().map(Error::kind).filter(|kind| *kind != Kind::Skipped);
+        match kinds.max_by_key(|kind| *kind != Kind::Vanished) {
             None => 0,
             Some(Kind::Vanished) => 24,
             Some(_) => 23,

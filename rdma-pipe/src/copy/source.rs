@@ -13,7 +13,7 @@ use super::list::list;
 use super::options::CopyOptions;
 use super::progress::Progress;
 use super::{Outcome, read};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Receiver, Sender};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, Source, Totals};
 use crate::tree::{Listing, Origin, Place};
@@ -246,6 +246,12 @@ impl Shared<'_> {
                 self.progress.listed(size);
                 state.files.insert(id, (place.clone(), entry.clone()));
             }
+            // It is listed all the same, so that --delete keeps what the destination has of this name.
+            if matches!(entry.kind, EntryKind::Special { .. }) && !self.options.keep.specials {
+                let path = escape(&place.path(&entry.name));
+                let text = format!("skipping non-regular file {path}; copy it with -D");
+                state.failures.push(Error::new(Kind::Skipped, text));
+            }
         }
         state.is_listing = true;
         drop(state);
@@ -364,7 +370,7 @@ impl Shared<'_> {
                     Ok(())
                 }
                 Ok(Received::Frame(Frame::Removed(path))) => {
-                    self.progress.line(|| format!("deleting {}", crate::error::escape(path.as_ref())));
+                    self.progress.line(|| format!("deleting {}", escape(path.as_ref())));
                     Ok(())
                 }
                 Ok(Received::Frame(Frame::Lost(name, failure))) => {

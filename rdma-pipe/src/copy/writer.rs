@@ -217,7 +217,7 @@ impl Writers<'_> {
 
     /// Records that a file is complete.
     pub(super) fn is_whole(&self, id: Id, entry: &Entry) {
-        if matches!(entry.kind, EntryKind::File { has_links: true, .. }) {
+        if matches!(entry.kind, EntryKind::File { has_links: true, .. } | EntryKind::Special { has_links: true, .. }) {
             self.linkable.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         }
     }

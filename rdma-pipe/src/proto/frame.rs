@@ -170,14 +170,34 @@ pub enum EntryKind {
     },
     /// A symbolic link, with its target.
     Link(#[serde(with = "bytes")] Vec<u8>),
-    /// Another name (hard link) of a file that was listed before.
+    /// Another name (hard link) of a file or of a special file that was listed before.
     Same(Id),
+    /// A FIFO, a socket or a device node.
+    Special {
+        /// What it is.
+        kind: Special,
+        /// Whether it has other names (hard links), which may follow as [`EntryKind::Same`].
+        has_links: bool,
+    },
+}
+
+/// The kind of a special file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Special {
+    /// A FIFO.
+    Fifo,
+    /// A socket in the file system.
+    Socket,
+    /// A character device, with its number.
+    Character(u64),
+    /// A block device, with its number.
+    Block(u64),
 }
 
 /// The reason for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The exit status that the failure causes; 0 for a broken connection.
+    /// The exit status that the failure causes; 0 for a broken connection, and 2 if an entry was skipped.
     pub status: u8,
     /// The reason, as text.
     pub text: String,
@@ -185,7 +205,11 @@ pub struct Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        let status = if error.is_disconnect() { 0 } else { error.copy_status() };
+        let status = match error.kind() {
+            _ if error.is_disconnect() => 0,
+            Kind::Skipped => 2,
+            _ => error.copy_status(),
+        };
         Failure { status, text: error.to_string() }
     }
 }
@@ -195,6 +219,7 @@ impl From<Failure> for Error {
         let kind = match failure.status {
             0 => Kind::Broken,
             1 => Kind::Usage,
+            2 => Kind::Skipped,
             23 => Kind::File,
             24 => Kind::Vanished,
             30 => Kind::TimedOut,
@@ -261,7 +286,11 @@ mod tests {
             Frame::StreamEnd(totals),
             Frame::List {
                 dir: 7,
-                entries: vec![entry.clone(), Entry { kind: EntryKind::Same(3), ..entry }],
+                entries: vec![
+                    entry.clone(),
+                    Entry { kind: EntryKind::Same(3), ..entry.clone() },
+                    Entry { kind: EntryKind::Special { kind: Special::Block(7), has_links: true }, ..entry },
+                ],
                 whole: true,
             },
             Frame::Pack(vec![(1, 2), (u32::MAX, 0)]),

@@ -8,7 +8,7 @@ mod sink;
 mod source;
 mod stream;
 
-pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Sum, Totals};
+pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Special, Sum, Totals};
 pub use sink::Sink;
 pub use source::{Job, SMALL, Source};
 pub use stream::{Kept, Step, StreamSink, StreamSource};

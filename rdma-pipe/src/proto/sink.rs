@@ -31,7 +31,7 @@ enum Node {
     Directory,
     /// A directory of which all entries are listed, or another entry that is complete.
     Done,
-    /// A regular file that is complete, or has failed. It may have other names.
+    /// A regular file that is complete, or has failed, or a special file. It may have other names.
     File,
     /// A file for which the sink has not answered yet.
     Asked(u64),
@@ -89,6 +89,7 @@ impl Sink {
                     return Err(Error::protocol("the sender listed a malformed link"));
                 }
                 EntryKind::Link(_) => Node::Done,
+                EntryKind::Special { .. } => Node::File,
                 EntryKind::Same(id) => match self.nodes.get(*id as usize) {
                     Some(Node::File | Node::Asked(_) | Node::Open { .. } | Node::Kept { .. }) => Node::Done,
                     _ => return Err(Error::protocol("the sender listed another name of something that is not a file")),

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::copy::{Outcome, Progress};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::standard::Standard;
 
 /// Interval between two updates.
@@ -119,11 +119,17 @@ pub struct Report {
     pub transport: String,
     /// The error texts of the entries that failed.
     pub errors: Vec<String>,
+    /// The texts of the entries that were skipped because of their type.
+    pub skipped: Vec<String>,
 }
 
 impl Report {
     /// Creates the report of an outcome.
     pub fn new(outcome: &Outcome, started: Instant, transport: &str) -> Report {
+        let texts = |is_skipped: bool| {
+            let of_kind = outcome.failures.iter().filter(|error| (error.kind() == Kind::Skipped) == is_skipped);
+            of_kind.map(ToString::to_string).collect()
+        };
         Report {
             status: outcome.status(),
             files: outcome.totals.files,
@@ -131,7 +137,8 @@ impl Report {
             bytes: outcome.carried,
             seconds: started.elapsed().as_secs_f64(),
             transport: transport.to_owned(),
-            errors: outcome.failures.iter().map(ToString::to_string).collect(),
+            errors: texts(false),
+            skipped: texts(true),
         }
     }
 

@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Reso
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::meta::{Keep, set_link_facts};
-use crate::proto::Entry;
+use super::meta::{Keep, set_link_facts, set_special_facts};
+use crate::proto::{Entry, Special};
 
 /// The flags that open a directory.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -315,6 +315,32 @@ impl Directory {
         self.remove_stale(&temporary);
         rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(&temporary))?;
         let facts = set_link_facts(&self.fd, &temporary, entry, keep);
+        self.rename(&temporary, &entry.name).map(|()| facts)
+    }
+
+    /// Creates a special file under a temporary name, and renames it. One of the same kind is kept. Returns whether its
+    /// metadata could be set.
+    ///
+    /// # Errors
+    ///
+    /// See mknodat(2) and renameat(2); `EPERM` if this user may not make device nodes.
+    pub fn special(&self, entry: &Entry, kind: Special, keep: Keep) -> Result<Result<(), Errno>, Errno> {
+        let (file_type, device) = match kind {
+            Special::Fifo => (FileType::Fifo, 0),
+            Special::Socket => (FileType::Socket, 0),
+            Special::Character(device) => (FileType::CharacterDevice, device),
+            Special::Block(device) => (FileType::BlockDevice, device),
+        };
+        let is_same = |found: Stat| FileType::from_raw_mode(found.st_mode) == file_type && found.st_rdev == device;
+        if self.stat(&entry.name).is_ok_and(is_same) {
+            return Ok(set_special_facts(&self.fd, &entry.name, entry, keep));
+        }
+        let temporary = temporary_name(&entry.name, b"special");
+        self.remove_stale(&temporary);
+        // With `-p`, no other user may use it until it gets the source's owner and mode.
+        let mode = Mode::from_raw_mode(if keep.mode { 0o600 } else { u32::from(entry.mode) & 0o777 });
+        rustix::fs::mknodat(&self.fd, OsStr::from_bytes(&temporary), file_type, mode, device)?;
+        let facts = set_special_facts(&self.fd, &temporary, entry, keep);
         self.rename(&temporary, &entry.name).map(|()| facts)
     }
 

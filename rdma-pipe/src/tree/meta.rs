@@ -1,11 +1,14 @@
 //! Reads and sets modes, times, owners and extended attributes.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::beneath::allow;
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -26,9 +29,16 @@ pub struct Keep {
     pub attributes: bool,
     /// Hard links.
     pub links: bool,
+    /// FIFOs, sockets and device nodes; otherwise they are skipped.
+    pub specials: bool,
 }
 
 impl Keep {
+    /// Whether metadata is kept, so that it is an error if it cannot be set.
+    fn has_metadata(&self) -> bool {
+        self.mode || self.owner || self.attributes
+    }
+
     /// Whether the metadata of an existing file may differ from the source's. Its extended attributes are not read.
     pub fn differs(&self, found: &Stat, entry: &Entry) -> bool {
         (found.st_mtime, found.st_mtime_nsec as u32) != entry.modified
@@ -123,11 +133,30 @@ pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, k
         match rustix::fs::utimensat(directory, name, &times(entry), flags) {
             // The file system has no times of links, or the link belongs to another user, as with directories.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(Errno::PERM) if keep == Keep::default() && found.st_uid != rustix::process::geteuid().as_raw() => {}
+            Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => {}
             set => done = done.and(set),
         }
     }
     done
+}
+
+/// Sets the metadata of a special file, where it differs. The file is not opened, because that may have an effect.
+///
+/// # Errors
+///
+/// See [`set_link_facts`] and chmod(2).
+pub(super) fn set_special_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    let directory = directory.as_fd();
+    // The owner comes first, because chown(2) removes bits of the mode.
+    let done = set_link_facts(directory, name, entry, keep);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&fd)?;
+    // See `set_facts`.
+    let mask = if (found.st_uid, found.st_gid) == entry.owner { 0o7777 } else { 0o1777 };
+    let mode = u32::from(entry.mode) & mask;
+    let set = if keep.mode && found.st_mode & 0o7777 != mode { allow(&fd, mode) } else { Ok(()) };
+    done.and(set)
 }
 
 /// Sets the metadata of a directory whose entries are complete, where it differs. The time of a directory that belongs to
@@ -143,7 +172,7 @@ pub fn set_directory_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(
         return Ok(());
     }
     match set_facts(fd, entry, keep) {
-        Err(Errno::PERM) if keep == Keep::default() && found.st_uid != rustix::process::geteuid().as_raw() => Ok(()),
+        Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => Ok(()),
         set => set,
     }
 }

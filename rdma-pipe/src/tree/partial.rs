@@ -16,8 +16,8 @@ use crate::proto::Sum;
 /// Files up to this length, in bytes, are sent again after an interruption.
 pub const LEAST: u64 = 8 << 20;
 
-/// What the temporary names stand for: a file, the probe of its mode, a symbolic link, a hard link.
-const TEMPORARY: [&[u8]; 4] = [b"file", b"mode", b"link", b"same"];
+/// What the temporary names stand for: a file, the probe of its mode, a symbolic link, a hard link, a special file.
+const TEMPORARY: [&[u8]; 5] = [b"file", b"mode", b"link", b"same", b"special"];
 
 /// A partial file, under its temporary name.
 #[derive(Debug)]

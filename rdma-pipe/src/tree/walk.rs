@@ -15,7 +15,7 @@ use super::meta::{Keep, read_attributes};
 use super::origin::Origin;
 use super::partial::entry_of;
 use crate::error::Error;
-use crate::proto::{Entry, EntryKind, Id};
+use crate::proto::{Entry, EntryKind, Id, Special};
 
 /// Maximum number of entries in a list, and the length in bytes of names, targets and attributes above which a list ends.
 const BATCH: (usize, usize) = (1_000, 1 << 20);
@@ -105,13 +105,18 @@ impl Walk<'_> {
             }
             FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
             FileType::RegularFile => self.file(path, found, follows)?,
-            _ => {
-                let text = format!("skipped {}: it is not a file, directory or link", crate::error::escape(path));
+            FileType::Fifo => self.special(Special::Fifo, found),
+            FileType::Socket => self.special(Special::Socket, found),
+            FileType::CharacterDevice => self.special(Special::Character(found.st_rdev), found),
+            FileType::BlockDevice => self.special(Special::Block(found.st_rdev), found),
+            FileType::Unknown => {
+                let text = format!("cannot copy {}: it has an unknown type", crate::error::escape(path));
                 return Err(Error::new(crate::error::Kind::File, text));
             }
         };
         let mut attributes = Vec::new();
-        if self.keep.attributes && !matches!(kind, EntryKind::Link(_)) {
+        // To open a device may have an effect.
+        if self.keep.attributes && !matches!(kind, EntryKind::Link(_) | EntryKind::Special { .. }) {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             // An entry that cannot be opened fails when it is read.
             if let Ok(fd) = self.origin.open(path, flags, follows) {
@@ -128,7 +133,7 @@ impl Walk<'_> {
             }
         }
         // Only an entry that is listed gets its number.
-        if matches!(kind, EntryKind::File { has_links: true, .. }) {
+        if matches!(kind, EntryKind::File { has_links: true, .. } | EntryKind::Special { has_links: true, .. }) {
             self.links.insert((found.st_dev, found.st_ino), id);
         }
         let (mode, owner) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid));
@@ -142,6 +147,14 @@ impl Walk<'_> {
         }
         let sum = if self.sums { Some(sum(self.origin, path, follows)?) } else { None };
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
+    }
+
+    fn special(&self, kind: Special, found: &Stat) -> EntryKind {
+        let has_links = self.keep.links && self.keep.specials && found.st_nlink > 1;
+        match self.links.get(&(found.st_dev, found.st_ino)).filter(|_| has_links) {
+            Some(known) => EntryKind::Same(*known),
+            None => EntryKind::Special { kind, has_links },
+        }
     }
 
     /// Lists a directory in parts. The first entry gets the number `next`. Each part is passed to `take`, which returns

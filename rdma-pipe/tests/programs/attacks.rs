@@ -13,7 +13,7 @@ use rdma_pipe::copy::{CopyOptions, Outcome, Progress, Target, receive};
 use rdma_pipe::error::{Error, Kind, Result};
 use rdma_pipe::launch::{LinkRequest, Reply, Request, Role};
 use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
-use rdma_pipe::proto::{Entry, EntryKind, Frame, Peer, Purpose, ROOT, Totals};
+use rdma_pipe::proto::{Entry, EntryKind, Frame, Peer, Purpose, ROOT, Special, Totals};
 use rdma_pipe::tree::temporary_name;
 
 use crate::common::{Place, Ran, port};
@@ -168,6 +168,26 @@ fn unrequested_entries_are_refused() {
         assert!(ended.unwrap_err().to_string().contains("not requested"));
     }
     assert_eq!(place.names("d"), [""; 0]);
+}
+
+/// What the receiver's own options do not select is not made.
+#[test]
+fn device_nodes_need_their_option() {
+    let place = Place::new();
+    place.write("d/file", "data");
+    let attack = |name: &[u8], kind| entry(name, EntryKind::Special { kind, has_links: true });
+    let outcome = attacked(&place.path("d"), None, |link| {
+        let memory = Special::Character(0x101);
+        list(
+            link,
+            ROOT,
+            vec![attack(b"file", Special::Fifo), attack(b"socket", Special::Socket), attack(b"memory", memory)],
+        );
+        list(link, ROOT, vec![entry(b"other", EntryKind::Same(3))]);
+        _ = link.sender.frame(&Frame::End(Totals { entries: 4, ..Totals::default() }));
+    });
+    assert_eq!(outcome.unwrap().failures.len(), 1, "nothing can be linked to a node that was not made");
+    assert_eq!((place.names("d"), place.read("d/file")), (vec!["file".into()], b"data".into()));
 }
 
 #[test]

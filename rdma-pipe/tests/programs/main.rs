@@ -14,6 +14,7 @@ mod operands;
 mod outputs;
 mod pipe;
 mod resume;
+mod specials;
 mod sshd;
 mod stream;
 mod types;

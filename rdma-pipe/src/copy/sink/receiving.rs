@@ -16,9 +16,9 @@ use crate::copy::options::CopyOptions;
 use crate::copy::progress::Progress;
 use crate::copy::target::Top;
 use crate::copy::writer::{FACTS, Task, Writers, have};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
-use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Totals};
+use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Special, Totals};
 use crate::tree::{Directory, entry_of};
 
 /// Maximum number of open directories.
@@ -203,7 +203,7 @@ impl<'r> Receiving<'r> {
             if let Some(expected) = self.expected
                 && let Some(other) = entries.iter().find(|entry| !expected.contains(&entry.name))
             {
-                let name = crate::error::escape(String::from_utf8_lossy(&other.name).as_ref().as_ref());
+                let name = escape(String::from_utf8_lossy(&other.name).as_ref().as_ref());
                 return Err(Error::protocol(format!("the sender listed {name}, which was not requested")));
             }
             if let Some(name) = &self.rename {
@@ -306,6 +306,29 @@ impl<'r> Receiving<'r> {
                     self.writers.or_fail(id, at, FACTS, facts)?;
                 }
             }
+            EntryKind::Special { kind, has_links } => {
+                if self.options.dry_run || !self.options.keep.specials {
+                    return Ok(());
+                }
+                let Some(directory) = self.directory(dir, id, &entry)? else { return Ok(()) };
+                if *has_links {
+                    self.named.insert(id, (dir, entry.name.clone()));
+                }
+                let at = (directory.path(), &entry);
+                // Users of the host could reach its devices through such a node.
+                let is_device = matches!(kind, Special::Character(_) | Special::Block(_));
+                if is_device && self.options.alone {
+                    let path = escape(&directory.path().join(OsStr::from_bytes(&entry.name)));
+                    let text = format!("cannot make the device node {path}: a server with --root makes none");
+                    return self.writers.fail(id, Error::new(Kind::File, text));
+                }
+                let what = if is_device { "make the device node" } else { "make" };
+                let made = directory.special(&entry, *kind, self.options.keep);
+                if let Some(facts) = self.writers.or_fail(id, at, what, made)? {
+                    self.writers.or_fail(id, at, FACTS, facts)?;
+                    self.writers.is_whole(id, &entry);
+                }
+            }
             EntryKind::Same(other) => {
                 let other = *other;
                 self.same.push((id, dir, entry, other));
@@ -325,7 +348,7 @@ impl<'r> Receiving<'r> {
     }
 
     fn note_file(&self, entry: &Entry) {
-        self.progress.file(|| crate::error::escape(String::from_utf8_lossy(&entry.name).as_ref().as_ref()));
+        self.progress.file(|| escape(String::from_utf8_lossy(&entry.name).as_ref().as_ref()));
     }
 
     fn task(&self, id: Id, task: Task) -> Result<()> {

@@ -1,0 +1,114 @@
+//! Tests FIFOs, sockets and device nodes.
+
+use std::os::unix::net::UnixListener;
+
+use crate::common::{Place, remove};
+
+/// Makes a folder with a file, a FIFO of two names and a socket, and a device node if this user may make one.
+fn make(place: &Place) -> bool {
+    place.write("s/file", "data");
+    UnixListener::bind(place.path("s/socket")).unwrap();
+    place.shell("mkfifo -m 640 s/fifo && ln s/fifo s/other && chmod 755 s/socket").expect(0);
+    let has_device = place.shell("mknod -m 604 s/device c 1 3 && chown 12:34 s/device").status == 0;
+    place.shell("touch -h -d 2001-02-03 s/*").expect(0);
+    has_device
+}
+
+/// Describes the entries of a folder: type, mode, owner, number of names, time and device.
+fn list(place: &Place, folder: &str) -> String {
+    place.shell(&format!("cd {folder} && stat -c '%n %F %a %u %g %h %Y %t %T' *")).expect(0).out
+}
+
+#[test]
+fn special_files_are_copied_as_with_cp_and_rsync() {
+    let place = Place::new();
+    let has_device = make(&place);
+    let expected = list(&place, "s");
+    place.shell("cp -a s theirs").expect(0);
+    assert_eq!(list(&place, "theirs"), expected);
+    for options in ["-a", "-a --sync --delete"] {
+        for place_of in ["h:$PWD/d", "d"] {
+            let copy = || place.shell(&format!("rdcp {options} s/. {place_of}")).expect(0);
+            copy();
+            assert_eq!(list(&place, "d"), expected, "{options}");
+            let inodes = || place.shell("stat -c %i d/fifo d/socket d/device").out;
+            let before = inodes();
+            copy();
+            assert_eq!(inodes(), before, "{options}: unchanged ones stay");
+            // Metadata, kinds and types that have changed.
+            place.shell("chmod 777 d/fifo; touch d/socket; rm d/other; ln -s file d/other").expect(0);
+            if has_device {
+                place.shell("rm d/device; mknod d/device c 1 5; chown 12:34 d/fifo").expect(0);
+            }
+            copy();
+            assert_eq!(list(&place, "d"), expected, "{options}: changed ones");
+            remove(&place.path("d"));
+        }
+    }
+    // Other types give way to special files, and special files to other types.
+    place.shell("mkdir -p d/fifo d/file; mkfifo d/socket d/gone; echo old > d/other").expect(0);
+    place.shell("rm -r d/file; mkfifo d/file; rdcp -a --sync --delete s/ d").expect(0);
+    assert_eq!(list(&place, "d"), expected);
+    place.shell("rm s/fifo; echo now > s/fifo; rm s/other; mkdir s/other; rdcp -a --sync s/ d").expect(0);
+    assert_eq!((place.read("d/fifo"), place.path("d/other").is_dir()), (b"now\n".to_vec(), true));
+    // Without --sync, a directory stays, as with cp.
+    remove(&place.path("d"));
+    place.shell("rm -r s; mkdir -p s d/fifo; mkfifo s/fifo").expect(0);
+    let ran = place.run("rdcp", ["-a", "s/.", "d"]).expect(23);
+    assert!(ran.err.contains("cannot make d/fifo: is a directory"), "{}", ran.err);
+    assert_eq!(place.names("d"), ["fifo"]);
+    // -D alone keeps no modes.
+    place.shell("umask 077; chmod 666 s/fifo; rdcp -rD s e && [ $(stat -c %a e/fifo) = 600 ]").expect(0);
+}
+
+/// As with rsync without -D, special files are skipped, which is no failure, and what has their names stays.
+#[test]
+fn special_files_are_skipped_without_their_option() {
+    let place = Place::new();
+    make(&place);
+    for (from, to) in [("s/", "d"), ("s/", "h:$PWD/d"), ("h:$PWD/s/", "d"), ("h:$PWD/s/", "i:$PWD/d")] {
+        place.write("d/socket", "stays");
+        place.write("d/surplus", "old");
+        let ran = place.shell(&format!("rdcp -r --sync --delete {from} {to}")).expect(0);
+        assert!(
+            ran.err.contains("skipping non-regular file ") && ran.err.contains("s/fifo; copy it with -D"),
+            "{ran:?}"
+        );
+        assert_eq!((place.names("d"), place.read("d/socket")), (vec!["file".into(), "socket".into()], b"stays".into()));
+        remove(&place.path("d"));
+    }
+    let ran = place.run("rdcp", ["-q", "s/fifo", "d"]).expect(0);
+    assert_eq!((ran.err.as_str(), place.path("d").exists()), ("", false));
+    let ran = place.run("rdcp", ["-r", "--json", "s", "d"]).expect(0);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{}", ran.out);
+    assert!(report["skipped"].as_array().unwrap().len() >= 3, "{}", ran.out);
+    // A skipped entry does not hide a failure.
+    place.run("rdcp", ["-r", "s", "missing", "d"]).expect(23);
+}
+
+/// The rest is copied, and the error names the node.
+#[test]
+fn device_node_that_cannot_be_made_is_reported() {
+    let place = Place::new();
+    if !make(&place) {
+        println!("this user cannot make device nodes");
+        return;
+    }
+    place.shell("chown 0:0 s/device").expect(0);
+    let user = "unshare --user --map-user=1000 --map-group=1000";
+    if place.shell(&format!("{user} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    let ran = place.shell(&format!("{user} rdcp -a s/. d")).expect(23);
+    assert!(ran.err.contains("cannot make the device node d/device: operation not permitted"), "{}", ran.err);
+    assert_eq!(place.names("d"), ["fifo", "file", "other", "socket"]);
+    // A forced command makes none for its clients.
+    let rsh = place.write("rsh", "#!/bin/sh\nSSH_CONNECTION='1 1 127.0.0.1 22' exec rdcp --server --root root\n");
+    std::fs::set_permissions(rsh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::create_dir(place.path("root")).unwrap();
+    let ran = place.run("rdcp", ["-a", "-e", "./rsh", "s", "h:d"]).expect(23);
+    assert!(ran.err.contains("a server with --root makes none"), "{}", ran.err);
+    assert_eq!(place.names("root/d"), ["fifo", "file", "other", "socket"]);
+}
