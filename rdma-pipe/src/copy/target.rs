@@ -10,16 +10,33 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::standard::Standard;
-use crate::tree::{Directory, base_name, is_contents, own_stream};
+use crate::tree::{Directory, base_name, own_stream};
 
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
     /// Creates entries in this directory. If a name is given, the single entry gets this name. If the last field is given,
     /// the directory itself becomes the copy of a source.
-    Inside(Arc<Directory>, Option<Vec<u8>>, Option<Top>),
+    Inside(Arc<Directory>, Option<Name>, Option<Top>),
     /// Writes a single file directly to this device or pipe.
     Device(File, PathBuf),
+}
+
+/// The name for the copy of a single source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The last component of the destination.
+    pub name: Vec<u8>,
+    /// Whether a slash follows it, so that only a directory can have the name.
+    pub is_directory: bool,
+}
+
+impl Name {
+    /// The name of a path; `None` if the path has none, or stands for the entries of a directory.
+    fn of(path: &Path) -> Option<Name> {
+        let is_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        base_name(path).map(|name| Name { name, is_directory })
+    }
 }
 
 /// A destination that becomes the copy of a directory.
@@ -62,9 +79,13 @@ impl Target {
                 let directory = Directory::open(path).map_err(cannot)?;
                 Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new })))
             }
-            _ if contents || sources > 1 || is_contents(path.as_os_str().as_encoded_bytes(), true) => {
+            _ if contents || sources > 1 || base_name(path).is_none() => {
                 let text = format!("cannot write to {}: not a directory; create it first", escape(path));
                 Err(Error::new(Kind::File, text))
+            }
+            // As with cp, a link that leads nowhere is no directory yet.
+            Err(Errno::NOENT) if path.as_os_str().as_encoded_bytes().ends_with(b"/") && path.is_symlink() => {
+                Err(cannot(Errno::NOTDIR))
             }
             Ok(FileType::RegularFile) | Err(Errno::NOENT) => Target::named(path),
             Ok(_) => {
@@ -111,10 +132,8 @@ impl Target {
                 Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })))
             }
             (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new }))),
-            (Err(Errno::NOENT | Errno::NOTDIR), Some(name))
-                if sources == 1 && !contents && !is_contents(bytes, true) =>
-            {
-                Ok(Target::Inside(Arc::new(parent()?), Some(name), None))
+            (Err(Errno::NOENT | Errno::NOTDIR), Some(_)) if sources == 1 && !contents => {
+                Ok(Target::Inside(Arc::new(parent()?), Name::of(path), None))
             }
             (Err(error), _) => Err(cannot(error)),
         }
@@ -140,12 +159,14 @@ impl Target {
     }
 
     fn named(path: &Path) -> Result<Target> {
+        let name = Name::of(path);
         // If the path is a link to a file, the link is kept and its target is replaced.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let parent = path.parent().unwrap_or(Path::new("."));
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;
+        let is_directory = name.is_some_and(|name| name.is_directory);
         let name = base_name(&path).ok_or_else(|| Error::file("write to", &path, &Errno::INVAL.into()))?;
-        Ok(Target::Inside(Arc::new(directory), Some(name), None))
+        Ok(Target::Inside(Arc::new(directory), Some(Name { name, is_directory }), None))
     }
 }
 

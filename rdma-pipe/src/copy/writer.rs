@@ -402,9 +402,15 @@ pub(super) fn have(
                 Partial::remove_earlier(directory, &entry.name);
             }
             // A file with the same contents may have different metadata.
-            if options.keep.differs(&found, entry) && !options.dry_run {
+            let differs = options.keep.differs(&found, entry);
+            if (differs || options.keep.attributes) && !options.dry_run {
                 let opened = directory.open_file(&entry.name, false);
-                let set = opened.and_then(|(fd, _)| set_facts(fd, entry, options.keep));
+                let set = opened.and_then(|(fd, _)| match differs || options.keep.attributes_differ(&fd, entry) {
+                    true => set_facts(fd, entry, options.keep),
+                    false => Ok(()),
+                });
+                // A user that may not read the file cannot compare its attributes.
+                let set = if set == Err(Errno::ACCESS) && !differs { Ok(()) } else { set };
                 writers.or_fail(id, (directory.path(), entry), FACTS, set)?;
             }
             return Ok(Have::All);

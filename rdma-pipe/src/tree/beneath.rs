@@ -282,18 +282,30 @@ impl Directory {
             }
             opened => opened,
         }?;
-        let found = rustix::fs::fstat(&fd)?;
-        let has = (found.st_mode & 0o7777) as u16;
+        let directory = Directory { fd, gives_way: self.gives_way, path: self.path.join(entry) };
+        if !is_new {
+            return directory.open_up();
+        }
+        let has = (rustix::fs::fstat(&directory.fd)?.st_mode & 0o7777) as u16;
+        Ok((directory, Some(has & !(0o700 & !mode)).filter(|permissions| *permissions != has)))
+    }
+
+    /// Gives the owner of this directory all permissions, if that is this user. If it had less, also returns the
+    /// permissions that it had.
+    ///
+    /// # Errors
+    ///
+    /// See chmod(2) and openat(2).
+    pub fn open_up(self) -> Result<(Directory, Option<u16>), Errno> {
+        let found = rustix::fs::fstat(&self.fd)?;
         let user = rustix::process::geteuid();
-        let (fd, permissions) = if is_new {
-            (fd, Some(has & !(0o700 & !mode)).filter(|permissions| *permissions != has))
-        } else if has & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
-            allow(&fd, found.st_mode | 0o700)?;
-            (self.open_entry(entry, FOLDER)?, Some(has))
-        } else {
-            (fd, None)
-        };
-        Ok((Directory { fd, gives_way: self.gives_way, path: self.path.join(entry) }, permissions))
+        if found.st_mode & 0o700 == 0o700 || user.is_root() || found.st_uid != user.as_raw() {
+            return Ok((self, None));
+        }
+        allow(&self.fd, found.st_mode | 0o700)?;
+        // The descriptor may only stand for the directory.
+        let fd = self.open_entry(OsStr::new("."), FOLDER)?;
+        Ok((Directory { fd, ..self }, Some((found.st_mode & 0o7777) as u16)))
     }
 
     pub(super) fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {

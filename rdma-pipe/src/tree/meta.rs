@@ -39,12 +39,22 @@ impl Keep {
         self.mode || self.owner || self.attributes
     }
 
-    /// Whether the metadata of an existing file may differ from the source's. Its extended attributes are not read.
+    /// Whether the metadata of an existing file differs from the source's. See also
+    /// [`attributes_differ`](Self::attributes_differ).
     pub fn differs(&self, found: &Stat, entry: &Entry) -> bool {
         (found.st_mtime, found.st_mtime_nsec as u32) != entry.modified
             || (self.mode && found.st_mode & 0o7777 != u32::from(entry.mode))
             || (self.owner && (found.st_uid, found.st_gid) != entry.owner)
-            || (self.attributes && !entry.attributes.is_empty())
+    }
+
+    /// Whether the extended attributes of an existing file differ from the source's.
+    pub fn attributes_differ(&self, fd: impl AsFd, entry: &Entry) -> bool {
+        let sorted = |mut attributes: Vec<Attribute>| {
+            attributes.sort_unstable();
+            attributes
+        };
+        // What cannot be read is set again, which reports the error.
+        self.attributes && read_attributes(fd).map_or(true, |found| sorted(found) != sorted(entry.attributes.clone()))
     }
 }
 
@@ -90,6 +100,12 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         owns = rustix::process::geteuid().as_raw() == entry.owner.0;
     }
     if keep.attributes {
+        // As with rsync, what the source does not have goes, also what the directory has passed on. Labels of the system
+        // stay.
+        let surplus = read_attributes(fd).unwrap_or_default().into_iter().map(|(name, _)| name);
+        for name in surplus.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name)) {
+            done = done.and(rustix::fs::fremovexattr(fd, name.as_slice()));
+        }
         for (name, value) in &entry.attributes {
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
                 // The file system has no such attributes, or they are reserved for root.
@@ -168,11 +184,16 @@ pub(super) fn set_special_facts(directory: impl AsFd, name: &[u8], entry: &Entry
 pub fn set_directory_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let found = rustix::fs::fstat(fd)?;
-    if !keep.differs(&found, entry) {
+    if !keep.differs(&found, entry) && !keep.attributes_differ(fd, entry) {
         return Ok(());
     }
     match set_facts(fd, entry, keep) {
-        Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => Ok(()),
+        // The latter if this user may not list it, so that the descriptor only stands for it.
+        Err(Errno::PERM | Errno::BADF)
+            if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() =>
+        {
+            Ok(())
+        }
         set => set,
     }
 }
@@ -189,6 +210,10 @@ fn is_users(name: &[u8]) -> bool {
 /// See flistxattr(2) and fgetxattr(2).
 pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
     let fd = fd.as_fd();
+    // Most files have none, and need no memory. Those of others do not fit into a byte.
+    if rustix::fs::flistxattr(fd, &mut [0_u8; 1]) == Ok(0) {
+        return Ok(Vec::new());
+    }
     let mut names = vec![0; LONGEST];
     let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
         // The file system has no attributes.

@@ -7,6 +7,7 @@ mod chain;
 mod closed;
 mod common;
 mod copy;
+mod directories;
 mod failings;
 mod machine;
 mod metadata;

@@ -5,11 +5,15 @@ mod receiving;
 mod rest;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Mode, fchmod};
 
 use self::device::to_device;
 use self::receiving::Receiving;
@@ -48,14 +52,14 @@ pub fn receive(
     loop {
         let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
             Err(error) if may_continue(&error, options) && matches!(target, Target::Inside(..)) => error,
-            Err(error) => return kept.done.ok_or(error),
+            Err(error) => return kept.done.take().ok_or_else(|| kept.give_back(target, error)),
             Ok(outcome) => return Ok(outcome),
         };
         log::info!("{failed}; waiting for another connection");
         link = match (connect(), kept.done.take()) {
             (Ok(link), _) => link,
             (Err(_), Some(outcome)) => return Ok(outcome),
-            (Err(_), None) => return Err(failed),
+            (Err(_), None) => return Err(kept.give_back(target, failed)),
         };
         progress.restart();
     }
@@ -74,6 +78,25 @@ struct Kept {
     done: Option<Outcome>,
     /// The permissions of the directories in which the owner has more meanwhile, by their paths.
     permissions: HashMap<Arc<[u8]>, u16>,
+}
+
+impl Kept {
+    /// Gives the directories their permissions back, because the copy has failed. Returns its error.
+    fn give_back(&self, target: &Target, error: Error) -> Error {
+        let Target::Inside(root, ..) = target else { return error };
+        let mut paths: Vec<_> = self.permissions.iter().collect();
+        // The deepest come first, because the others may then be closed to their owner.
+        paths.sort_unstable_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        for (path, mode) in paths {
+            let directory = root.of_tree(if path.is_empty() { b"." } else { path });
+            let set = directory.and_then(|directory| fchmod(&directory, Mode::from_raw_mode((*mode).into())));
+            if let Err(cause) = set {
+                let path = root.path().join(OsStr::from_bytes(path));
+                log::warn!("{}", Error::file("set the permissions of", &path, &cause.into()));
+            }
+        }
+        error
+    }
 }
 
 /// Receives over one connection. Sets the result as soon as the copy is complete.
@@ -133,7 +156,7 @@ fn session(
                     })
                     .collect();
                 let mut receiving = Receiving::new(
-                    (root, rename.as_deref(), *top),
+                    (root, rename.as_ref(), *top),
                     expected,
                     (&options, progress, &mut kept.permissions),
                     (&writers, tasks),

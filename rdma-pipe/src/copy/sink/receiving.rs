@@ -14,7 +14,7 @@ use crate::channel::BlockKind;
 use crate::copy::chain::Next;
 use crate::copy::options::CopyOptions;
 use crate::copy::progress::Progress;
-use crate::copy::target::Top;
+use crate::copy::target::{Name, Top};
 use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
@@ -27,7 +27,7 @@ const OPEN: usize = 128;
 /// State of the receiving thread.
 pub(super) struct Receiving<'r> {
     root: Arc<Directory>,
-    rename: Option<Vec<u8>>,
+    rename: Option<Name>,
     /// The name of the source, if the destination has another.
     renamed: Option<Vec<u8>>,
     /// Whether the destination directory itself becomes the copy of a source, instead of containing it.
@@ -63,7 +63,7 @@ pub(super) struct Receiving<'r> {
 
 impl<'r> Receiving<'r> {
     pub(super) fn new(
-        (root, rename, top): (Arc<Directory>, Option<&[u8]>, Option<Top>),
+        (root, rename, top): (Arc<Directory>, Option<&Name>, Option<Top>),
         expected: Option<&'r [Vec<u8>]>,
         (options, progress, permissions): (&'r CopyOptions, &'r Progress, &'r mut HashMap<Arc<[u8]>, u16>),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
@@ -71,7 +71,7 @@ impl<'r> Receiving<'r> {
     ) -> Self {
         Self {
             root,
-            rename: rename.map(<[u8]>::to_vec),
+            rename: rename.cloned(),
             renamed: None,
             top,
             is_whole: false,
@@ -183,16 +183,22 @@ impl<'r> Receiving<'r> {
             return Ok(());
         }
         let mut permissions = None;
-        if is_new {
-            let set = rustix::fs::fstat(&*self.root).and_then(|found| {
+        let set = self.root.with(self.options.gives_way()).and_then(Directory::open_up).and_then(|(root, had)| {
+            self.root = Arc::new(root);
+            permissions = had;
+            if is_new {
+                let found = rustix::fs::fstat(&*self.root)?;
                 let mode = found.st_mode & 0o7000 | found.st_mode & u32::from(entry.mode) & 0o777;
                 permissions = Some(mode as u16);
-                rustix::fs::fchmod(&*self.root, Mode::from_raw_mode(mode | 0o700))
-            });
-            if let Err(error) = set {
-                self.writers.fail(ROOT, Error::file(FACTS, self.root.path(), &error.into()))?;
+                rustix::fs::fchmod(&*self.root, Mode::from_raw_mode(mode | 0o700))?;
             }
+            Ok(())
+        });
+        if let Err(error) = set {
+            self.writers.fail(ROOT, Error::file(FACTS, self.root.path(), &error.into()))?;
         }
+        let permissions = permissions.or_else(|| self.permissions.get(&[][..]).copied());
+        self.permissions.extend(permissions.map(|permissions| (Arc::default(), permissions)));
         self.made.push((ROOT, Box::new(entry), permissions));
         Ok(())
     }
@@ -206,12 +212,15 @@ impl<'r> Receiving<'r> {
                 let name = escape(String::from_utf8_lossy(&other.name).as_ref().as_ref());
                 return Err(Error::protocol(format!("the sender listed {name}, which was not requested")));
             }
-            if let Some(name) = &self.rename {
+            if let Some(Name { name, is_directory }) = &self.rename {
                 match entries.as_mut_slice() {
                     [entry] if self.sink.totals().entries == 0 => {
                         let is_other = |found: Stat| !FileType::from_raw_mode(found.st_mode).is_dir();
+                        let path = self.root.path().join(OsStr::from_bytes(name));
+                        if entry.kind != EntryKind::Directory && *is_directory {
+                            return Err(Error::file("write a file to", &path.join(""), &Errno::NOTDIR.into()));
+                        }
                         if entry.kind == EntryKind::Directory && self.root.stat(name).is_ok_and(is_other) {
-                            let path = self.root.path().join(OsStr::from_bytes(name));
                             return Err(Error::file("write a tree to", &path, &Errno::NOTDIR.into()));
                         }
                         self.renamed = Some(std::mem::replace(&mut entry.name, name.clone()));

@@ -1,0 +1,153 @@
+//! Tests directories as destinations: their names, permissions and attributes.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+
+use crate::common::{Place, bytes, is_same, remove};
+
+/// Runs a program as a user without privileges, which owns the files of root.
+const USER: &str = "unshare --user --map-user=1000 --map-group=1000";
+
+/// As with cp, a slash after a missing name stands for the copy of a directory, and for nothing else.
+#[test]
+fn missing_destination_with_a_slash_becomes_the_directory() {
+    let place = Place::new();
+    place.write("tree/sub/f", "data");
+    place.write("file", "data");
+    std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
+    let rsh = place.write("rsh", "#!/bin/sh\nSSH_CONNECTION='1 1 127.0.0.1 22' exec rdcp --server --root root\n");
+    std::fs::set_permissions(rsh, Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(place.path("root")).unwrap();
+    for (options, from, to, new) in [
+        ("", "tree", "new/", "new"),
+        ("", "h:$PWD/tree/", "new//", "new"),
+        ("--sync", "tree", "h:$PWD/new/", "new"),
+        ("-e ./rsh", "tree", "h:new/", "root/new"),
+    ] {
+        place.shell(&format!("rdcp -n -r {options} {from} {to}")).expect(0);
+        assert!(!place.path(new).exists());
+        for copy in ["", "/tree"] {
+            place.shell(&format!("rdcp -r {options} {from} {to}")).expect(0);
+            assert!(is_same(&place.path("tree"), &place.path(&format!("{new}{copy}"))) || copy.is_empty(), "{to}");
+        }
+        assert_eq!(place.names(new), ["sub", "tree"], "{to}");
+        remove(&place.path(new));
+    }
+    place.shell("mkdir tree2; cp -r tree new/ && diff -r tree new && rm -r new").expect(0);
+    for (from, to) in [
+        ("file", "new/"),
+        ("-e ./rsh file", "h:new/"),
+        ("tree", "file/"),
+        ("tree", "link/"),
+        ("tree", "missing/new/"),
+        ("tree", "new/."),
+        ("tree tree2", "new/"),
+    ] {
+        let ran = place.shell(&format!("rdcp -r {from} {to}")).expect(23);
+        assert!(ran.err.contains("directory"), "{from} {to}: {}", ran.err);
+        assert!(!place.path("new").exists() && !place.path("nowhere").exists() && place.names("root").is_empty());
+        if !from.starts_with('-') {
+            assert_ne!(place.shell(&format!("cp -r {from} {to}")).status, 0, "cp -r {from} {to}");
+        }
+    }
+}
+
+/// Their owner may not list or write them. cp writes what it may, and rsync what it can.
+#[test]
+fn destinations_without_permissions_of_their_owner_are_written() {
+    let place = Place::new();
+    place.write("s/sub/f", "data");
+    place.write("s/f", "data");
+    if place.shell(&format!("{USER} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    for options in ["-r", "-a", "-r --sync", "-a --sync --delete"] {
+        for (top, sub) in [(0o300, 0o500), (0o500, 0o300), (0o000, 0o000)] {
+            place.write("d/sub/old", "old");
+            std::fs::set_permissions(place.path("d/sub"), Permissions::from_mode(sub)).unwrap();
+            std::fs::set_permissions(place.path("d"), Permissions::from_mode(top)).unwrap();
+            let ran = place.shell(&format!("{USER} rdcp {options} s/. d")).expect(0);
+            let expected = if options.starts_with("-a") { (mode("s"), mode("s/sub")) } else { (top, sub) };
+            assert_eq!((mode("d"), mode("d/sub")), expected, "{options} {top:o}: {}", ran.err);
+            assert_eq!(place.path("d/sub/old").exists(), !options.contains("--delete"));
+            remove(&place.path("d/sub/old"));
+            assert!(is_same(&place.path("s"), &place.path("d")), "{options} {top:o}");
+            remove(&place.path("d"));
+        }
+    }
+}
+
+#[test]
+fn failed_copy_gives_directories_their_permissions_back() {
+    let place = Place::new();
+    place.write("s/dir/sub/large", bytes(9_000_000));
+    place.write("s/new/large", bytes(9_000_000));
+    if place.shell(&format!("{USER} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    set("s/new", 0o555);
+    for options in ["-r", "-a --sync"] {
+        std::fs::create_dir_all(place.path("d/dir/sub")).unwrap();
+        for (name, mode) in [("d/dir/sub", 0o500), ("d/dir", 0o400), ("d", 0o300)] {
+            set(name, mode);
+        }
+        let ran = place.shell(&format!("{USER} rdcp {options} --fault flip:3 s/. d")).expect(12);
+        assert!(ran.err.contains("altered"), "{}", ran.err);
+        assert_eq!((mode("d"), mode("d/dir"), mode("d/dir/sub")), (0o300, 0o400, 0o500), "{options}");
+        if place.path("d/new").exists() {
+            assert_eq!(mode("d/new") & 0o200, 0, "{options}");
+        }
+        set("d", 0o700);
+        remove(&place.path("d"));
+    }
+}
+
+/// With `-a`, what the source has no more is removed, as with `rsync -AX`.
+#[test]
+fn attributes_that_the_source_has_not_are_removed() {
+    let place = Place::new();
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::setxattr(place.path(name), attribute, value, XattrFlags::empty()).is_ok()
+    };
+    let get = |path: &Path, attribute: &str| rustix::fs::getxattr(path, attribute, &mut [0_u8; 256][..]).ok();
+    place.write("s/kept", "data");
+    place.write("s/new", "data");
+    place.write("s/sub/f", "data");
+    if !set("s/kept", "user.both", b"value") {
+        println!("no such attributes here");
+        return;
+    }
+    // An access list: version 2; owner rwx, user 1234 rwx, group r-x, mask rwx, others r-x.
+    let list = |tag: u16, mode: u16, id: u32| [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &id.to_le_bytes()].concat();
+    let none = u32::MAX;
+    let entries = [list(1, 7, none), list(2, 7, 1234), list(4, 5, none), list(16, 7, none), list(32, 5, none)];
+    let access = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+    for options in ["-a --sync", "-r -X --sync", "-a", "-r --sync"] {
+        place.shell("cp -a s d && rm d/new").expect(0);
+        assert!(set("d/kept", "user.old", b"old") && set("d/sub", "user.old", b"old"));
+        let has_lists =
+            set("d", "system.posix_acl_default", &access) && set("d/kept", "system.posix_acl_access", &access);
+        place.shell(&format!("rdcp {options} s/. h:$PWD/d")).expect(0);
+        let is_exact = options != "-r --sync";
+        for (name, attribute) in [("d/kept", "user.old"), ("d/sub", "user.old")] {
+            assert_eq!(get(&place.path(name), attribute).is_none(), is_exact, "{options}: {name} {attribute}");
+        }
+        assert_eq!(get(&place.path("d/kept"), "user.both"), Some(5), "{options}");
+        if has_lists {
+            for name in ["d/kept", "d/new"] {
+                let has = get(&place.path(name), "system.posix_acl_access").is_some();
+                assert_eq!(has, !is_exact, "{options}: {name}");
+            }
+            assert_eq!(get(&place.path("d"), "system.posix_acl_default").is_some(), !is_exact, "{options}");
+        }
+        remove(&place.path("d"));
+    }
+}
