@@ -21,7 +21,7 @@ impl Args for Patterns {
     fn augment_args(command: Command) -> Command {
         command.args(OPTIONS.map(|(name, _, help)| {
             let arg = Arg::new(name).long(name).value_name("PATTERN").help(help);
-            arg.action(ArgAction::Append).value_parser(value_parser!(OsString))
+            arg.action(ArgAction::Append).allow_hyphen_values(true).value_parser(value_parser!(OsString))
         }))
     }
 
@@ -44,7 +44,14 @@ impl FromArgMatches for Patterns {
             all.extend(given.zip(values).map(|(at, pattern)| (at, includes, pattern)));
         }
         all.sort_by_key(|(at, ..)| *at);
-        all.into_iter().for_each(|(_, includes, pattern)| self.0.add(includes, pattern.as_bytes()));
+        for (_, includes, pattern) in all {
+            match pattern.as_bytes() {
+                // As in rsync, these prefixes decide instead of the option, and this pattern removes those before it.
+                b"!" => self.0 = Filter::default(),
+                [sign @ (b'+' | b'-'), b' ', pattern @ ..] => self.0.add(*sign == b'+', pattern),
+                pattern => self.0.add(includes, pattern),
+            }
+        }
         Ok(())
     }
 }
@@ -62,5 +69,17 @@ mod tests {
         assert!(allows(&["--include", "keep.o", "--exclude", "*.o"]));
         assert!(!allows(&["--exclude", "*.o", "--include", "keep.o"]));
         assert!(allows(&["--exclude=*.c", "--include=keep.o", "--exclude=*"]));
+    }
+
+    #[test]
+    fn prefixes_are_those_of_rsync() {
+        let allows = |words: &[&str]| {
+            let command = Patterns::augment_args(Command::new("test").no_binary_name(true));
+            Patterns::from_arg_matches(&command.get_matches_from(words)).unwrap().0.allows(b"x", false)
+        };
+        assert!(!allows(&["--exclude", "- x"]) && !allows(&["--include", "- x", "--include", "x"]));
+        assert!(allows(&["--exclude=+ x", "--exclude=x"]));
+        assert!(allows(&["--exclude=x", "--exclude=!"]) && !allows(&["--include=!", "--exclude=x"]));
+        assert!(allows(&["--exclude=-x"]));
     }
 }
