@@ -212,7 +212,9 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?,
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];
-            cargo(&["doc", "--no-deps", "--workspace"], &strict)?;
+            let names: Vec<String> = published(packages).iter().map(|package| package.name.clone()).collect();
+            let selection = repo::selected(&names);
+            cargo(&[&["doc", "--no-deps"], &selection[..]].concat(), &strict)?;
             // Leaves out the vendors, because other documentation must not link to their items.
             cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)?;
         }
