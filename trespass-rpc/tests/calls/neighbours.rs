@@ -21,8 +21,8 @@ use crate::processes::Process;
 /// The transport of the test `child` in a child process.
 const CHILD: &str = "TRESPASS_RPC_TEST_NEIGHBOURS";
 /// How many mappings and how many KiB of resident memory the server may have more than before. The allocator and the
-/// pools keep memory that was used once: the tolerance is the memory of one disturbance, so that a leak exceeds it in a
-/// few rounds.
+/// pools keep memory that was used once, the pool of attachments up to its watermark: the tolerance is the memory of one
+/// disturbance, so that a leak exceeds it in a few rounds.
 const TOLERANCE: (usize, usize) = (16, 24 << 10);
 
 /// Numbers that depend on the seed alone.

@@ -69,8 +69,9 @@ fn child() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut options = options(transport);
-        // What a peer has left behind returns soon.
+        // What a peer has left behind returns soon, except this much in the pool.
         options.worker.linger = Duration::from_secs(1);
+        options.watermark = 8 << 20;
         let endpoint = Endpoint::spawn(&options).unwrap();
         if role == "server" {
             let serving = serve(&endpoint).await;
