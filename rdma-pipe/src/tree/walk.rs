@@ -118,11 +118,11 @@ impl Walk<'_> {
         // To open a device may have an effect.
         if self.keep.attributes && !matches!(kind, EntryKind::Link(_) | EntryKind::Special { .. }) {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            // An entry that cannot be opened fails when it is read.
-            if let Ok(fd) = self.origin.open(path, flags, follows) {
-                attributes =
-                    read_attributes(fd).map_err(|error| Error::file("read the attributes of", path, &error.into()))?;
-            }
+            // An entry without its attributes would remove those of the copy, also if it is not read because the copy has
+            // the same contents.
+            let fd = self.origin.open(path, flags, follows).map_err(cannot)?;
+            attributes =
+                read_attributes(fd).map_err(|error| Error::file("read the attributes of", path, &error.into()))?;
             let length = lengths(&attributes);
             if length > ATTRIBUTES {
                 let text = format!(

@@ -125,11 +125,7 @@ fn attributes_that_the_source_has_not_are_removed() {
         println!("no such attributes here");
         return;
     }
-    // An access list: version 2; owner rwx, user 1234 rwx, group r-x, mask rwx, others r-x.
-    let list = |tag: u16, mode: u16, id: u32| [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &id.to_le_bytes()].concat();
-    let none = u32::MAX;
-    let entries = [list(1, 7, none), list(2, 7, 1234), list(4, 5, none), list(16, 7, none), list(32, 5, none)];
-    let access = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+    let access = access_list([7, 7, 5, 7, 5]);
     for options in ["-a --sync", "-r -X --sync", "-a", "-r --sync"] {
         place.shell("cp -a s d && rm d/new").expect(0);
         assert!(set("d/kept", "user.old", b"old") && set("d/sub", "user.old", b"old"));
@@ -150,4 +146,42 @@ fn attributes_that_the_source_has_not_are_removed() {
         }
         remove(&place.path("d"));
     }
+}
+
+/// An access control list, as the value of its attribute: the permissions of the owner, of user 1234, of the group, the
+/// mask, and the permissions of others.
+fn access_list(permissions: [u16; 5]) -> Vec<u8> {
+    let entries = [1_u16, 2, 4, 16, 32].into_iter().zip(permissions).flat_map(|(tag, mode)| {
+        let user: u32 = if tag == 2 { 1234 } else { u32::MAX };
+        [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &user.to_le_bytes()].concat()
+    });
+    2_u32.to_le_bytes().into_iter().chain(entries).collect()
+}
+
+/// An entry whose attributes cannot be read, although its contents are not read either.
+#[test]
+fn attributes_stay_if_those_of_the_source_cannot_be_read() {
+    let place = Place::new();
+    let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    place.write("s/f", "data");
+    place.write("s/sub/f", "data");
+    place.shell("cp -a s d").expect(0);
+    let attribute =
+        |name: &str| rustix::fs::setxattr(place.path(name), "user.important", b"value", XattrFlags::empty()).is_ok();
+    if place.shell(&format!("{USER} true")).status != 0 || !attribute("d/f") || !attribute("d/sub") {
+        println!("no user namespace or no such attributes here");
+        return;
+    }
+    set("s/f", 0o000);
+    set("s/sub", 0o300);
+    for options in ["-r -X --sync", "-r -X --sync --delete"] {
+        let ran = place.shell(&format!("{USER} rdcp {options} s/. d")).expect(23);
+        for name in ["f", "sub"] {
+            assert!(ran.err.contains(&format!("cannot read s/./{name}: permission denied")), "{}", ran.err);
+            let found = rustix::fs::getxattr(place.path(&format!("d/{name}")), "user.important", &mut [0_u8; 9][..]);
+            assert_eq!(found, Ok(5), "{options}: {name}");
+        }
+        assert!(place.path("d/sub/f").exists(), "{options}");
+    }
+    set("s/sub", 0o700);
 }
