@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Reso
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::meta::{Keep, set_link_facts, set_special_facts};
+use super::meta::{ACCESS, ATTRIBUTE, Keep, set_link_facts, set_special_facts, without_list};
 use crate::proto::{Entry, Special};
 
 /// The flags that open a directory.
@@ -238,10 +238,19 @@ impl Directory {
     }
 
     /// Returns the permissions of an existing regular file. Without `-p`, the file that replaces it gets them, as with
-    /// cp and rsync.
+    /// cp and rsync. If the file has an access control list, which the new file does not get, its group gets no more than
+    /// before.
     pub fn permissions(&self, name: &[u8]) -> Option<u16> {
-        let found = self.stat(name).ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file());
-        found.map(|found| (found.st_mode & 0o777) as u16)
+        let found = self.stat(name).ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file())?;
+        let mode = found.st_mode & 0o777;
+        if mode & 0o070 == 0 {
+            return Some(mode as u16);
+        }
+        // Its owner may not be allowed to open it.
+        let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
+        let mut list = vec![0; ATTRIBUTE];
+        let length = rustix::fs::lgetxattr(OsStr::from_bytes(&path), ACCESS, list.as_mut_slice());
+        Some(length.map_or(mode, |length| without_list(mode, &list[..length])) as u16)
     }
 
     /// Creates a directory. If the name already refers to a directory, even through a link, that directory is kept.

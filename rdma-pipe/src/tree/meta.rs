@@ -13,7 +13,10 @@ use super::walk::facts;
 use crate::proto::Entry;
 
 /// Maximum length of the list of attribute names, and of the value of an attribute.
-const LONGEST: usize = 64 << 10;
+pub(super) const ATTRIBUTE: usize = 64 << 10;
+
+/// The attribute with the access control list of a file.
+pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// The name and the value of an extended attribute.
 type Attribute = (Vec<u8>, Vec<u8>);
@@ -104,7 +107,8 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         // stay.
         let surplus = read_attributes(fd).unwrap_or_default().into_iter().map(|(name, _)| name);
         for name in surplus.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name)) {
-            done = done.and(rustix::fs::fremovexattr(fd, name.as_slice()));
+            let narrowed = if name == ACCESS { narrow(fd) } else { Ok(()) };
+            done = done.and(narrowed.and_then(|()| rustix::fs::fremovexattr(fd, name.as_slice())));
         }
         for (name, value) in &entry.attributes {
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
@@ -120,6 +124,26 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask)));
     }
     done.and(rustix::fs::futimens(fd, &times(entry)))
+}
+
+/// Prepares a file for the removal of its access control list, which would leave the list's mask to the group.
+fn narrow(fd: impl AsFd) -> Result<(), Errno> {
+    let fd = fd.as_fd();
+    let (mut list, found) = (vec![0; ATTRIBUTE], rustix::fs::fstat(fd)?);
+    let length = rustix::fs::fgetxattr(fd, ACCESS, list.as_mut_slice())?;
+    let mode = found.st_mode & 0o7777;
+    let narrow = without_list(mode, &list[..length]);
+    if narrow == mode { Ok(()) } else { rustix::fs::fchmod(fd, Mode::from_raw_mode(narrow)) }
+}
+
+/// The mode that a file has without its access control list. While it has one, the group bits of its mode are the list's
+/// mask; without it, the group gets only what the list gives it. After four bytes with the version, each entry of a list
+/// has a tag and permissions in two bytes each, and the number of a user or a group in four.
+pub(super) fn without_list(mode: u32, list: &[u8]) -> u32 {
+    const GROUP: [u8; 2] = 4_u16.to_le_bytes();
+    let mut entries = list.get(4..).unwrap_or_default().chunks_exact(8);
+    let group = entries.find(|entry| entry.starts_with(&GROUP)).map_or(0, |entry| entry[2] & 0o7);
+    mode & (!0o070 | u32::from(group) << 3)
 }
 
 fn times(entry: &Entry) -> Timestamps {
@@ -214,7 +238,7 @@ pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
     if rustix::fs::flistxattr(fd, &mut [0_u8; 1]) == Ok(0) {
         return Ok(Vec::new());
     }
-    let mut names = vec![0; LONGEST];
+    let mut names = vec![0; ATTRIBUTE];
     let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
         // The file system has no attributes.
         Err(Errno::OPNOTSUPP) => 0,
@@ -223,7 +247,7 @@ pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
     names.truncate(length);
     let mut found = Vec::new();
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0; LONGEST];
+        let mut value = vec![0; ATTRIBUTE];
         match rustix::fs::fgetxattr(fd, name, value.as_mut_slice()) {
             Ok(length) => {
                 value.truncate(length);

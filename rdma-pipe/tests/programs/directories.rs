@@ -185,3 +185,48 @@ fn attributes_stay_if_those_of_the_source_cannot_be_read() {
     }
     set("s/sub", 0o700);
 }
+
+/// The group bits of a mode are the mask of the access control list while there is one.
+#[test]
+fn removed_access_lists_leave_the_group_its_own_permissions() {
+    let place = Place::new();
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::setxattr(place.path(name), attribute, value, XattrFlags::empty()).is_ok()
+    };
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    place.write("s/f", "data");
+    place.write("s/sub/f", "data");
+    place.shell("chmod 600 s/f s/sub/f && chmod 700 s s/sub").expect(0);
+    let names = ["d", "d/f", "d/sub", "d/sub/f"];
+    // The group has no permissions, or only some of them apply because the mask has fewer.
+    for (group, mask, left) in [(0, 7, 0), (5, 7, 5), (7, 4, 4)] {
+        let list = access_list([7, 7, group, mask, 0]);
+        for options in ["-r -X --sync", "-a --sync", "-r -X", "-a"] {
+            place.shell("cp -a s d").expect(0);
+            if !names.iter().all(|name| set(name, "system.posix_acl_access", &list)) {
+                println!("no such attributes here");
+                return;
+            }
+            place.shell(&format!("umask 0; rdcp {options} s/. d")).expect(0);
+            for name in names {
+                let kept =
+                    if options.starts_with("-r") { 0o700 | left << 3 } else { mode(&name.replacen('d', "s", 1)) };
+                let lists = rustix::fs::getxattr(place.path(name), "system.posix_acl_access", &mut [0_u8; 99][..]);
+                assert!(lists.is_err(), "{options}: {name}");
+                assert_eq!(mode(name), kept, "{options}: {name}: {:o}, not {kept:o}", mode(name));
+            }
+            remove(&place.path("d"));
+        }
+    }
+    // New entries get the default list of their directory.
+    place.shell("chmod 660 s/f s/sub/f && chmod 770 s/sub").expect(0);
+    for options in ["-r -X", "-r -X --sync"] {
+        std::fs::create_dir(place.path("d")).unwrap();
+        assert!(set("d", "system.posix_acl_default", &access_list([7, 7, 0, 7, 0])));
+        place.shell(&format!("umask 0; rdcp {options} s h:$PWD/d")).expect(0);
+        for (name, expected) in [("d/s/f", 0o600), ("d/s/sub", 0o700), ("d/s/sub/f", 0o600)] {
+            assert_eq!(mode(name), expected, "{options}: {name}: {:o}", mode(name));
+        }
+        remove(&place.path("d"));
+    }
+}
