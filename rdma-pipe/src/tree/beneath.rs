@@ -308,13 +308,18 @@ impl Directory {
     pub fn open_up(self) -> Result<(Directory, Option<u16>), Errno> {
         let found = rustix::fs::fstat(&self.fd)?;
         let user = rustix::process::geteuid();
-        if found.st_mode & 0o700 == 0o700 || user.is_root() || found.st_uid != user.as_raw() {
+        if user.is_root() || found.st_uid != user.as_raw() {
             return Ok((self, None));
         }
-        allow(&self.fd, found.st_mode | 0o700)?;
-        // The descriptor may only stand for the directory.
+        let permissions = (found.st_mode & 0o700 != 0o700).then_some((found.st_mode & 0o7777) as u16);
+        if permissions.is_some() {
+            allow(&self.fd, found.st_mode | 0o700)?;
+        } else if !rustix::fs::fcntl_getfl(&self.fd)?.contains(OFlags::PATH) {
+            return Ok((self, None));
+        }
+        // The descriptor may only stand for the directory, also if an earlier connection has given the permissions.
         let fd = self.open_entry(OsStr::new("."), FOLDER)?;
-        Ok((Directory { fd, ..self }, Some((found.st_mode & 0o7777) as u16)))
+        Ok((Directory { fd, ..self }, permissions))
     }
 
     pub(super) fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {

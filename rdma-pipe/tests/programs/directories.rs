@@ -3,10 +3,12 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::XattrFlags;
+use rustix::process::Pid;
 
-use crate::common::{Place, bytes, is_same, remove};
+use crate::common::{Place, Ran, break_connections, bytes, is_same, remove};
 
 /// Runs a program as a user without privileges, which owns the files of root.
 const USER: &str = "unshare --user --map-user=1000 --map-group=1000";
@@ -110,6 +112,33 @@ fn failed_copy_gives_directories_their_permissions_back() {
         remove(&place.path("d"));
     }
     set("s/new", 0o755);
+}
+
+/// The first connection has given the owner all permissions, so the second finds them.
+#[test]
+fn closed_destinations_are_written_over_another_connection() {
+    let place = Place::with_tcp();
+    place.write("s/large", bytes(8_000_000));
+    place.write("s/sub/f", "data");
+    if place.shell(&format!("{USER} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    for top in [0o300, 0o000] {
+        std::fs::create_dir(place.path("d")).unwrap();
+        std::fs::set_permissions(place.path("d"), Permissions::from_mode(top)).unwrap();
+        let script = format!("exec {USER} rdcp -r --no-encrypt --bwlimit 4M s/. h:$PWD/d");
+        let mut command = place.command("/bin/sh", ["-c", &script]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !place.has_begun("d", 1_000_000) || break_connections(Pid::from_child(&command)) == 0 {
+            assert!(Instant::now() < until && command.try_wait().unwrap().is_none(), "{top:o}: no copy to interrupt");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ran::from(&mut command, b"").expect(0);
+        assert_eq!(opened(&place, ["d"]), [top]);
+        assert!(is_same(&place.path("s"), &place.path("d")), "{top:o}");
+        remove(&place.path("d"));
+    }
 }
 
 /// Returns the permissions of directories, and gives their owner all permissions. A directory comes before those in it.
