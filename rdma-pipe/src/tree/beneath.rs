@@ -322,6 +322,17 @@ impl Directory {
         Ok((Directory { fd, ..self }, permissions))
     }
 
+    /// Gives the owner of this directory the permissions back that it had before [`open_up`](Self::open_up) or
+    /// [`enter`](Self::enter). Those of others stay as they are, because an access control list may have set them.
+    ///
+    /// # Errors
+    ///
+    /// See fchmod(2).
+    pub fn give_back(&self, permissions: u16) -> Result<(), Errno> {
+        let mode = rustix::fs::fstat(&self.fd)?.st_mode & 0o7077 | u32::from(permissions) & 0o700;
+        rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode))
+    }
+
     pub(super) fn open_entry(&self, entry: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.fd, entry, flags | OFlags::NOFOLLOW, Mode::empty())
     }

@@ -271,3 +271,26 @@ fn removed_access_lists_leave_the_group_its_own_permissions() {
         remove(&place.path("d"));
     }
 }
+
+/// A new directory has all permissions of its owner while it is written. The mask of its list stays when they go.
+#[test]
+fn access_lists_of_closed_directories_keep_their_mask() {
+    let place = Place::new();
+    let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
+    place.write("s/sub/f", "data");
+    let list = access_list([5, 7, 7, 7, 0]);
+    if rustix::fs::setxattr(place.path("s/sub"), "system.posix_acl_access", &list, XattrFlags::empty()).is_err() {
+        println!("no such attributes here");
+        return;
+    }
+    for options in ["-r -X", "-r -X --sync", "-a"] {
+        place.shell(&format!("umask 022; rdcp {options} s/. d")).expect(0);
+        assert_eq!(mode("d/sub"), 0o570, "{options}: {:o}", mode("d/sub"));
+        let mut found = [0; 99];
+        let length = rustix::fs::getxattr(place.path("d/sub"), "system.posix_acl_access", &mut found[..]).unwrap();
+        assert_eq!(found[..length], list, "{options}");
+        opened(&place, ["d/sub"]);
+        remove(&place.path("d"));
+    }
+    opened(&place, ["s/sub"]);
+}

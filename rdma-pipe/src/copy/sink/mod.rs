@@ -13,8 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Mode, fchmod};
-
 use self::device::to_device;
 use self::receiving::Receiving;
 use super::Outcome;
@@ -89,7 +87,7 @@ impl Kept {
         paths.sort_unstable_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         for (path, mode) in paths {
             let directory = root.of_tree(if path.is_empty() { b"." } else { path });
-            let set = directory.and_then(|directory| fchmod(&directory, Mode::from_raw_mode((*mode).into())));
+            let set = directory.and_then(|directory| directory.give_back(*mode));
             if let Err(cause) = set {
                 let path = root.path().join(OsStr::from_bytes(path));
                 log::warn!("{}", Error::file("set the permissions of", &path, &cause.into()));

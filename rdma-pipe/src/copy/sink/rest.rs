@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
-use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::copy::writer::{FACTS, Writers};
@@ -80,8 +79,8 @@ impl Rest {
             let keep = writers.options.keep;
             let set = self.directory(*id).and_then(|directory| {
                 let facts = set_directory_facts(&*directory, entry, keep);
-                let mode = permissions.filter(|_| !keep.mode).map(|mode| Mode::from_raw_mode(mode.into()));
-                facts.and(mode.map_or(Ok(()), |mode| rustix::fs::fchmod(&*directory, mode)))
+                let permissions = permissions.filter(|_| !keep.mode);
+                facts.and(permissions.map_or(Ok(()), |permissions| directory.give_back(permissions)))
             });
             if let Err(error) = set {
                 writers.fail(*id, Error::file(FACTS, &self.path(*id), &error.into()))?;
