@@ -55,12 +55,7 @@ impl Channel {
     ///
     /// See [`Channel::connect`].
     pub async fn connect_on(endpoint: &Endpoint, address: &str) -> io::Result<Self> {
-        Self::connect_to(endpoint, address, resolve(address).await?).await
-    }
-
-    /// Connects to one of these addresses of a host, which `address` names.
-    pub(crate) async fn connect_to(endpoint: &Endpoint, address: &str, resolved: Vec<SocketAddr>) -> io::Result<Self> {
-        let link = endpoint.link(host(address), resolved, None).await?;
+        let link = endpoint.link(host(address), resolve(address).await?, None).await?;
         Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
     }
 

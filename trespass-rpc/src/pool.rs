@@ -2,9 +2,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep};
@@ -19,10 +19,6 @@ use crate::error::{Certainty, RpcError, Status};
 /// long.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The time after which a connection that has fallen back to TCP is replaced by one over RDMA, if this is possible by
-/// then. After each attempt that leads to TCP again, the time is twice as long.
-const RETURN: Duration = Duration::from_secs(1);
-const LONGEST_RETURN: Duration = Duration::from_secs(300);
 
 /// A `tower` service that uses connections to one server. If no connection is open, a call first connects. It waits
 /// until its own time limit or [`Options::connect`](crate::Options::connect) has passed, whichever is shorter. The
@@ -30,9 +26,6 @@ const LONGEST_RETURN: Duration = Duration::from_secs(300);
 /// while it connects, the next call continues the attempt. A failed attempt is followed by a pause, during which calls
 /// fail with [`Certainty::NotSent`]. If a connection ends, each call in flight on it fails, and its error states
 /// whether the call may have run. The pool does not retry calls.
-///
-/// If a connection has fallen back to TCP, calls use it, and meanwhile the pool tries to connect over RDMA: after 1 s, and
-/// then after pauses of up to 5 minutes. Later calls use the connection over RDMA.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -56,17 +49,6 @@ struct Slot {
     /// The current attempt to connect. The call that polls the attempt holds the lock. If that call is dropped, the
     /// next call continues the attempt.
     connecting: tokio::sync::Mutex<Option<Connecting<io::Result<Channel>>>>,
-    /// Whether `fallen` is set.
-    has_fallen: AtomicBool,
-    fallen: Mutex<Option<Fallen>>,
-}
-
-/// A connection has fallen back to TCP.
-struct Fallen {
-    /// The time of the next attempt to connect over RDMA, and the pause before it.
-    due: Instant,
-    pause: Duration,
-    attempt: Option<Connecting<io::Result<Channel>>>,
 }
 
 type Connecting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -88,52 +70,11 @@ struct State {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, pool: &Inner) -> Option<Channel> {
-        let channel = self.lock().channel.clone().filter(Channel::is_open)?;
-        if self.has_fallen.load(Ordering::Relaxed) {
-            self.return_to_rdma(pool, &channel);
-        }
-        Some(channel)
-    }
-
-    /// Stores a new connection.
-    fn set(&self, channel: &Channel) {
-        let has_fallen = channel.transport().fallback.is_some();
-        *lock(&self.fallen) = has_fallen.then(|| Fallen { due: Instant::now() + RETURN, pause: RETURN, attempt: None });
-        self.has_fallen.store(has_fallen, Ordering::Relaxed);
-        *self.lock() = State { channel: Some(channel.clone()), ..State::default() };
-    }
-
-    /// Continues the attempt to connect over RDMA, without waiting for it. The endpoint's driver makes the attempt.
-    #[cold]
-    fn return_to_rdma(&self, pool: &Inner, now_used: &Channel) {
-        let mut fallen = lock(&self.fallen);
-        let Some(Fallen { due, pause, attempt }) = &mut *fallen else { return };
-        if attempt.is_none() && Instant::now() < *due {
-            return;
-        }
-        let current = attempt.get_or_insert_with(|| {
-            let (endpoint, address) = (pool.endpoint.clone(), pool.address.clone());
-            let peer = now_used.transport().addresses.1;
-            Box::pin(async move { Channel::connect_to(&endpoint, &address, vec![peer]).await })
-        });
-        let Poll::Ready(connected) = current.as_mut().poll(&mut Context::from_waker(Waker::noop())) else { return };
-        *attempt = None;
-        match connected {
-            Ok(channel) if channel.transport().fallback.is_none() => {
-                drop(fallen);
-                log::info!("the connection to {} runs over RDMA again", pool.address);
-                self.set(&channel);
-            }
-            // The server may also be unreachable for new connections.
-            _ => {
-                *pause = (*pause * 2).min(LONGEST_RETURN);
-                *due = Instant::now() + *pause;
-            }
-        }
+    fn open(&self) -> Option<Channel> {
+        self.lock().channel.clone().filter(Channel::is_open)
     }
 }
 
@@ -165,7 +106,7 @@ impl Pool {
     /// [`Status::UNAVAILABLE`], with the reason why the last attempt failed.
     pub async fn channel(&self) -> Result<Channel, RpcError> {
         let slot = self.slot();
-        if let Some(channel) = slot.open(&self.inner) {
+        if let Some(channel) = slot.open() {
             return Ok(channel);
         }
         let mut attempt = slot.connecting.lock().await;
@@ -187,7 +128,7 @@ impl Pool {
         *attempt = None;
         match connected {
             Ok(channel) => {
-                slot.set(&channel);
+                *slot.lock() = State { channel: Some(channel.clone()), ..State::default() };
                 Ok(channel)
             }
             Err(error) => {
@@ -216,7 +157,7 @@ impl Service<Call> for Pool {
 
     fn call(&mut self, call: Call) -> PoolFuture {
         if let [slot] = &self.inner.slots[..]
-            && let Some(channel) = slot.open(&self.inner)
+            && let Some(channel) = slot.open()
         {
             return PoolFuture(Stage::Calling(CallFuture::new(channel, call)));
         }
@@ -277,8 +218,4 @@ impl Future for PoolFuture {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sideway_test_names::Port;
-use trespass::{Kind, Transport};
+use trespass::Transport;
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
     Status, blocking,
@@ -41,37 +41,6 @@ async fn pool_continues_connecting_when_a_call_is_cancelled() {
     }
     let _first = tokio::time::timeout(LONG, silent.accept()).await.unwrap().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), silent.accept()).await.is_err(), "a second attempt");
-}
-
-#[test]
-fn pool_returns_to_rdma_after_a_fall_back_to_tcp() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let service = Arc::new(Service::default());
-        let over_tcp = serve(&options(Transport::Tcp), &service, &ADDRESS).await;
-        let address = over_tcp.local_addr().to_string();
-        for connections in [1, 2] {
-            let endpoint = Endpoint::spawn(&options(Transport::Any)).unwrap();
-            let pool = Pool::new(&endpoint, address.as_str()).connections(connections);
-            let client = SumsClient::new(pool.clone());
-            let kind = async || pool.channel().await.unwrap().transport().kind;
-            for _ in 0..4 {
-                assert_eq!(client.ping().await, Ok(()));
-                assert_eq!(kind().await, Kind::Tcp);
-            }
-            // RDMA has ports of its own.
-            let _over_rdma = serve(&options(Transport::Rdma), &service, &address).await;
-            let returned = async {
-                let mut in_turn = 0;
-                while in_turn < connections {
-                    assert_eq!(client.ping().await, Ok(()));
-                    in_turn = if kind().await == Kind::Rdma { in_turn + 1 } else { 0 };
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            };
-            tokio::time::timeout(LONG, returned).await.unwrap();
-        }
-    });
 }
 
 #[test]
