@@ -138,7 +138,7 @@ impl Stream {
     }
 
     /// Makes reads and writes return `WouldBlock` instead of waiting. The stream's descriptor ([`AsFd`]) is readable while
-    /// a read may return bytes or the end, as with poll(2) on a socket. It is also readable when a write should be retried:
+    /// a read may return bytes, and until it has returned the end. It is also readable when a write should be retried:
     /// after `WouldBlock`, or after a write of fewer bytes than given. So write first, and then wait for the descriptor.
     ///
     /// # Errors
@@ -239,7 +239,9 @@ impl Stream {
                     (Wait::Read, Ok(count)) => (worker.can_receive(id), *count == 0),
                     // A program that has written everything waits for no other write.
                     (Wait::Write, Ok(count)) => (worker.can_send(id), *count == most),
-                    (_, Err(_)) => (true, false),
+                    (Wait::Read, Err(_)) => (true, false),
+                    // A write that has failed fails again; the read reports the end of the connection.
+                    (Wait::Write, Err(_)) => (false, true),
                 };
                 // If the descriptor is not readable now, the worker makes it readable when the next call may succeed.
                 ready.set(what, goes_on && !is_over);

@@ -264,6 +264,13 @@ fn descriptor_of_a_nonblocking_stream_is_readable_while_bytes_are_left() {
         left.shutdown(Shutdown::Write).unwrap();
         assert!(is_signalled(&right, 60), "the end");
         assert_eq!((&right).read(&mut [0]).unwrap(), 0);
+        // A write that fails leaves nothing to wait for.
+        left.set_nonblocking(true).unwrap();
+        assert_eq!((&left).read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+        assert_eq!((&left).write(b"x").map_err(|error| error.kind()), Err(ErrorKind::BrokenPipe));
+        assert!(!is_signalled(&left, 0));
+        (&right).write_all(b"y").unwrap();
+        assert!(is_signalled(&left, 60), "a byte");
     });
 }
 
