@@ -11,14 +11,11 @@ use trespass::RegionKey;
 use crate::body::Body;
 use crate::endpoint::{Link, Local};
 use crate::error::{Certainty, RpcError, Status};
-use crate::memory::Memory;
+use crate::memory::{Memory, STAGE};
 use crate::wire::{Bulk, BulkKind};
 
 /// Maximum length of an attachment that is sent within the request.
 pub(crate) const INLINE: usize = 8 << 10;
-
-/// Length of the parts in which a handler reads an attachment into memory that is not registered.
-const STAGE: usize = 256 << 10;
 
 /// Bytes that a caller passes to a handler. Over RDMA, the handler's device reads them from the caller's memory with
 /// one READ; over TCP they are copied.
@@ -116,8 +113,8 @@ impl Attachment {
             Source::Memory(source, range) => source.copy_to(range.start + from as usize, memory, part),
             Source::Remote(_) if part.is_empty() => Ok(()),
             Source::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(region)) => remote.link.transfer(remote.id, false, (region, part), (*key, from)).await,
-                (Some(key), None) => remote.read_in_parts(*key, from, memory, part).await,
+                (Some(key), Some(_)) => remote.link.transfer(remote.id, false, (memory, part), (*key, from)).await,
+                (Some(key), None) => remote.in_parts(false, (*key, from), memory, part).await,
                 (None, _) => remote.link.pull(remote.id, remote.index, from, memory, part).await,
             },
         }
@@ -130,7 +127,8 @@ impl Attachment {
     ///
     /// Over RDMA the memory is registered while all such memory of the endpoint takes at most
     /// [`Options::watermark`](crate::Options::watermark) bytes, and that of the connection half as much. Beyond this, the
-    /// bytes are read in parts and copied to memory on the heap, which grows as they arrive. To read longer attachments
+    /// bytes are read in parts, which the reads of the connection do in turn, and copied to memory on the heap, which
+    /// grows as they arrive. To read longer attachments
     /// without a copy, use [`Context::alloc`](crate::Context::alloc) and [`Attachment::read_into`].
     ///
     /// # Errors
@@ -144,7 +142,10 @@ impl Attachment {
             Source::Memory(memory, range) if range.len() == memory.len() => return Ok(memory.clone()),
             Source::Remote(remote) => {
                 let link = &remote.link;
-                link.memory.announced(length, &link.budget).unwrap_or_else(|| Memory::on_heap(length))
+                // Without a key the bytes come in frames, for which memory need not be registered.
+                let takes = remote.key.is_some() || link.memory.registrar().is_none();
+                let memory = takes.then(|| link.memory.announced(length, &link.budget)).flatten();
+                memory.unwrap_or_else(|| Memory::on_heap(length))
             }
             _ => Memory::on_heap(length),
         };
@@ -276,8 +277,9 @@ impl Target {
             }
             Sink::Remote(_) if part.is_empty() => Ok(()),
             Sink::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(region)) => remote.link.transfer(remote.id, true, (region, part), (*key, at)).await,
-                _ => remote.link.send_memory(remote.id, remote.index, at, memory, part).await,
+                (Some(key), Some(_)) => remote.link.transfer(remote.id, true, (memory, part), (*key, at)).await,
+                (Some(key), None) => remote.in_parts(true, (*key, at), memory, part).await,
+                (None, _) => remote.link.send_memory(remote.id, remote.index, at, memory, part).await,
             },
         }
     }
@@ -304,21 +306,27 @@ impl Remote {
         let key = has_key.then(|| RegionKey::from_parts(bulk.address, bulk.length, bulk.key, is_writable));
         Self { link: Arc::clone(link), id, index, length: bulk.length, key }
     }
-}
 
-impl Remote {
-    /// Reads bytes of an attachment into memory that is not registered, by way of a part that is. If there is no
-    /// registered memory for the part, the peer sends the bytes in frames.
-    async fn read_in_parts(&self, key: RegionKey, from: u64, memory: &Memory, part: Range<usize>) -> io::Result<()> {
-        let stage = self.link.memory.announced(STAGE.min(part.len()), &self.link.budget);
-        let Some((stage, region)) = stage.as_ref().and_then(|stage| Some((stage, stage.region()?))) else {
-            return self.link.pull(self.id, self.index, from, memory, part).await;
-        };
+    /// Transfers bytes between memory that is not registered and the peer's, by way of a part that is. The connection has
+    /// one such part, which its transfers use in turn.
+    async fn in_parts(
+        &self,
+        is_put: bool,
+        (key, from): (RegionKey, u64),
+        memory: &Memory,
+        part: Range<usize>,
+    ) -> io::Result<()> {
         for start in part.clone().step_by(STAGE) {
             let length = STAGE.min(part.end - start);
+            let stage = self.link.memory.staged(length, &self.link.stage).await?;
+            if is_put {
+                memory.copy_to(start, &stage, 0..length)?;
+            }
             let offset = from + (start - part.start) as u64;
-            self.link.transfer(self.id, false, (region, 0..length), (key, offset)).await?;
-            stage.copy_to(0, memory, start..start + length)?;
+            self.link.transfer(self.id, is_put, (&stage, 0..length), (key, offset)).await?;
+            if !is_put {
+                stage.copy_to(0, memory, start..start + length)?;
+            }
         }
         Ok(())
     }

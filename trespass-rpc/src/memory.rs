@@ -14,11 +14,14 @@ const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 1 << 30;
 /// The length of a part of memory on the heap.
 const PART: usize = 1 << 20;
+/// Length of the parts in which bytes are transferred from or to memory that is not registered.
+pub(crate) const STAGE: usize = 256 << 10;
 /// The minimum of a [`Budget`].
 const LEAST: usize = 4 << 20;
 
-/// Memory that peers read and write. The memory is registered with the device of a connection; for TCP it is on the
-/// heap. Clones share the memory.
+/// Memory that peers read and write. The memory is registered with the device of a connection. For TCP, and for
+/// attachments beyond the budget (see [`Attachment::read`](crate::Attachment::read)), it is on the heap. Clones share the
+/// memory.
 ///
 /// The program may copy bytes to or from the memory at any time. If the peer writes at the same time, a copy may mix
 /// old and new bytes. The memory stays allocated until no call, key or device request uses it, even if the program
@@ -32,7 +35,7 @@ struct Inner {
     length: usize,
     pool: Option<Arc<MemoryPool>>,
     /// The share of the budgets that the memory takes up, if a peer chose its length.
-    _share: Option<Share>,
+    _share: Share,
 }
 
 enum Storage {
@@ -103,13 +106,13 @@ impl Memory {
     /// [`Channel::registrar`](crate::Channel::registrar).
     pub fn of_region(region: Region) -> Self {
         let length = region.len();
-        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None, _share: None }))
+        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None, _share: Share::default() }))
     }
 
     /// Allocates memory on the heap, part by part as bytes of it are written.
     pub(crate) fn on_heap(length: usize) -> Self {
         let storage = Some(Storage::Heap(Mutex::default()));
-        Self(Arc::new(Inner { storage, length, pool: None, _share: None }))
+        Self(Arc::new(Inner { storage, length, pool: None, _share: Share::default() }))
     }
 
     /// Length in bytes.
@@ -227,8 +230,9 @@ impl Drop for Inner {
 #[derive(Debug)]
 pub(crate) struct Budget(Arc<Semaphore>);
 
-/// The parts of a connection's budget and of its endpoint's budget that a `Memory` takes up.
-type Share = [OwnedSemaphorePermit; 2];
+/// The parts of the budgets that a `Memory` takes up. A transfer holds the `Memory`, so that they are not free before the
+/// device has released it.
+type Share = [Option<OwnedSemaphorePermit>; 2];
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
@@ -238,6 +242,12 @@ impl Budget {
     fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let count = u32::try_from(bytes.div_ceil(SMALLEST)).ok()?;
         Arc::clone(&self.0).try_acquire_many_owned(count).ok()
+    }
+
+    /// Waits until this much is free.
+    async fn wait(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(bytes.div_ceil(SMALLEST)).ok()?;
+        Arc::clone(&self.0).acquire_many_owned(count).await.ok()
     }
 }
 
@@ -268,7 +278,7 @@ impl MemoryPool {
         self.watermark
     }
 
-    /// The budget of one connection. It leaves as much for the other connections.
+    /// The budget of one connection: half as much, so that one connection cannot take all.
     pub(crate) fn budget_of_connection(&self) -> Budget {
         Budget::new((self.watermark / 2).max(LEAST))
     }
@@ -279,20 +289,26 @@ impl MemoryPool {
 
     /// Allocates memory, which may contain bytes from an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
-        self.alloc_with(length, None)
+        self.alloc_with(length, Share::default())
     }
 
     /// Allocates memory whose length a peer has announced. Returns `None` if the budgets or the system have no registered
     /// memory left.
     pub(crate) fn announced(self: &Arc<Self>, length: usize, connection: &Budget) -> Option<Memory> {
         let share = match self.registrar {
-            Some(_) => Some([connection.take(class(length))?, self.budget.take(class(length))?]),
-            None => None,
+            Some(_) => [Some(connection.take(class(length))?), Some(self.budget.take(class(length))?)],
+            None => Share::default(),
         };
         self.alloc_with(length, share).ok()
     }
 
-    fn alloc_with(self: &Arc<Self>, length: usize, share: Option<Share>) -> io::Result<Memory> {
+    /// Waits for a part of a connection's stage, which is at least this long.
+    pub(crate) async fn staged(self: &Arc<Self>, length: usize, stage: &Budget) -> io::Result<Memory> {
+        let share = stage.wait(class(length)).await;
+        self.alloc_with(length, [share, None])
+    }
+
+    fn alloc_with(self: &Arc<Self>, length: usize, share: Share) -> io::Result<Memory> {
         let size = class(length);
         let kept = {
             let mut kept = lock(&self.kept);

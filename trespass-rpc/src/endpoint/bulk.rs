@@ -130,20 +130,20 @@ impl Link {
         keys.await.ok()
     }
 
-    /// Transfers bytes between a region and the peer's memory.
+    /// Transfers bytes between registered memory and the peer's memory.
     pub(crate) async fn transfer(
         self: &Arc<Self>,
         id: u32,
         is_put: bool,
-        (region, range): (&Region, Range<usize>),
+        (memory, range): (&Memory, Range<usize>),
         remote: (RegionKey, u64),
     ) -> io::Result<()> {
         if !self.begin_transfer(id) {
             return Err(gone());
         }
         let (reply, done) = oneshot::channel();
-        let region = (region.clone(), range);
-        self.shared.command(Command::Transfer { link: Arc::clone(self), id, is_put, region, remote, reply });
+        let memory = (memory.clone(), range);
+        self.shared.command(Command::Transfer { link: Arc::clone(self), id, is_put, memory, remote, reply });
         done.await.unwrap_or_else(|_| Err(gone()))
     }
 

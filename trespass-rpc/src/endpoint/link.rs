@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
-use crate::memory::{Budget, MemoryPool};
+use crate::memory::{Budget, MemoryPool, STAGE};
 use crate::wire::{Hello, PeerMethod};
 
 use super::bulk::{Keys, Local};
@@ -32,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) memory: Arc<MemoryPool>,
     /// How much registered memory the peer may occupy by announcing attachments.
     pub(crate) budget: Budget,
+    /// Registered memory through which bytes pass from or to memory that is not registered.
+    pub(crate) stage: Budget,
     /// The peer's hello, after it has arrived.
     peer: OnceLock<Hello>,
     #[cfg(feature = "tls")]
@@ -87,6 +89,7 @@ impl Link {
             index,
             info,
             budget: memory.budget_of_connection(),
+            stage: Budget::new(STAGE),
             memory,
             peer: OnceLock::new(),
             #[cfg(feature = "tls")]

@@ -21,10 +21,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trespass::{Kind, OpenRegion, Region, RegionKey};
+use trespass::{Kind, OpenRegion, RegionKey};
 
 use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
+use crate::memory::Memory;
 
 pub(crate) use bulk::{Keys, Local, Parts};
 pub use driver::Driver;
@@ -227,7 +228,7 @@ pub(crate) enum Command {
         link: Arc<Link>,
         id: u32,
         is_put: bool,
-        region: (Region, Range<usize>),
+        memory: (Memory, Range<usize>),
         remote: (RegionKey, u64),
         reply: oneshot::Sender<io::Result<()>>,
     },

@@ -26,6 +26,8 @@ pub(crate) trait Store {
     async fn beyond(&self, into: Target) -> Result<(), String>;
     /// Begins to read the attachment. Then keeps the future without polling it (0), drops it (1) or leaks it (2).
     async fn stall(&self, value: Attachment, then: u8) -> Result<(), String>;
+    /// Reads both attachments at once, and writes the first to the target.
+    async fn both(&self, first: Attachment, second: Attachment, into: Target) -> Result<u64, String>;
     /// Waits, then writes.
     async fn late(&self, into: Target, millis: u64) -> Result<(), String>;
 }
@@ -85,6 +87,14 @@ impl Store for Kept {
         Ok(())
     }
 
+    async fn both(&self, first: Attachment, second: Attachment, into: Target) -> Result<u64, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let (first, second) = tokio::join!(first.read(), second.read());
+        let (first, second) = (first.map_err(text)?, second.map_err(text)?);
+        into.write_from(0, &first, 0..first.len()).await.map_err(text)?;
+        Ok((first.len() + second.len()) as u64)
+    }
+
     async fn late(&self, into: Target, millis: u64) -> Result<(), String> {
         tokio::time::sleep(Duration::from_millis(millis)).await;
         into.write(0, &vec![9; into.len() as usize]).await.map_err(|error| error.to_string())
@@ -111,13 +121,38 @@ fn attachments_and_targets_of_any_length_keep_their_bytes() {
 }
 
 /// The first attachment takes up all registered memory that the server has for attachments, and the handler keeps it. So
-/// the second one arrives in frames, and after it the handler keeps no registered memory, so the third one is read in
-/// parts.
+/// the others are read in parts.
 #[test]
 fn attachments_beyond_the_budget_of_registered_memory_keep_their_bytes() {
     on_both(|mut options| async move {
         options.watermark = 0;
         keep_their_bytes(&options, &[3 << 20, (5 << 20) + 1, 5 << 20, 3 << 20]).await;
+    });
+}
+
+/// Memory that the program has registered by its address can be neither read nor written here, only by a device.
+#[test]
+fn memory_of_a_program_is_transferred_beyond_the_budget() {
+    on_both(|mut options| async move {
+        options.watermark = 0;
+        let (_serving, client) = pair(&options).await;
+        // Over TCP, nothing is registered.
+        let Some(registrar) = client.channel().registrar() else { return };
+        let put = client.put(Attachment::from(pattern(3 << 20)), 7, Attachment::from(&[7; 5][..])).await;
+        assert_eq!(put, Ok(3 << 20));
+        const LENGTH: usize = 2 << 20;
+        let mut bytes = [pattern(LENGTH), pattern(LENGTH), vec![0; LENGTH]];
+        let memory = bytes.each_mut().map(|bytes| {
+            // SAFETY: the bytes live longer than the regions, and are not used before these are dropped.
+            Memory::of_region(unsafe { registrar.region_at(bytes.as_mut_ptr(), LENGTH) }.unwrap())
+        });
+        let attachment = |at: usize| Attachment::of(&memory[at], 0..LENGTH).unwrap();
+        for _ in 0..3 {
+            let into = Target::of(&memory[2], 0..LENGTH).unwrap();
+            assert_eq!(client.both(attachment(0), attachment(1), into).await, Ok(2 * LENGTH as u64));
+        }
+        drop(memory);
+        assert!(bytes[2] == bytes[0]);
     });
 }
 

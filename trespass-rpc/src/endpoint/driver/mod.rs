@@ -20,7 +20,7 @@ use trespass::{ConnectionId, ListenId, Transferring, Worker};
 
 use crate::core::IdMap;
 use crate::error::{Certainty, RpcError, Status};
-use crate::memory::MemoryPool;
+use crate::memory::{Memory, MemoryPool};
 use crate::wire::{HEADER, META_LIMIT};
 
 use super::bulk::Keys;
@@ -87,6 +87,8 @@ struct Transfer {
     reply: oneshot::Sender<io::Result<()>>,
     link: Arc<Link>,
     id: u32,
+    /// The memory on this side, which its pool must not reuse and its budget must count until the end.
+    _memory: Memory,
 }
 
 struct Listening {
@@ -251,16 +253,20 @@ impl Driver {
                     open.iter().flatten().for_each(|open| self.worker.close_region(id, open));
                 }
             }
-            Command::Transfer { link, id, is_put, region: (region, range), remote: (key, offset), reply } => {
+            Command::Transfer { link, id, is_put, memory: (memory, range), remote: (key, offset), reply } => {
                 let none = || io::Error::from(io::ErrorKind::NotConnected);
-                let begun = self.id_of(&link).ok_or_else(none).and_then(|connection| match is_put {
-                    // The handler has ended.
-                    _ if reply.is_closed() => Err(none()),
-                    true => self.worker.put(connection, (&region, range), (&key, offset)),
-                    false => self.worker.get(connection, (&region, range), (&key, offset)),
+                let begun = self.id_of(&link).zip(memory.region()).ok_or_else(none).and_then(|(connection, region)| {
+                    match is_put {
+                        // The handler has ended.
+                        _ if reply.is_closed() => Err(none()),
+                        true => self.worker.put(connection, (region, range), (&key, offset)),
+                        false => self.worker.get(connection, (region, range), (&key, offset)),
+                    }
                 });
                 match begun {
-                    Ok(transferring) => self.transfers.push(Transfer { transferring, reply, link, id }),
+                    Ok(transferring) => {
+                        self.transfers.push(Transfer { transferring, reply, link, id, _memory: memory })
+                    }
                     Err(error) => {
                         // Fails if the handler has ended and dropped the receiver.
                         _ = reply.send(Err(error));

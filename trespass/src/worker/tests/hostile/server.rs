@@ -160,7 +160,10 @@ pub(super) fn flood(transport: Transport, address: &str) {
     for round in 0_usize.. {
         for (at, connection) in connections.iter().enumerate() {
             // A connection that is full does not block the others.
-            _ = connection.try_send(&vec![at as u8; [1, 1_000, 60_000][(round + at) % 3]]);
+            match connection.try_send(&vec![at as u8; [1, 1_000, 60_000][(round + at) % 3]]) {
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
         }
         if round % 64 == 63 {
             thread::sleep(Duration::from_millis(1));
