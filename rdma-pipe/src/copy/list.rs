@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::source::Shared;
 use crate::error::{Error, Kind, Result, escape};
-use crate::proto::{EntryKind, Frame, Id, ROOT};
+use crate::proto::{Entry, EntryKind, Frame, Id, ROOT};
 use crate::tree::{Listing, Place, Walk, base_name, is_contents};
 
 /// Lists the operands, then the entries below them.
@@ -36,7 +36,8 @@ pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
             continue;
         };
         let id = shared.next_id();
-        match walk.entry(path, name.clone(), (id, Some(&name)), options.follows()) {
+        let entry = walk.entry(path, name.clone(), (id, Some(&name)), options.follows());
+        match entry.and_then(|entry| check_named(shared, path, entry)) {
             Ok(None) => {}
             Ok(Some(entry)) => {
                 let is_directory = entry.kind == EntryKind::Directory;
@@ -57,6 +58,19 @@ pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
         walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
     }
     Ok(())
+}
+
+/// Rejects a special file that the command names, unless the options select it. A walk skips such a file, but a copy of
+/// what the command names must not succeed without it.
+fn check_named(shared: &Shared<'_>, path: &Path, entry: Option<Entry>) -> Result<Option<Entry>> {
+    let is_special = entry.as_ref().is_some_and(|entry| matches!(entry.kind, EntryKind::Special { .. }));
+    if !is_special || shared.options.keep.specials {
+        return Ok(entry);
+    }
+    let path = escape(path);
+    let text =
+        format!("cannot copy {path}: not a regular file; -D copies the node itself, rdpipe what is read from it");
+    Err(Error::new(Kind::File, text))
 }
 
 /// Sends the metadata of a directory whose entries are copied.
@@ -182,11 +196,13 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
             let next = shared.next_id();
             // As in rsync, the directories above a listed path are copied in any case.
             let filtered = if count == parts.len() { Some(below.as_slice()) } else { None };
-            match walk.entry(&place.path(&name), name, (next, filtered), false) {
+            let full = place.path(&name);
+            let entry = walk.entry(&full, name, (next, filtered), false);
+            match entry.and_then(|entry| if filtered.is_some() { check_named(shared, &full, entry) } else { Ok(entry) })
+            {
                 Ok(None) => break,
                 Ok(Some(entry)) => {
                     let is_directory = entry.kind == EntryKind::Directory;
-                    let full = place.path(&entry.name);
                     let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
                     known.insert(below.clone(), is_directory.then_some(id));
                     if !is_directory && count < parts.len() {

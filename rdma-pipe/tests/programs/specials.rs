@@ -77,14 +77,41 @@ fn special_files_are_skipped_without_their_option() {
         assert_eq!((place.names("d"), place.read("d/socket")), (vec!["file".into(), "socket".into()], b"stays".into()));
         remove(&place.path("d"));
     }
-    let ran = place.run("rdcp", ["-q", "s/fifo", "d"]).expect(0);
-    assert_eq!((ran.err.as_str(), place.path("d").exists()), ("", false));
     let ran = place.run("rdcp", ["-r", "--json", "s", "d"]).expect(0);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{}", ran.out);
     assert!(report["skipped"].as_array().unwrap().len() >= 3, "{}", ran.out);
     // A skipped entry does not hide a failure.
     place.run("rdcp", ["-r", "s", "missing", "d"]).expect(23);
+}
+
+/// What the command names is a failure if it is not copied, also beside other operands.
+#[test]
+fn special_files_that_the_command_names_are_failures_without_their_option() {
+    let place = Place::new();
+    make(&place);
+    place.write("list", "fifo\nfile\n");
+    let text = "not a regular file; -D copies the node itself, rdpipe what is read from it";
+    for host in ["", "h:$PWD/"] {
+        for (line, name) in [
+            ("-q s/fifo", "s/fifo"),
+            ("-r s/socket", "s/socket"),
+            ("/dev/stdin", "/dev/stdin"),
+            ("-q /dev/null", "/dev/null"),
+        ] {
+            let ran = place.shell(&format!("echo hi | rdcp {line} {host}d")).expect(23);
+            assert!(ran.err.contains(&format!("cannot copy {name}: {text}")), "{line}: {ran:?}");
+            assert!(!place.path("d").exists(), "{line}");
+        }
+        for line in ["s/fifo s/file", "--sync s/fifo s/file", "--files-from list s"] {
+            let ran = place.shell(&format!("mkdir d; rdcp {line} {host}d")).expect(23);
+            assert!(ran.err.contains(&format!("cannot copy s/fifo: {text}")), "{line}: {ran:?}");
+            assert_eq!(place.names("d"), ["file"], "{line}: the rest is copied");
+            remove(&place.path("d"));
+        }
+    }
+    // A pattern excludes it, so it is not requested.
+    place.shell("mkdir d && rdcp --exclude fifo s/fifo s/file d").expect(0);
 }
 
 /// The rest is copied, and the error names the node.
