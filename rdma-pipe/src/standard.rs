@@ -10,6 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -106,13 +107,25 @@ impl Standard {
         Error::file(what, Path::new(self.name()), error)
     }
 
-    /// Writes these bytes to the stream, with a single call if possible.
+    /// Writes these bytes to the stream, with a single call if possible. If another program has made the stream
+    /// non-blocking, waits until it takes more.
     ///
     /// # Errors
     ///
     /// See write(2).
     pub fn write(self, bytes: &[u8]) -> io::Result<()> {
-        io::Write::write_all(&mut File::from(self.duplicate()?), bytes)
+        let stream = self.duplicate()?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(&stream, rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => rest = &rest[count..],
+                Err(Errno::AGAIN) => _ = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 

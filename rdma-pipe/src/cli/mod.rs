@@ -24,7 +24,7 @@ use trespass::Transport;
 
 use crate::error::{Error, Kind, Result};
 use crate::link::{Fault, LONGEST_TIMEOUT, Options};
-use crate::show::{has_lost_messages, print, print_error};
+use crate::show::{has_lost_messages, print, print_error, print_record};
 use crate::standard::refuse_closed;
 
 /// Options of connections.
@@ -90,7 +90,7 @@ impl log::Log for Log {
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
             let level = record.level().to_string().to_lowercase();
-            print_error(&format!("{}: {level}: {}", self.program, record.args()));
+            print_record(&format!("{}: {level}: {}", self.program, record.args()));
         }
     }
 

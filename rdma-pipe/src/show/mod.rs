@@ -88,6 +88,12 @@ pub fn print_error(line: &str) {
     }
 }
 
+/// Prints a log record to the standard error. The command does not request it, and an error is printed on its own, so its
+/// loss is no failure.
+pub fn print_record(line: &str) {
+    _ = Standard::Error.write(format!("{line}\n").as_bytes());
+}
+
 /// Whether a message could not be printed. There is no stream on which to report it, so only the exit status can.
 pub fn has_lost_messages() -> bool {
     LOST.load(Relaxed)

@@ -1,5 +1,11 @@
 //! Tests standard streams that are closed when a program starts, or that cannot be written.
 
+use std::io::Read as _;
+use std::process::Stdio;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
+
 use crate::common::{Place, bytes, port};
 
 /// Data that no stream takes is a failure, as with cat.
@@ -31,7 +37,16 @@ fn data_to_and_from_closed_streams_is_refused() {
 /// Reports and messages that are lost are a failure, as with cp; what prints nothing needs no stream.
 #[test]
 fn messages_to_closed_streams_are_a_failure() {
-    let place = Place::new();
+    check_messages(&Place::new());
+}
+
+/// A warning that the copy runs over TCP is no output that the command requests, so its loss is no failure.
+#[test]
+fn messages_to_closed_streams_are_a_failure_over_tcp() {
+    check_messages(&Place::with_tcp());
+}
+
+fn check_messages(place: &Place) {
     place.write("file", bytes(70_000));
     let copy = place.on_host("copy");
     let output = "cannot write the standard output: it is closed";
@@ -56,6 +71,32 @@ fn messages_to_closed_streams_are_a_failure() {
     }
     assert!(place.read("copy") == place.read("file"));
     assert!(place.shell("cp -v file copy >&-").status != 0 && place.shell("cp --help >&-").status != 0);
+}
+
+/// Messages wait for a reader although another program has made the stream non-blocking.
+#[test]
+fn messages_wait_for_a_slow_reader() {
+    let place = Place::new();
+    let name = |number: usize| format!("{number}-{}", "n".repeat(100));
+    for number in 0..500 {
+        place.write(&format!("s/{}", name(number)), "");
+    }
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, 4096).unwrap();
+    fcntl_setfl(&writer, fcntl_getfl(&writer).unwrap() | OFlags::NONBLOCK).unwrap();
+    let mut command = place.command("rdcp", ["-r", "-v", "s", "d"]);
+    let mut child = command.stderr(Stdio::from(writer)).spawn().unwrap();
+    // Only the child writes to the pipe, so that its end ends the reading.
+    drop(command);
+    let mut first = [0];
+    reader.read_exact(&mut first).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    let printed = String::from_utf8(first.to_vec()).unwrap() + &rest;
+    let missing = (0..500).map(name).find(|name| !printed.contains(&format!("{name}\n")));
+    assert_eq!(missing, None, "{printed}");
 }
 
 /// No file of a program gets the number of a closed stream, so messages and data reach only their own files.
