@@ -48,6 +48,10 @@ impl FromArgMatches for Patterns {
             match pattern.as_bytes() {
                 // As in rsync, these prefixes decide instead of the option, and this pattern removes those before it.
                 b"!" => self.0 = Filter::default(),
+                b"+ " | b"- " => {
+                    let text = format!("the pattern '{}' is empty after its prefix\n", pattern.display());
+                    return Err(clap::Error::raw(clap::error::ErrorKind::ValueValidation, text));
+                }
                 [sign @ (b'+' | b'-'), b' ', pattern @ ..] => self.0.add(*sign == b'+', pattern),
                 pattern => self.0.add(includes, pattern),
             }
@@ -81,5 +85,10 @@ mod tests {
         assert!(allows(&["--exclude=+ x", "--exclude=x"]));
         assert!(allows(&["--exclude=x", "--exclude=!"]) && !allows(&["--include=!", "--exclude=x"]));
         assert!(allows(&["--exclude=-x"]));
+        for empty in ["--exclude=- ", "--include=+ "] {
+            let command = Patterns::augment_args(Command::new("test").no_binary_name(true));
+            let error = Patterns::from_arg_matches(&command.get_matches_from([empty])).unwrap_err();
+            assert!(error.to_string().contains("is empty after its prefix"), "{error}");
+        }
     }
 }

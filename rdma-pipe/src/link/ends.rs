@@ -322,7 +322,13 @@ impl Receiver {
             match self.opener.open(message)? {
                 Message::Control(bytes) => match Frame::parse(&bytes)? {
                     Frame::Ping => {}
-                    Frame::Abort(failure) => return Err(Error::from(failure).within("the peer failed")),
+                    Frame::Abort(failure) => {
+                        let error = Error::from(failure);
+                        // A skipped entry is no failure, so as a reason to stop it would end the copy with 0.
+                        let is_skipped = error.kind() == Kind::Skipped;
+                        let error = if is_skipped { Error::protocol(error.to_string()) } else { error };
+                        return Err(error.within("the peer failed"));
+                    }
                     frame => return Ok(Received::Frame(frame)),
                 },
                 Message::Block(block, buffer, length) => {
