@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
@@ -18,8 +18,9 @@ pub enum Target {
     /// Creates entries in this directory. If a name is given, the single entry gets this name. If the last field is given,
     /// the directory itself becomes the copy of a source.
     Inside(Arc<Directory>, Option<Name>, Option<Top>),
-    /// Writes a single file directly to this device or pipe.
-    Device(File, PathBuf),
+    /// Writes a single file directly to the device or pipe of this path, which is opened when the file comes: a special
+    /// file takes the place of another one, which may block if it is opened.
+    Device(OnceLock<File>, PathBuf),
 }
 
 /// The name for the copy of a single source.
@@ -72,7 +73,7 @@ impl Target {
             }
         }
         if let Some(stream) = own_stream(path) {
-            return Ok(Target::Device(stream?.into(), path.to_owned()));
+            return Ok(Target::Device(OnceLock::from(File::from(stream?)), path.to_owned()));
         }
         match rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => {
@@ -88,11 +89,7 @@ impl Target {
                 Err(cannot(Errno::NOTDIR))
             }
             Ok(FileType::RegularFile) | Err(Errno::NOENT) => Target::named(path),
-            Ok(_) => {
-                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                let device = rustix::fs::open(path, flags, Mode::empty()).map_err(cannot)?;
-                Ok(Target::Device(device.into(), path.to_owned()))
-            }
+            Ok(_) => Ok(Target::Device(OnceLock::new(), path.to_owned())),
             Err(error) => Err(cannot(error)),
         }
     }
@@ -145,9 +142,9 @@ impl Target {
     ///
     /// The destination is one of these streams.
     pub fn refuse_own_streams(&self) -> Result<()> {
-        let Target::Device(device, path) = self else { return Ok(()) };
+        let Target::Device(_, path) = self else { return Ok(()) };
         let same = |stream: BorrowedFd<'_>| {
-            let (ours, theirs) = (rustix::fs::fstat(device)?, rustix::fs::fstat(stream)?);
+            let (ours, theirs) = (rustix::fs::stat(path)?, rustix::fs::fstat(stream)?);
             Ok::<_, Errno>((ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino))
         };
         let streams = [Standard::Input, Standard::Output].map(Standard::duplicate);
@@ -158,7 +155,12 @@ impl Target {
         Ok(())
     }
 
-    fn named(path: &Path) -> Result<Target> {
+    /// The entry of this path, for the copy of a single source.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be opened.
+    pub fn named(path: &Path) -> Result<Target> {
         let name = Name::of(path);
         // If the path is a link to a file, the link is kept and its target is replaced.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -318,7 +318,13 @@ impl Directory {
             return Ok((self, None));
         }
         // The descriptor may only stand for the directory, also if an earlier connection has given the permissions.
-        let fd = self.open_entry(OsStr::new("."), FOLDER)?;
+        let opened = self.open_entry(OsStr::new("."), FOLDER).inspect_err(|_| {
+            // The caller learns of no permissions to give back.
+            if permissions.is_some() {
+                _ = allow(&self.fd, found.st_mode);
+            }
+        });
+        let fd = opened?;
         Ok((Directory { fd, ..self }, permissions))
     }
 

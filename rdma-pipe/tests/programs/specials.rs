@@ -19,6 +19,29 @@ fn list(place: &Place, folder: &str) -> String {
     place.shell(&format!("cd {folder} && stat -c '%n %F %a %u %g %h %Y %t %T' *")).expect(0).out
 }
 
+/// A FIFO of that name has no reader, so to open it would block.
+#[test]
+fn special_file_takes_the_place_of_another() {
+    let place = Place::new();
+    let has_device = make(&place);
+    for name in ["fifo", "socket", "device"].into_iter().take(if has_device { 3 } else { 2 }) {
+        for to in [format!("h:$PWD/{name}"), name.to_owned()] {
+            for options in ["-a", "-a", "-a --sync", "-aD -n"] {
+                let ran = place.shell(&format!("timeout 60 rdcp {options} s/{name} {to}"));
+                assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{options} {to}");
+            }
+            let of = |path: &str| place.shell(&format!("stat -c '%F %a %u %g %Y %t %T' {path}")).expect(0).out;
+            assert_eq!(of(name), of(&format!("s/{name}")));
+            // Another kind.
+            place.shell(&format!("rm {name}; mkfifo {name}; timeout 60 rdcp -a s/{name} {to}")).expect(0);
+            assert_eq!(of(name), of(&format!("s/{name}")));
+        }
+    }
+    // A file is written to the FIFO, and not instead of it.
+    let ran = place.shell("cat fifo > got & timeout 60 rdcp -a s/file fifo; status=$?; wait; exit $status").expect(0);
+    assert_eq!((place.read("got"), ran.err.as_str()), (b"data".to_vec(), ""));
+}
+
 #[test]
 fn special_files_are_copied_as_with_cp_and_rsync() {
     let place = Place::new();

@@ -1,26 +1,32 @@
 //! A device or pipe as the destination.
 
+use std::fs::File;
 use std::path::Path;
+use std::sync::OnceLock;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::rest::Rest;
-use crate::copy::options::CopyOptions;
-use crate::copy::progress::Progress;
+use crate::copy::target::Target;
+use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
 
-/// Receives one file, and writes it to a device or pipe.
+/// Receives one file, and writes it to a device or pipe. A special file takes its place.
 pub(super) fn to_device(
     link: &mut Link,
-    (device, path): (&std::fs::File, &Path),
-    options: &CopyOptions,
-    progress: &Progress,
+    (file, path): (&OnceLock<File>, &Path),
+    writers: &Writers<'_>,
 ) -> Result<(Totals, Option<Rest>)> {
     use std::io::Write;
+    let (options, progress) = (writers.options, writers.progress);
+    let write_error = |error: &std::io::Error| Error::file("write", path, error);
+    let device = || file.get().ok_or_else(|| Error::protocol("the sender sent bytes before their file"));
     // A hole of the file. A device may contain other data there, and a pipe has no holes.
     let fill = |length: u64| {
         let mut zeros = std::io::Read::take(std::io::repeat(0), length);
-        std::io::copy(&mut zeros, &mut &*device).map_err(|error| Error::file("write", path, &error))
+        std::io::copy(&mut zeros, &mut device()?).map_err(|error| write_error(&error))
     };
     let mut sink = Sink::new(options.asks());
     let mut pack = None;
@@ -37,14 +43,22 @@ pub(super) fn to_device(
                 }
                 verify(&block, &payload)?;
                 fill(block.offset.saturating_sub(position))?;
-                (&*device).write_all(&payload).map_err(|error| Error::file("write", path, &error))?;
+                device()?.write_all(&payload).map_err(|error| write_error(&error))?;
                 position = block.offset + payload.len() as u64;
                 progress.bytes(payload.len() as u64);
             }
             Received::Frame(Frame::List { dir, entries, whole }) => {
                 let first = sink.list(dir, &entries, whole)?;
                 match entries.as_slice() {
-                    [Entry { kind: EntryKind::File { size: listed, .. }, .. }] if first == 1 => size = *listed,
+                    [Entry { kind: EntryKind::File { size: listed, .. }, .. }] if first == 1 => {
+                        size = *listed;
+                        if file.get().is_none() && !options.dry_run {
+                            _ = file.set(open(path)?);
+                        }
+                    }
+                    [entry @ Entry { kind: EntryKind::Special { .. }, .. }] if first == 1 => {
+                        replace(path, first, entry, writers)?;
+                    }
                     _ => return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20))),
                 }
                 if sink.is_asked(first) {
@@ -69,5 +83,26 @@ pub(super) fn to_device(
             }
             Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
         }
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    opened.map(File::from).map_err(|error| Error::file("write to", path, &error.into()))
+}
+
+/// Puts a special file in the place of the one of this path, unless they are equal.
+fn replace(path: &Path, id: Id, entry: &Entry, writers: &Writers<'_>) -> Result<()> {
+    let keep = writers.options.keep;
+    let EntryKind::Special { kind, .. } = entry.kind else { return Ok(()) };
+    let Target::Inside(folder, Some(name), _) = Target::named(path)? else { return Ok(()) };
+    if writers.options.dry_run || !keep.specials {
+        return Ok(());
+    }
+    let entry = Entry { name: name.name, ..entry.clone() };
+    let at = (folder.path(), &entry);
+    match writers.or_fail(id, at, "make", folder.special(&entry, kind, keep))? {
+        Some(facts) => writers.or_fail(id, at, FACTS, facts).map(drop),
+        None => Ok(()),
     }
 }

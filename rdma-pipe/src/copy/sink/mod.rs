@@ -139,7 +139,7 @@ fn session(
             Target::Device(..) if next.is_some() => {
                 Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))
             }
-            Target::Device(fd, path) => to_device(&mut link, (fd, path), &options, progress),
+            Target::Device(file, path) => to_device(&mut link, (file, path), &writers),
             Target::Inside(root, rename, top) => thread::scope(|scope| {
                 let root = root
                     .with(options.gives_way())
