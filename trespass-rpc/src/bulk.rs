@@ -318,7 +318,7 @@ impl Remote {
     ) -> io::Result<()> {
         for start in part.clone().step_by(STAGE) {
             let length = STAGE.min(part.end - start);
-            let stage = self.link.memory.staged(length, &self.link.stage).await?;
+            let stage = self.link.staged(length).await?;
             if is_put {
                 memory.copy_to(start, &stage, 0..length)?;
             }

@@ -239,14 +239,15 @@ impl Budget {
         Self(Arc::new(Semaphore::new((bytes / SMALLEST).min(Semaphore::MAX_PERMITS))))
     }
 
-    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let count = u32::try_from(bytes.div_ceil(SMALLEST)).ok()?;
+    /// Takes what a `Memory` of this length needs, if it is free.
+    pub(crate) fn take(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(class(length).div_ceil(SMALLEST)).ok()?;
         Arc::clone(&self.0).try_acquire_many_owned(count).ok()
     }
 
-    /// Waits until this much is free.
-    async fn wait(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let count = u32::try_from(bytes.div_ceil(SMALLEST)).ok()?;
+    /// Waits until what a `Memory` of this length needs is free.
+    pub(crate) async fn wait(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(class(length).div_ceil(SMALLEST)).ok()?;
         Arc::clone(&self.0).acquire_many_owned(count).await.ok()
     }
 }
@@ -296,16 +297,15 @@ impl MemoryPool {
     /// memory left.
     pub(crate) fn announced(self: &Arc<Self>, length: usize, connection: &Budget) -> Option<Memory> {
         let share = match self.registrar {
-            Some(_) => [Some(connection.take(class(length))?), Some(self.budget.take(class(length))?)],
+            Some(_) => [Some(connection.take(length)?), Some(self.budget.take(length)?)],
             None => Share::default(),
         };
         self.alloc_with(length, share).ok()
     }
 
-    /// Waits for a part of a connection's stage, which is at least this long.
-    pub(crate) async fn staged(self: &Arc<Self>, length: usize, stage: &Budget) -> io::Result<Memory> {
-        let share = stage.wait(class(length)).await;
-        self.alloc_with(length, [share, None])
+    /// Allocates memory that takes up this part of a connection's stage.
+    pub(crate) fn staged(self: &Arc<Self>, length: usize, part: Option<OwnedSemaphorePermit>) -> io::Result<Memory> {
+        self.alloc_with(length, [part, None])
     }
 
     fn alloc_with(self: &Arc<Self>, length: usize, share: Share) -> io::Result<Memory> {

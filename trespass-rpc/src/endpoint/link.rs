@@ -1,6 +1,7 @@
 //! The link: a connection that callers, handlers and the driver share.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
 use crate::error::{Certainty, RpcError, Status};
-use crate::memory::{Budget, MemoryPool, STAGE};
+use crate::memory::{Budget, Memory, MemoryPool, STAGE};
 use crate::wire::{Hello, PeerMethod};
 
 use super::bulk::{Keys, Local};
@@ -97,6 +98,16 @@ impl Link {
             reads: Semaphore::new(READS),
             state: Mutex::new(state),
         }
+    }
+
+    /// Waits for the connection's stage. If this takes too long, as in [`turn_to_read`](Self::turn_to_read), the caller gets
+    /// memory of its own, so that the calls in flight limit how much there is.
+    pub(crate) async fn staged(&self, length: usize) -> io::Result<Memory> {
+        let part = match self.stage.take(length) {
+            None if Handle::try_current().is_ok() => timeout(PATIENCE, self.stage.wait(length)).await.ok().flatten(),
+            part => part,
+        };
+        self.memory.staged(length, part)
     }
 
     /// Waits until a handler may read an attachment of this length. Returns `None` if the wait has taken too long: other

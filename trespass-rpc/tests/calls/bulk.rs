@@ -235,6 +235,29 @@ fn unpolled_reads_do_not_block_other_reads() {
     });
 }
 
+/// Stalled reads hold, or wait for, the part through which the others pass.
+#[test]
+fn unpolled_reads_do_not_block_other_reads_beyond_the_budget() {
+    on_both(|mut options| async move {
+        options.watermark = 0;
+        const LENGTH: usize = 5 << 20;
+        for then in [0, 1, 2] {
+            let (_serving, client) = pair(&options).await;
+            let memory = client.channel().alloc(LENGTH).unwrap();
+            memory.write_at(0, &pattern(LENGTH)).unwrap();
+            let value = || Attachment::of(&memory, 0..LENGTH).unwrap();
+            for _ in 0..2 {
+                let (caller, value) = (client.clone(), value());
+                tokio::spawn(async move { caller.stall(value, then).await });
+                tokio::task::yield_now().await;
+                // The handler of this call starts after that of the stalled call.
+                client.mark(Target::of(&memory, 0..1).unwrap(), 0, vec![0]).await.unwrap();
+            }
+            assert_eq!(client.put(value(), 7, Attachment::from(&[7; 5][..])).await, Ok(LENGTH as u64));
+        }
+    });
+}
+
 #[test]
 fn slices_of_slices_read_the_right_offset() {
     on_both(|options| async move {
