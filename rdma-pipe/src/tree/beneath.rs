@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Reso
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::meta::{ACCESS, ATTRIBUTE, Keep, set_link_facts, set_special_facts, without_list};
+use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, Keep, set_link_facts, set_special_facts, without_list};
 use crate::proto::{Entry, Special};
 
 /// The flags that open a directory.
@@ -238,12 +238,13 @@ impl Directory {
     }
 
     /// Returns the permissions of an existing regular file. Without `-p`, the file that replaces it gets them, as with
-    /// cp and rsync. If the file has an access control list, which the new file does not get, its group gets no more than
-    /// before.
+    /// cp and rsync. If the file has an access control list, its group gets no more than before, unless this directory gives
+    /// the new file a list: then the group bits are the mask of that list.
     pub fn permissions(&self, name: &[u8]) -> Option<u16> {
         let found = self.stat(name).ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file())?;
         let mode = found.st_mode & 0o777;
-        if mode & 0o070 == 0 {
+        let gives_list = rustix::fs::fgetxattr(&self.fd, DEFAULT, &mut [0_u8; 0][..]).is_ok();
+        if mode & 0o070 == 0 || gives_list {
             return Some(mode as u16);
         }
         // Its owner may not be allowed to open it.

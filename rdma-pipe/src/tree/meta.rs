@@ -17,6 +17,8 @@ pub(super) const ATTRIBUTE: usize = 64 << 10;
 
 /// The attribute with the access control list of a file.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The attribute with the access control list that new entries of a directory get.
+pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The name and the value of an extended attribute.
 type Attribute = (Vec<u8>, Vec<u8>);

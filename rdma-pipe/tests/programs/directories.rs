@@ -272,6 +272,25 @@ fn removed_access_lists_leave_the_group_its_own_permissions() {
     }
 }
 
+/// The group bits of a file with a list are its mask, which applies to the users that the list names.
+#[test]
+fn replaced_files_keep_the_mask_of_the_list_that_their_directory_gives() {
+    let place = Place::new();
+    place.write("s/f", "new");
+    place.shell("mkdir d").expect(0);
+    let list = access_list([7, 7, 0, 7, 0]);
+    if rustix::fs::setxattr(place.path("d"), "system.posix_acl_default", &list, XattrFlags::empty()).is_err() {
+        println!("no such attributes here");
+        return;
+    }
+    for options in ["-r --sync", "-r"] {
+        place.shell("rm -f d/f; echo old > d/f; chmod 660 d/f").expect(0);
+        place.shell(&format!("rdcp {options} s/. d")).expect(0);
+        let mode = place.path("d/f").metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode, place.read("d/f")), (0o660, b"new".to_vec()), "{options}: {mode:o}");
+    }
+}
+
 /// A new directory has all permissions of its owner while it is written. The mask of its list stays when they go.
 #[test]
 fn access_lists_of_closed_directories_keep_their_mask() {

@@ -21,6 +21,8 @@ pub(super) fn to_device(
 ) -> Result<(Totals, Option<Rest>)> {
     use std::io::Write;
     let (options, progress) = (writers.options, writers.progress);
+    // Such a name leads to a file of the starter, which must not be replaced.
+    let is_own_stream = file.get().is_some();
     let write_error = |error: &std::io::Error| Error::file("write", path, error);
     let device = || file.get().ok_or_else(|| Error::protocol("the sender sent bytes before their file"));
     // A hole of the file. A device may contain other data there, and a pipe has no holes.
@@ -56,7 +58,7 @@ pub(super) fn to_device(
                             _ = file.set(open(path)?);
                         }
                     }
-                    [entry @ Entry { kind: EntryKind::Special { .. }, .. }] if first == 1 => {
+                    [entry @ Entry { kind: EntryKind::Special { .. }, .. }] if first == 1 && !is_own_stream => {
                         replace(path, first, entry, writers)?;
                     }
                     _ => return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20))),
