@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -107,26 +107,32 @@ impl Standard {
         Error::file(what, Path::new(self.name()), error)
     }
 
-    /// Writes these bytes to the stream, with a single call if possible. If another program has made the stream
-    /// non-blocking, waits until it takes more.
+    /// Writes these bytes to the stream, with a single call if possible. See [`write_all`].
     ///
     /// # Errors
     ///
     /// See write(2).
     pub fn write(self, bytes: &[u8]) -> io::Result<()> {
-        let stream = self.duplicate()?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match rustix::io::write(&stream, rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => rest = &rest[count..],
-                Err(Errno::AGAIN) => _ = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        Ok(write_all(self.duplicate()?.as_fd(), bytes)?)
     }
+}
+
+/// Writes all of these bytes. If another process has made the descriptor non-blocking, waits until it takes more.
+///
+/// # Errors
+///
+/// See write(2); `ENOSPC` if the descriptor takes no bytes.
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the files that Rust's runtime has opened for closed streams by sockets without a peer. They keep the numbers

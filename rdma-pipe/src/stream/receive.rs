@@ -10,7 +10,6 @@ use std::sync::mpsc::{self, SyncSender, TryRecvError, TrySendError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -19,6 +18,7 @@ use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, StreamSink, Totals};
+use crate::standard::write_all;
 use crate::tree::{own_stream, settle, temporary_name};
 
 /// Maximum number of received blocks that wait to be written.
@@ -223,7 +223,7 @@ impl Receiving {
         let output = Arc::new(output);
         let (writing, receiving) = (Arc::clone(&output), thread::current());
         let started = thread::Builder::new().name("writes".to_owned()).spawn(move || {
-            let written = write_all(writing.fd(), &writing.name(), arrived, &receiving);
+            let written = write_blocks(writing.fd(), &writing.name(), arrived, &receiving);
             drop(writing);
             // Fails if the receiver was dropped because the connection broke. Then no thread waits for the result.
             _ = finished.send(written);
@@ -334,7 +334,7 @@ fn wait_for(link: &Link, mut is_done: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-fn write_all(
+fn write_blocks(
     output: BorrowedFd<'_>,
     name: &str,
     blocks: mpsc::Receiver<(Block, Payload)>,
@@ -343,26 +343,12 @@ fn write_all(
     for (block, payload) in blocks {
         receiving.unpark();
         verify(&block, &payload)?;
-        write(output, &payload).map_err(|error| {
+        write_all(output, &payload).map_err(|error| {
             // A process that writes to a pipe without a reader is ended by SIGPIPE, so the exit status is the same
             // here.
             let kind = if error == Errno::PIPE { Kind::Signal(13) } else { Kind::File };
             Error::new(kind, format!("cannot write {name}: {}", crate::error::reason(&io::Error::from(error))))
         })?;
-    }
-    Ok(())
-}
-
-fn write(output: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(output, bytes) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::INTR) => {}
-            // Another process may have made the descriptor non-blocking.
-            Err(Errno::AGAIN) => _ = poll(&mut [PollFd::from_borrowed_fd(output, PollFlags::OUT)], None),
-            Err(error) => return Err(error),
-        }
     }
     Ok(())
 }

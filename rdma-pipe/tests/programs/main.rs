@@ -9,6 +9,7 @@ mod common;
 mod copy;
 mod directories;
 mod failings;
+mod forced;
 mod machine;
 mod metadata;
 mod operands;
