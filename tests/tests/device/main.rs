@@ -51,6 +51,8 @@ mod threads;
 mod transitions;
 #[path = "../../../trespass/tests/transports/connections.rs"]
 mod trespass_connections;
+#[path = "../../../trespass/tests/transports/nonblocking.rs"]
+mod trespass_nonblocking;
 mod vendors;
 mod windows;
 mod xrc;

@@ -184,6 +184,16 @@ pub fn options(transport: Transport) -> Options {
     options
 }
 
+/// The transport that a variable names for a child process; `None` if it is not set.
+pub fn transport_of(variable: &str) -> Option<Transport> {
+    match std::env::var(variable).ok()?.as_str() {
+        "Rdma" => Some(Transport::Rdma),
+        "Tcp" => Some(Transport::Tcp),
+        "Any" => Some(Transport::Any),
+        other => panic!("{variable}={other} names no transport"),
+    }
+}
+
 /// Runs a test over RDMA and over TCP, in a runtime of one thread.
 pub fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
     for transport in [Transport::Rdma, Transport::Tcp] {

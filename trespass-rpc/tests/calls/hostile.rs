@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use trespass::{Connection, Handle, Transport};
+use trespass::{Connection, Handle};
 use trespass_rpc::wire::{Bulk, BulkKind, Flags, Frame, Header, Hello, Kind, write};
 use trespass_rpc::{Attachment, Channel, Endpoint, Options, Server};
-use trespass_rpc_ecosystem::{ADDRESS, LONG, options};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, options, transport_of};
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
 
@@ -78,11 +78,7 @@ fn size() -> usize {
 /// Runs in a child process, because other tests change the size of this process.
 #[test]
 fn child() {
-    let transport = match std::env::var(ANNOUNCED).as_deref() {
-        Ok("Rdma") => Transport::Rdma,
-        Ok("Tcp") => Transport::Tcp,
-        _ => return,
-    };
+    let Some(transport) = transport_of(ANNOUNCED) else { return };
     let options = options(transport);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let serving = runtime.block_on(async {

@@ -12,7 +12,7 @@ use sideway_tests::usage::Usage;
 use trespass::{Connection, Handle, Transport};
 use trespass_rpc::wire::{Bulk, BulkKind, Flags, Header, Kind, write};
 use trespass_rpc::{Attachment, CallOptions, Channel, Endpoint, Options};
-use trespass_rpc_ecosystem::{LONG, Listed, SumsClient, options};
+use trespass_rpc_ecosystem::{LONG, Listed, SumsClient, options, transport_of};
 
 use crate::bulk::StoreClient;
 use crate::hostile::Raw;
@@ -228,11 +228,7 @@ impl World {
 /// Runs in a child process: the disturbances in turn, and then as many more as the environment states.
 #[test]
 fn child() {
-    let transport = match std::env::var(CHILD).as_deref() {
-        Ok("Rdma") => Transport::Rdma,
-        Ok("Tcp") => Transport::Tcp,
-        _ => return,
-    };
+    let Some(transport) = transport_of(CHILD) else { return };
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
     let (seed, rounds) = (number("TRESPASS_SEED").unwrap_or(1), number("TRESPASS_HOSTILE").unwrap_or(6));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::bulk::{Kept, StoreClient, StoreServer};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
-use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options, transport_of};
 
 /// The variable with the role of the test `child` in a child process: a server, or the address of the server to which a
 /// client connects. The second variable selects the transport.
@@ -60,11 +60,7 @@ async fn serve(endpoint: &Endpoint) -> Serving {
 /// Returns the address of the other process.
 #[test]
 fn child() {
-    let transport = match std::env::var(TRANSPORT).as_deref() {
-        Ok("Rdma") => Transport::Rdma,
-        Ok("Tcp") => Transport::Tcp,
-        _ => return,
-    };
+    let Some(transport) = transport_of(TRANSPORT) else { return };
     let role = std::env::var(ROLE).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, worker};
+use crate::processes::transport_of;
 use sideway_tests::usage::Usage;
 use trespass::{Acceptor, Connection, Grant, Handle, RegionKey, Transport};
 
@@ -62,11 +63,7 @@ fn usage() -> Usage {
 /// Runs in the child process.
 #[test]
 fn child() {
-    let transport = match std::env::var(CHILD).as_deref() {
-        Ok("Rdma") => Transport::Rdma,
-        Ok("Tcp") => Transport::Tcp,
-        _ => return,
-    };
+    let Some(transport) = transport_of(CHILD) else { return };
     let count = std::env::var("TRESPASS_WORKERS").map_or(60, |count| count.parse().unwrap());
     let server: Handle = worker(transport);
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();

@@ -52,15 +52,20 @@ impl Drop for Server {
     }
 }
 
+/// The transport that a variable names for a child process; `None` if it is not set.
+pub(crate) fn transport_of(variable: &str) -> Option<Transport> {
+    match std::env::var(variable).ok()?.as_str() {
+        "Rdma" => Some(Transport::Rdma),
+        "Tcp" => Some(Transport::Tcp),
+        "Any" => Some(Transport::Any),
+        other => panic!("{variable}={other} names no transport"),
+    }
+}
+
 /// Runs in the child process: echoes messages.
 #[test]
 fn child() {
-    let transport = match std::env::var(TRANSPORT).as_deref() {
-        Ok("Rdma") => Transport::Rdma,
-        Ok("Tcp") => Transport::Tcp,
-        Ok("Any") => Transport::Any,
-        _ => return,
-    };
+    let Some(transport) = transport_of(TRANSPORT) else { return };
     let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "\nlistens at {}", acceptor.local_addr()).unwrap();
