@@ -13,7 +13,7 @@ mod writer;
 
 pub use options::CopyOptions;
 pub use progress::Progress;
-pub use sink::receive;
+pub use sink::{give_back_permissions, receive};
 pub use source::send;
 pub use target::{Target, below};
 

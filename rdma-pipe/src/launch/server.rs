@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{Reply, Request, Role};
-use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
@@ -54,6 +54,8 @@ pub fn serve(root: Option<&Path>) -> Result<u8> {
             // The starter sends nothing more, so this read returns when the starter has ended.
             _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             crate::pipeline::kill_commands();
+            // The copy may fail only because the starter has ended, or be about to give them back.
+            give_back_permissions();
             std::process::exit(0);
         });
         run(request, root, &line)

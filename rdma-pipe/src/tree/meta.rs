@@ -128,6 +128,11 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     done.and(rustix::fs::futimens(fd, &times(entry)))
 }
 
+/// Whether the attributes of an entry contain an access control list.
+pub fn has_access_list(entry: &Entry) -> bool {
+    entry.attributes.iter().any(|(name, _)| name == ACCESS)
+}
+
 /// Prepares a file for the removal of its access control list, which would leave the list's mask to the group.
 fn narrow(fd: impl AsFd) -> Result<(), Errno> {
     let fd = fd.as_fd();

@@ -114,6 +114,48 @@ fn failed_copy_gives_directories_their_permissions_back() {
     set("s/new", 0o755);
 }
 
+/// The far side ends with the program that started it.
+#[test]
+fn directories_have_their_permissions_back_after_the_starter_was_killed() {
+    let place = Place::new();
+    place.write("s/sub/large", bytes(9_000_000));
+    if place.shell(&format!("{USER} true")).status != 0 {
+        println!("no user namespace here");
+        return;
+    }
+    std::fs::create_dir_all(place.path("d/sub")).unwrap();
+    std::fs::set_permissions(place.path("d/sub"), Permissions::from_mode(0o500)).unwrap();
+    let script =
+        "wait_for() { n=0; until [ \"$(stat -c %a d/sub)\" = $1 ]; do n=$((n + 1)); [ $n -lt 3000 ] || exit 3; \
+                  sleep 0.02; done; }
+                  USER rdcp -r --bwlimit 1M s/. d & wait_for 700; kill -9 $!; wait_for 500";
+    place.shell(&script.replace("USER", USER)).expect(0);
+    assert!(!place.path("d/sub/large").exists(), "the copy was not killed");
+}
+
+/// The owner's entry of a list comes with the list, and not from the directory as it was.
+#[test]
+fn closed_directory_gets_the_whole_list_of_the_source() {
+    let place = Place::new();
+    place.write("s/sub/f", "data");
+    // The only user of the namespace.
+    let list = access_list_of(rustix::process::geteuid().as_raw(), [7, 7, 5, 7, 5]);
+    let has_lists =
+        rustix::fs::setxattr(place.path("s/sub"), "system.posix_acl_access", &list, XattrFlags::empty()).is_ok();
+    if !has_lists || place.shell(&format!("{USER} true")).status != 0 {
+        println!("no such attributes or no user namespace here");
+        return;
+    }
+    for options in ["-r -X", "-r -X --sync", "-a"] {
+        std::fs::create_dir_all(place.path("d/sub")).unwrap();
+        std::fs::set_permissions(place.path("d/sub"), Permissions::from_mode(0o300)).unwrap();
+        let ran = place.shell(&format!("{USER} rdcp {options} s/. d"));
+        let [mode] = opened(&place, ["d/sub"]);
+        assert_eq!((ran.status, mode), (0, 0o775), "{options}: {mode:o} {}", ran.err);
+        remove(&place.path("d"));
+    }
+}
+
 /// The first connection has given the owner all permissions, so the second finds them.
 #[test]
 fn closed_destinations_are_written_over_another_connection() {
@@ -192,8 +234,13 @@ fn attributes_that_the_source_has_not_are_removed() {
 /// An access control list, as the value of its attribute: the permissions of the owner, of user 1234, of the group, the
 /// mask, and the permissions of others.
 fn access_list(permissions: [u16; 5]) -> Vec<u8> {
+    access_list_of(1234, permissions)
+}
+
+/// A list that names this user.
+fn access_list_of(named: u32, permissions: [u16; 5]) -> Vec<u8> {
     let entries = [1_u16, 2, 4, 16, 32].into_iter().zip(permissions).flat_map(|(tag, mode)| {
-        let user: u32 = if tag == 2 { 1234 } else { u32::MAX };
+        let user: u32 = if tag == 2 { named } else { u32::MAX };
         [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &user.to_le_bytes()].concat()
     });
     2_u32.to_le_bytes().into_iter().chain(entries).collect()

@@ -37,8 +37,16 @@ fn special_file_takes_the_place_of_another() {
             assert_eq!(of(name), of(&format!("s/{name}")));
         }
     }
+    // A link takes its place too.
+    place.shell("ln -s nowhere s/link; mkfifo taken; timeout 60 rdcp -a s/link taken").expect(0);
+    assert_eq!(place.path("taken").read_link().unwrap().to_str(), Some("nowhere"));
+    // The name of a stream leads to a file of the starter.
+    let ran = place.shell("timeout 60 rdcp -a s/fifo /dev/stderr 2>errors").expect(23);
+    assert_eq!((place.path("errors").is_file(), ran.err.as_str()), (true, ""));
     // A file is written to the FIFO, and not instead of it.
-    let ran = place.shell("cat fifo > got & timeout 60 rdcp -a s/file fifo; status=$?; wait; exit $status").expect(0);
+    let ran = place
+        .shell("timeout 60 cat fifo > got & timeout 60 rdcp -a s/file fifo; status=$?; wait; exit $status")
+        .expect(0);
     assert_eq!((place.read("got"), ran.err.as_str()), (b"data".to_vec(), ""));
 }
 

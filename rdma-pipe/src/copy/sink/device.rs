@@ -4,16 +4,17 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::rest::Rest;
 use crate::copy::target::Target;
 use crate::copy::writer::{FACTS, Writers};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
 
-/// Receives one file, and writes it to a device or pipe. A special file takes its place.
+/// Receives one file, and writes it to a device or pipe. A special file or a link takes its place.
 pub(super) fn to_device(
     link: &mut Link,
     (file, path): (&OnceLock<File>, &Path),
@@ -58,7 +59,9 @@ pub(super) fn to_device(
                             _ = file.set(open(path)?);
                         }
                     }
-                    [entry @ Entry { kind: EntryKind::Special { .. }, .. }] if first == 1 && !is_own_stream => {
+                    [entry @ Entry { kind: EntryKind::Special { .. } | EntryKind::Link(_), .. }]
+                        if first == 1 && !is_own_stream =>
+                    {
                         replace(path, first, entry, writers)?;
                     }
                     _ => return Err(Error::file("write a tree to", path, &std::io::Error::from_raw_os_error(20))),
@@ -89,22 +92,36 @@ pub(super) fn to_device(
 }
 
 fn open(path: &Path) -> Result<File> {
-    let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    opened.map(File::from).map_err(|error| Error::file("write to", path, &error.into()))
+    let cannot = |error: Errno| Error::file("write to", path, &error.into());
+    let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
+    // It was a device or a pipe. To write into a file of that name would leave the end of its contents.
+    let found = rustix::fs::fstat(&opened).map_err(cannot)?;
+    if FileType::from_raw_mode(found.st_mode).is_file() {
+        let text = format!("cannot write to {}: it has become a file; copy again", escape(path));
+        return Err(Error::new(Kind::File, text));
+    }
+    Ok(File::from(opened))
 }
 
-/// Puts a special file in the place of the one of this path, unless they are equal.
+/// Puts a special file or a link in the place of the special file of this path.
 fn replace(path: &Path, id: Id, entry: &Entry, writers: &Writers<'_>) -> Result<()> {
     let keep = writers.options.keep;
-    let EntryKind::Special { kind, .. } = entry.kind else { return Ok(()) };
     let Target::Inside(folder, Some(name), _) = Target::named(path)? else { return Ok(()) };
-    if writers.options.dry_run || !keep.specials {
+    if writers.options.dry_run {
         return Ok(());
     }
     let entry = Entry { name: name.name, ..entry.clone() };
     let at = (folder.path(), &entry);
-    match writers.or_fail(id, at, "make", folder.special(&entry, kind, keep))? {
-        Some(facts) => writers.or_fail(id, at, FACTS, facts).map(drop),
-        None => Ok(()),
+    let (what, made) = match &entry.kind {
+        EntryKind::Special { kind, .. } if keep.specials => ("make", folder.special(&entry, *kind, keep)),
+        EntryKind::Link(target) => ("link", folder.link(&entry, target, keep)),
+        _ => return Ok(()),
+    };
+    if let Some(facts) = writers.or_fail(id, at, what, made)? {
+        writers.or_fail(id, at, FACTS, facts)?;
     }
+    if writers.options.fsync {
+        writers.or_fail(id, at, "sync", rustix::fs::syncfs(&*folder))?;
+    }
+    Ok(())
 }

@@ -1,12 +1,10 @@
 //! The side that receives files. One thread receives and creates directories; other threads write.
 
 mod device;
+mod opened;
 mod receiving;
 mod rest;
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +12,8 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::device::to_device;
+use self::opened::Opened;
+pub use self::opened::give_back_permissions;
 use self::receiving::Receiving;
 use super::Outcome;
 use super::chain;
@@ -46,18 +46,22 @@ pub fn receive(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = (now.as_secs() as i64, now.subsec_nanos().into());
     let mut link = connect()?;
-    let mut kept = Kept::default();
+    let mut kept = Kept { done: None, opened: Opened::new(target) };
+    let failed = |kept: &Kept, error| {
+        kept.opened.give_back();
+        error
+    };
     loop {
-        let failed = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
+        let cause = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
             Err(error) if may_continue(&error, options) && matches!(target, Target::Inside(..)) => error,
-            Err(error) => return kept.done.take().ok_or_else(|| kept.give_back(target, error)),
+            Err(error) => return kept.done.take().ok_or_else(|| failed(&kept, error)),
             Ok(outcome) => return Ok(outcome),
         };
-        log::info!("{failed}; waiting for another connection");
+        log::info!("{cause}; waiting for another connection");
         link = match (connect(), kept.done.take()) {
             (Ok(link), _) => link,
             (Err(_), Some(outcome)) => return Ok(outcome),
-            (Err(_), None) => return Err(kept.give_back(target, failed)),
+            (Err(_), None) => return Err(failed(&kept, cause)),
         };
         progress.restart();
     }
@@ -70,31 +74,11 @@ fn may_continue(error: &Error, options: &CopyOptions) -> bool {
 }
 
 /// What outlives a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     /// The result of the copy, if it is complete but the source may not have received the report.
     done: Option<Outcome>,
-    /// The permissions of the directories in which the owner has more meanwhile, by their paths.
-    permissions: HashMap<Arc<[u8]>, u16>,
-}
-
-impl Kept {
-    /// Gives the directories their permissions back, because the copy has failed. Returns its error.
-    fn give_back(&self, target: &Target, error: Error) -> Error {
-        let Target::Inside(root, ..) = target else { return error };
-        let mut paths: Vec<_> = self.permissions.iter().collect();
-        // The deepest come first, because the others may then be closed to their owner.
-        paths.sort_unstable_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-        for (path, mode) in paths {
-            let directory = root.of_tree(if path.is_empty() { b"." } else { path });
-            let set = directory.and_then(|directory| directory.give_back(*mode));
-            if let Err(cause) = set {
-                let path = root.path().join(OsStr::from_bytes(path));
-                log::warn!("{}", Error::file("set the permissions of", &path, &cause.into()));
-            }
-        }
-        error
-    }
+    opened: Opened,
 }
 
 /// Receives over one connection. Sets the result as soon as the copy is complete.
@@ -156,7 +140,7 @@ fn session(
                 let mut receiving = Receiving::new(
                     (root, rename.as_ref(), *top),
                     expected,
-                    (&options, progress, &mut kept.permissions),
+                    (&options, progress, &kept.opened),
                     (&writers, tasks),
                     next,
                 );
@@ -195,6 +179,7 @@ fn session(
             totals.failed += failures.len() as u64;
             let outcome = Outcome { totals, carried: totals.bytes, failures };
             kept.done = Some(outcome.clone());
+            kept.opened.forget();
             link.sender.frame(&Frame::Report(totals))?;
             link.wait_for_close()?;
             Ok(outcome)

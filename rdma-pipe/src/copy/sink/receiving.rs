@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
+use super::opened::Opened;
 use super::rest::{Rest, Surplus};
 use crate::channel::BlockKind;
 use crate::copy::chain::Next;
@@ -44,8 +45,7 @@ pub(super) struct Receiving<'r> {
     /// The paths of the received directories, relative to the destination.
     folders: HashMap<Id, Arc<[u8]>>,
     open: HashMap<Id, Arc<Directory>>,
-    /// The permissions of the directories in which the owner has more meanwhile, also from earlier connections.
-    permissions: &'r mut HashMap<Arc<[u8]>, u16>,
+    opened: &'r Opened,
     /// The directories, each with its permissions if they are other than those that it has meanwhile.
     made: Vec<(Id, Box<Entry>, Option<u16>)>,
     /// Files for which no block has arrived yet, with their directory.
@@ -65,7 +65,7 @@ impl<'r> Receiving<'r> {
     pub(super) fn new(
         (root, rename, top): (Arc<Directory>, Option<&Name>, Option<Top>),
         expected: Option<&'r [Vec<u8>]>,
-        (options, progress, permissions): (&'r CopyOptions, &'r Progress, &'r mut HashMap<Arc<[u8]>, u16>),
+        (options, progress, opened): (&'r CopyOptions, &'r Progress, &'r Opened),
         (writers, tasks): (&'r Writers<'r>, Vec<SyncSender<Task>>),
         next: Option<&'r Next>,
     ) -> Self {
@@ -83,7 +83,7 @@ impl<'r> Receiving<'r> {
             sink: Sink::new(options.asks()),
             folders: HashMap::from([(ROOT, Arc::default())]),
             open: HashMap::new(),
-            permissions,
+            opened,
             made: Vec::new(),
             files: HashMap::new(),
             named: HashMap::new(),
@@ -197,8 +197,7 @@ impl<'r> Receiving<'r> {
         if let Err(error) = set {
             self.writers.fail(ROOT, Error::file(FACTS, self.root.path(), &error.into()))?;
         }
-        let permissions = permissions.or_else(|| self.permissions.get(&[][..]).copied());
-        self.permissions.extend(permissions.map(|permissions| (Arc::default(), permissions)));
+        let permissions = self.opened.note(&Arc::default(), permissions);
         self.made.push((ROOT, Box::new(entry), permissions));
         Ok(())
     }
@@ -270,8 +269,7 @@ impl<'r> Receiving<'r> {
                 if let Some((directory, permissions)) =
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
-                    let permissions = permissions.or_else(|| self.permissions.get(&path).copied());
-                    self.permissions.extend(permissions.map(|permissions| (Arc::clone(&path), permissions)));
+                    let permissions = self.opened.note(&path, permissions);
                     self.folders.insert(id, path);
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry), permissions));

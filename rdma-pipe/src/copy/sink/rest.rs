@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, set_directory_facts};
+use crate::tree::{Directory, has_access_list, set_directory_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
@@ -79,7 +79,10 @@ impl Rest {
             let keep = writers.options.keep;
             let set = self.directory(*id).and_then(|directory| {
                 let facts = set_directory_facts(&*directory, entry, keep);
-                let permissions = permissions.filter(|_| !keep.mode);
+                // A list of the source has set the owner's permissions, too.
+                let is_listed = keep.attributes && facts.is_ok() && has_access_list(entry);
+                let permissions =
+                    permissions.filter(|_| !keep.mode).map(|own| if is_listed { entry.mode } else { own });
                 facts.and(permissions.map_or(Ok(()), |permissions| directory.give_back(permissions)))
             });
             if let Err(error) = set {
