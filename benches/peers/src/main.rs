@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::run::{self, Further};
-use sideway_zero_cost::table;
+use sideway_zero_cost::{count, table};
 use sideway_zero_cost::work::{Interface, Task};
 
 #[global_allocator]
@@ -25,14 +25,13 @@ const IBVERBS: &str = "ibverbs 0.9.2";
 
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [column, interface, task, rounds] = words.as_slice() {
-        let rounds = rounds.parse().context("not a number of rounds")?;
-        let sum = match column.as_str() {
-            IBVERBS => rust_ibverbs::run(task, rounds)?,
-            SIDEWAY => sideway_04::run(interface == "extended", task, rounds)?,
-            GENERIC => sideway_04::run_generic(interface == "extended", task, rounds)?,
+    if let [column, interface, task] = words.as_slice() {
+        let sum = count::counted(|rounds| match column.as_str() {
+            IBVERBS => rust_ibverbs::run(task, rounds),
+            SIDEWAY => sideway_04::run(interface == "extended", task, rounds),
+            GENERIC => sideway_04::run_generic(interface == "extended", task, rounds),
             _ => bail!("no column {column}"),
-        };
+        })?;
         println!("{sum:016x}");
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,13 +1,13 @@
-//! Counting instructions. A loop runs twice in its own process under callgrind, with different numbers of rounds. The
-//! difference of the counts is the cost of the additional rounds, without the start and the end of the process.
+//! Counting instructions. A program runs each loop twice under callgrind, with different numbers of rounds. The
+//! difference of the counts is the cost of the additional rounds, without the start and the end of the loop.
 
-use std::collections::HashMap;
 use std::fs;
+use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// The cost of one request or completion, in instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,31 +25,56 @@ impl Cost {
     }
 }
 
-/// Rounds of the two runs. The two numbers have the same number of digits, so parsing them costs the same.
-const ROUNDS: [u64; 2] = [1000, 3000];
+/// Rounds of the runs of a loop. The first run loads libraries and allocates what later runs use again; it is not
+/// counted.
+const ROUNDS: [u64; 3] = [10, 1000, 9000];
 
 /// Part of the names of the device's functions.
 const DEVICE: &str = "data_path::";
 
-/// Runs `program` with `arguments` followed by the number of rounds, and returns the cost of each of the `requests`
-/// requests of a round. `folder` is for the files of callgrind; the program searches `libraries` first for shared
-/// objects.
+/// Runs a loop as often as [`count`] expects; returns the result of the last run. `run` has the number of rounds.
 ///
 /// # Errors
 ///
-/// valgrind or the program failed.
+/// The loop failed.
+pub fn counted(mut run: impl FnMut(u64) -> Result<u64>) -> Result<u64> {
+    let mut result = 0;
+    for rounds in ROUNDS {
+        result = run(rounds)?;
+        run_has_ended();
+    }
+    Ok(result)
+}
+
+/// callgrind writes what it has counted when this function returns.
+#[inline(never)]
+fn run_has_ended() {
+    black_box(());
+}
+
+/// Runs `program` with `arguments`, and returns the cost of each of the `requests` requests of a round, for each of the
+/// `loops` loops that the program runs by [`counted`]. `folder` is for the files of callgrind; the program searches
+/// `libraries` first for shared objects.
+///
+/// # Errors
+///
+/// valgrind or the program failed, or the program ran another number of loops.
 pub fn count(
     program: &Path,
     arguments: &[String],
-    requests: u32,
+    (loops, requests): (usize, u32),
     folder: &Path,
     libraries: Option<&Path>,
-) -> Result<Cost> {
-    let run = |rounds| profile(program, arguments, rounds, folder, libraries);
-    let [few, many] = [run(ROUNDS[0])?, run(ROUNDS[1])?];
-    let counted = (ROUNDS[1] - ROUNDS[0]) as f64 * f64::from(requests);
+) -> Result<Vec<Cost>> {
+    let profiles = profiles(program, arguments, folder, libraries)?;
+    let runs = loops * ROUNDS.len();
+    // The last profile is that of the end of the process.
+    ensure!(profiles.len() == runs + 1, "{} profiles instead of {}", profiles.len(), runs + 1);
+    let counted = (ROUNDS[2] - ROUNDS[1]) as f64 * f64::from(requests);
     let each = |of: u64, before: u64| (of as f64 - before as f64) / counted;
-    Ok(Cost { own: each(many.own, few.own), device: each(many.device, few.device) })
+    let cost =
+        |runs: &[Profile]| Cost { own: each(runs[2].own, runs[1].own), device: each(runs[2].device, runs[1].device) };
+    Ok(profiles[..runs].chunks_exact(ROUNDS.len()).map(cost).collect())
 }
 
 /// Instructions of one run.
@@ -59,20 +84,14 @@ struct Profile {
     device: u64,
 }
 
-fn profile(
-    program: &Path,
-    arguments: &[String],
-    rounds: u64,
-    folder: &Path,
-    libraries: Option<&Path>,
-) -> Result<Profile> {
+fn profiles(program: &Path, arguments: &[String], folder: &Path, libraries: Option<&Path>) -> Result<Vec<Profile>> {
     // Several processes run at the same time, so the name contains a number.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let file = folder.join(format!("callgrind.out.{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
-    command.arg(format!("--callgrind-out-file={}", file.display()));
-    command.arg(program).args(arguments).arg(rounds.to_string());
+    command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no", "--combine-dumps=yes"]);
+    command.arg("--dump-after=*::count::run_has_ended*").arg(format!("--callgrind-out-file={}", file.display()));
+    command.arg(program).args(arguments);
     if let Some(libraries) = libraries {
         command.env("LD_LIBRARY_PATH", libraries);
     }
@@ -89,30 +108,28 @@ fn profile(
     parse(&text).with_context(|| format!("{} has an unexpected format", file.display()))
 }
 
-/// Adds up the exclusive cost of each function.
-fn parse(text: &str) -> Result<Profile> {
-    let mut costs: HashMap<&str, u64> = HashMap::new();
-    let mut function = "";
+/// Adds up the exclusive cost of each function, for each part of the file.
+fn parse(text: &str) -> Result<Vec<Profile>> {
+    let mut profiles: Vec<Profile> = Vec::new();
+    let mut is_device = false;
     let mut of_a_call = false;
     for line in text.lines() {
-        if let Some(name) = line.strip_prefix("fn=") {
-            function = name;
+        if line.starts_with("part: ") {
+            profiles.push(Profile::default());
+        } else if let Some(name) = line.strip_prefix("fn=") {
+            is_device = name.contains(DEVICE);
         } else if line.starts_with("calls=") {
             // The next line is the cost of the called functions, which have their own lines.
             of_a_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) && !std::mem::take(&mut of_a_call) {
             let cost = line.split_ascii_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
-            *costs.entry(function).or_default() += cost.with_context(|| format!("no cost in {line:?}"))?;
+            let profile = profiles.last_mut().context("a cost before the first part")?;
+            *if is_device { &mut profile.device } else { &mut profile.own } +=
+                cost.with_context(|| format!("no cost in {line:?}"))?;
         }
     }
-    if costs.is_empty() {
-        bail!("no function has a cost");
-    }
-    let mut profile = Profile::default();
-    for (name, cost) in costs {
-        *if name.contains(DEVICE) { &mut profile.device } else { &mut profile.own } += cost;
-    }
-    Ok(profile)
+    ensure!(!profiles.is_empty(), "no part has a cost");
+    Ok(profiles)
 }
 
 #[cfg(test)]
@@ -121,9 +138,10 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_call_is_counted_in_the_called_function() {
-        let text = "version: 1\nevents: Ir\nfl=a.rs\nfn=main\n10 5\ncfn=x::data_path::post\ncalls=2 7\n11 40\n12 1\n\
+        let part = "part: 1\n\nevents: Ir\nfl=a.rs\nfn=main\n10 5\ncfn=x::data_path::post\ncalls=2 7\n11 40\n12 1\n\
                     fn=x::data_path::post\n7 40\ntotals: 46\n";
-        assert_eq!(parse(text).unwrap(), Profile { own: 6, device: 40 });
+        let profile = Profile { own: 6, device: 40 };
+        assert_eq!(parse(&format!("version: 1\n{part}{part}")).unwrap(), [profile; 2]);
         assert!(parse("version: 1\n").is_err());
     }
 }

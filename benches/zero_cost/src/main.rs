@@ -10,7 +10,7 @@ use sideway_test_names::Folder;
 use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::column::Column;
 use sideway_zero_cost::work::{Interface, Task};
-use sideway_zero_cost::{device, run, table};
+use sideway_zero_cost::{count, device, run, table};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -27,11 +27,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run one loop
+    /// Run one loop in these variants, each with three numbers of rounds
     Run {
-        /// Variant of the loop
-        #[arg(value_enum)]
-        column: Column,
         /// Interface of C
         #[arg(value_enum)]
         interface: Interface,
@@ -40,8 +37,9 @@ enum Command {
         task: Task,
         /// Folder of the compiled loops
         objects: PathBuf,
-        /// Number of rounds
-        rounds: u64,
+        /// Variants of the loop
+        #[arg(value_enum, required = true)]
+        columns: Vec<Column>,
     },
 }
 
@@ -58,10 +56,11 @@ fn main() -> ExitCode {
 
 fn carry_out(arguments: Arguments) -> Result<ExitCode> {
     let mut out = io::stdout();
-    if let Some(Command::Run { column, interface, task, objects, rounds }) = arguments.command {
-        let sum = column.run(&objects, interface, task, rounds)?;
-        // The number has a fixed length, so that printing costs the same for every value.
-        writeln!(out, "{sum:016x} {:016x}", device::take_checksum())?;
+    if let Some(Command::Run { interface, task, objects, columns }) = arguments.command {
+        for column in columns {
+            let sum = count::counted(|rounds| column.run(&objects, interface, task, rounds))?;
+            writeln!(out, "{sum:016x} {:016x}", device::take_checksum())?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let program = std::env::current_exe().context("the path of this program is not available")?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 
 use crate::column::Column;
-use crate::count::{Cost, count};
+use crate::count::count;
 use crate::table::Row;
 use crate::work::{Interface, Task};
 use crate::{c, device};
@@ -19,7 +19,8 @@ use crate::{c, device};
 pub struct Further<'p> {
     /// The name of the column.
     pub name: String,
-    /// The arguments of a loop, up to the number of rounds; `None` if the program does not have the loop.
+    /// The arguments with which the program runs a loop by [`counted`](crate::count::counted); `None` if the program
+    /// does not have the loop.
     pub command: fn(&str, Interface, Task) -> Option<Vec<String>>,
     /// The program.
     pub program: &'p Path,
@@ -27,8 +28,8 @@ pub struct Further<'p> {
     pub libraries: &'p Path,
 }
 
-/// Counts every loop of every column, each in its own process: `program` with the arguments `run COLUMN INTERFACE TASK
-/// OBJECTS ROUNDS`. `folder` is for the compiled objects and the files of callgrind.
+/// Counts every loop of every column: `program` runs all columns of a loop in one process, with the arguments `run
+/// INTERFACE TASK OBJECTS COLUMN...`. `folder` is for the compiled objects and the files of callgrind.
 ///
 /// # Errors
 ///
@@ -66,14 +67,14 @@ pub fn all(program: &Path, folder: &Path, further: &[Further<'_>]) -> Result<Vec
 
 /// Counts one loop of every column.
 fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interface, task: Task) -> Result<Row> {
-    let cost = |column: Column| -> Result<Option<Cost>> {
-        if !column.has(interface, task) {
-            return Ok(None);
-        }
-        let words = arguments(column, interface, task, folder);
-        count(program, &words, task.requests(), folder, None).map(Some)
-    };
-    let c = cost(Column::C)?.context("C has no such loop")?;
+    let columns: Vec<Column> =
+        Column::value_variants().iter().copied().filter(|column| column.has(interface, task)).collect();
+    let mut words = vec!["run".to_owned(), name(interface), name(task), folder.display().to_string()];
+    words.extend(columns.iter().copied().map(name));
+    let costs = count(program, &words, (columns.len(), task.requests()), folder, None)?;
+    let cost =
+        |wanted: Column| columns.iter().zip(&costs).find(|(column, _)| **column == wanted).map(|(_, cost)| *cost);
+    let c = cost(Column::C).context("C has no such loop")?;
     let mut others = Vec::new();
     for (name, column) in [
         ("C, lists kept", Column::CKept),
@@ -83,13 +84,13 @@ fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interf
         ("generic, hoisted", Column::Hoisted),
         ("basic in place", Column::BasicInPlace),
     ] {
-        others.push((name.to_owned(), Some(column), cost(column)?));
+        others.push((name.to_owned(), Some(column), cost(column)));
     }
     for column in further {
         let cost = match (column.command)(&column.name, interface, task) {
             Some(words) => {
-                let libraries = Some(column.libraries);
-                Some(count(column.program, &words, task.requests(), folder, libraries)?)
+                let costs = count(column.program, &words, (1, task.requests()), folder, Some(column.libraries))?;
+                costs.first().copied()
             }
             None => None,
         };
@@ -98,17 +99,9 @@ fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interf
     Ok(Row { interface, task, c, others })
 }
 
-fn arguments(column: Column, interface: Interface, task: Task, folder: &Path) -> Vec<String> {
-    let name = |value: Option<clap::builder::PossibleValue>| {
-        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
-    vec![
-        "run".to_owned(),
-        name(column.to_possible_value()),
-        name(interface.to_possible_value()),
-        name(task.to_possible_value()),
-        folder.display().to_string(),
-    ]
+/// The name of a value on the command line.
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Checks that all columns post the same fields to the device and read the same fields from it.
