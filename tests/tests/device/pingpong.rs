@@ -191,20 +191,20 @@ fn differing_options_of_the_sides_are_errors() {
             (ours("rc_pingpong", port, server), ours("rc_pingpong", port, &format!("{client} localhost")));
         child::run_both(server, client, port, LIMIT)
     };
-    // A side that fails by its time-out has a short one.
+    // A side that fails by its time-out has a short one, and sleeps until then.
     // The data is checked, and the peer does not write the expected data.
-    let [server, _] = both("-c --timeout 60", "--timeout 10");
+    let [server, _] = both("-c --timeout 60", "-e --timeout 10");
     fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
-    let [_, client] = both("--timeout 10", "-c --timeout 60");
+    let [_, client] = both("-e --timeout 10", "-c --timeout 60");
     fails(&client, &["message 0 has wrong data", "give -c on both sides"]);
     // Messages are longer or shorter than the peer expects.
     let [server, client] = both("-s 64 --timeout 60", "-s 4k --timeout 60");
     fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["sending message 1 of 1000 failed", "--size"]);
-    let [server, _] = both("-s 4k --timeout 60", "-s 64 --timeout 10");
+    let [server, _] = both("-s 4k --timeout 60", "-s 64 -e --timeout 10");
     fails(&server, &["the peer sent a message of 64 bytes, expected 4096"]);
     // More iterations than the peer's.
-    let [server, client] = both("-n 60 --timeout 10", "-n 50 --timeout 60");
+    let [server, client] = both("-n 60 -e --timeout 10", "-n 50 --timeout 60");
     assert!(client.status.success(), "{}", client.output);
     fails(&server, &["--iters"]);
 }

@@ -159,13 +159,13 @@ fn peer_with_other_options_is_an_error() {
     succeeds(&server, &["10 iters in "]);
     // The error names messages that the side waits for, or a message to a process that has exited.
     fails(&client, &["of 20", "--iters"]);
-    let [server, client] = run_both("-n 20 --timeout 10", "-n 10");
+    let [server, client] = run_both("-n 20 -e --timeout 10", "-n 10");
     fails(&server, &["nothing completed for 10 s: 10 of 20 messages were received", "--iters"]);
     succeeds(&client, &["10 iters in "]);
     let [server, client] = run_both("-c -n 10", "-n 10");
     fails(&server, &["wrong data", "-c"]);
     fails(&client, &[]);
-    let [server, client] = run_both("-u -n 10", "-u -n 20 --timeout 10");
+    let [server, client] = run_both("-u -n 10", "-u -n 20 -e --timeout 10");
     succeeds(&server, &["10 iters in "]);
     fails(
         &client,

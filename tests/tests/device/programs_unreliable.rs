@@ -123,18 +123,19 @@ fn both(server: (&str, &str), client: (&str, &str)) -> [Ended; 2] {
 fn differing_options_of_the_sides_are_errors() {
     for (program, _) in PROGRAMS {
         let both = |server, client| both((program, server), (program, client));
+        // A side that fails by its time-out sleeps until then.
         // The data is checked, and the peer does not write the expected data.
-        let [server, _] = both("-s 500 -c --timeout 60", "-s 500 --timeout 10");
+        let [server, _] = both("-s 500 -c --timeout 60", "-s 500 -e --timeout 10");
         fails(&server, &["message 0 has wrong data from byte 0 on", "give -c on both sides"]);
         // The receiver expects shorter messages than the peer sends.
-        let [server, _] = both("-s 1000 --timeout 60", "-s 64 --timeout 10");
+        let [server, _] = both("-s 1000 --timeout 60", "-s 64 -e --timeout 10");
         fails(&server, &["the peer sent a message of 64 bytes, expected 1000", "--size"]);
         // Messages are longer than the peer accepts; the sender receives no error.
-        let [server, client] = both("-s 64 --timeout 10", "-s 1000 --timeout 10");
+        let [server, client] = both("-s 64 -e --timeout 10", "-s 1000 -e --timeout 10");
         fails(&server, &["--size"]);
         fails(&client, &["nothing completed for 10 s", LOST, "--size"]);
         // More iterations than the peer's.
-        let [server, client] = both("-s 64 -n 60 --timeout 10", "-s 64 -n 50 --timeout 60");
+        let [server, client] = both("-s 64 -n 60 -e --timeout 10", "-s 64 -n 50 --timeout 60");
         assert!(client.status.success(), "{}", client.output);
         fails(&server, &["50 of 60 messages were received", LOST, "--iters"]);
     }
@@ -143,7 +144,7 @@ fn differing_options_of_the_sides_are_errors() {
 #[test]
 fn peer_of_another_kind_ends_the_test() {
     let mut games = 0;
-    let of = |name: &'static str| (name, "-s 64 --timeout 10");
+    let of = |name: &'static str| (name, "-e -s 64 --timeout 10");
     for (server, client) in [("uc_pingpong", "ud_pingpong"), ("ud_pingpong", "uc_pingpong")] {
         for ended in both(of(server), of(client)) {
             fails(&ended, &["0 of 1000 messages were received", LOST]);
