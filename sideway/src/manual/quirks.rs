@@ -22,6 +22,7 @@
 //! | a datagram longer than the MTU completes successfully, but is not sent | lost messages | none: respect the port's MTU |
 //! | the highest bit of a Q_Key does not select the sender's own Q_Key | dropped datagrams | none: pass the Q_Key itself |
 //! | an address handle is resolved when the datagram is sent, not when it is posted | destroying the handle too early loses the datagram | none: keep the handle until the completion |
+//! | a queue pair that is reset and connected again with a larger `max_dest_rd_atomic`: `free_rd_atomic_resources` walks the old array with the new length (Linux 6.1) | the kernel writes beyond the array: corrupted memory of the kernel, or an oops | none: connect again with the same number, or create a queue pair |
 //! | two devices in two network namespaces of one host, or on both ends of one veth pair, cannot communicate (Linux 6.1) | time-outs | none: use two hosts, or one device in loopback |
 //!
 //! [rdma-core #1512]: https://github.com/linux-rdma/rdma-core/pull/1512
