@@ -1,8 +1,7 @@
 //! Checks that each test of the device ring has the same completions on the kernel's soft-RoCE and on softrnic. Runs
-//! after the other programs, which have logged them.
+//! after the other modules, which have logged them on either device.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 
 use sideway_tests::completion_log::{self, Completions};
@@ -32,30 +31,26 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The folder of the logs: `kernel` and `soft`, each with a file for each program.
+/// The folder of the logs `kernel` and `soft`.
 const COMPARED: &str = "SIDEWAY_COMPARED";
 
 #[test]
-#[ignore = "compares the logs of the other programs: cargo xtask test --ring softroce"]
+#[ignore = "compares the logs of the other modules: cargo xtask test --ring softroce"]
 fn completions_are_the_same_on_both_devices() {
     let folder = PathBuf::from(env::var_os(COMPARED).unwrap_or_else(|| panic!("{COMPARED} is not set")));
     let (mut compared, mut completions, mut faults) = (0, 0, Vec::new());
-    for file in fs::read_dir(folder.join("soft")).expect("a folder") {
-        let program = file.expect("an entry").file_name().into_string().expect("a name");
-        let [kernel, soft] =
-            ["kernel", "soft"].map(|device| completion_log::read(&folder.join(device).join(&program)).expect("a file"));
-        // Completions without a name belong to threads that a test has started.
-        for (test, ours) in soft.iter().filter(|(test, _)| !test.is_empty()) {
-            // A test may run on one device only.
-            let Some(theirs) = kernel.get(test) else { continue };
-            compared += 1;
-            completions += ours.values().sum::<usize>();
-            let is_known = DIFFERENCES.iter().any(|(known, _)| *known == test);
-            match (theirs == ours, is_known) {
-                (true, false) | (false, true) => {}
-                (true, true) => faults.push(format!("{test} is listed as a difference, but does not differ")),
-                (false, false) => faults.push(format!("{test}:\n{}", difference(theirs, ours))),
-            }
+    let [kernel, soft] = ["kernel", "soft"].map(|device| completion_log::read(&folder.join(device)).expect("a file"));
+    // Completions without a name belong to threads that a test has started.
+    for (test, ours) in soft.iter().filter(|(test, _)| !test.is_empty()) {
+        // A test may run on one device only.
+        let Some(theirs) = kernel.get(test) else { continue };
+        compared += 1;
+        completions += ours.values().sum::<usize>();
+        let is_known = DIFFERENCES.iter().any(|(known, _)| *known == test);
+        match (theirs == ours, is_known) {
+            (true, false) | (false, true) => {}
+            (true, true) => faults.push(format!("{test} is listed as a difference, but does not differ")),
+            (false, false) => faults.push(format!("{test}:\n{}", difference(theirs, ours))),
         }
     }
     println!("{compared} tests, {completions} completions");

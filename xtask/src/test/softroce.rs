@@ -1,60 +1,53 @@
 //! The softroce ring: the device tests in a guest with the kernel's own rdma_rxe.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
-use super::build;
+use super::build::{self, Executable};
 use super::device::{self, Module};
 use super::results::Scanner;
-use super::{Context, Results};
+use super::{Context, Results, running};
 use crate::packages;
 use crate::preload;
+use crate::repo;
 use crate::softroce::{self, Outcome, Request, Sinks, Started};
 use crate::table::Finished;
 
 /// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program; then follow the name of
-/// each module and its tests. The completions that the tests poll are logged; a module that has logged any runs again,
-/// on softrnic's device. [`COMPARISON`] comes last. The line [`ENDED`] follows the output of a module.
+/// each module, the file for its completions or nothing, and its tests. [`COMPARISON`] comes last. The line [`ENDED`]
+/// follows the output of a module.
 const RUN_ALL: &str = r#"
 limit=$1
 program=$2
 shift 2
-export SIDEWAY_COMPARED=/tmp/completions
-mkdir -p "$SIDEWAY_COMPARED/kernel" "$SIDEWAY_COMPARED/soft"
 while [ $# -gt 0 ]; do
     started=$(date +%s)
-    export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/kernel/$1"
+    export SIDEWAY_TEST_COMPLETIONS="$2"
+    [ -n "$2" ] || unset SIDEWAY_TEST_COMPLETIONS
     echo
     echo "     Running $1 in the guest ($program)"
-    timeout --kill-after=5 "$limit" "$program" --include-ignored --test-threads=1 --exact $2
+    timeout --kill-after=5 "$limit" "$program" --include-ignored --test-threads=1 --exact $3
     status=$?
     [ $status -ne 124 ] || echo "$1 took longer than $limit s"
-    case $1 in
-        # Connections by address are the kernel's on a machine that has such a device, and so are programs that want one.
-        cm_*|*programs*|*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
-    esac
-    if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
-        export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
-        echo "     Running $1 in the guest, on soft0"
-        env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$program" --test-threads=1 --exact $2
-        soft=$?
-        [ $status -ne 0 ] || status=$soft
-    fi
     echo
     echo "     Ended $1: status $status after $(($(date +%s) - started)) s"
-    shift 2
+    shift 3
 done
 "#;
 
 /// The start of the line that ends a module's output: its name, its status and its seconds follow.
 const ENDED: &str = "     Ended ";
 
-/// The module that compares the logs of the others.
+/// The module that compares the completions of the others with those of softrnic's device.
 const COMPARISON: &str = "both_devices";
+/// The variable that names the file for completions.
+const COMPLETIONS: &str = "SIDEWAY_TEST_COMPLETIONS";
 
 /// The guest that runs all modules.
 pub(super) struct Guest {
@@ -77,6 +70,12 @@ pub(super) fn start(context: &Context<'_>, guest: &mut Option<Guest>) -> Result<
     let program = device::program(context)?;
     let (last, mut modules): (Vec<_>, Vec<_>) =
         device::modules(context, program)?.into_iter().partition(|module| module.name == COMPARISON);
+    let logs = repo::target_folder(context.root)?.join("softroce/completions");
+    if logs.exists() {
+        fs::remove_dir_all(&logs).with_context(|| format!("cannot remove {}", logs.display()))?;
+    }
+    fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+    let finished = on_softrnic(program, &modules, &logs.join("soft"))?;
     // It needs the logs of all others.
     modules.extend(last);
 
@@ -85,12 +84,14 @@ pub(super) fn start(context: &Context<'_>, guest: &mut Option<Guest>) -> Result<
     let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into()];
     words.extend([OsString::from((timeout / 2).to_string()), program.file.clone().into()]);
     for module in &modules {
-        words.extend([OsString::from(&module.name), module.tests.join(" ").into()]);
+        let log = if is_compared(module) { logs.join("kernel").into() } else { OsString::new() };
+        words.extend([OsString::from(&module.name), log, module.tests.join(" ").into()]);
     }
     let mut request = Request::new(words)?;
     request.environment.extend(build::programs(context.root)?);
     let preload = preload::build(context.root, build::BESIDE)?;
     request.environment.push(("SIDEWAY_SOFTRNIC_RUN".into(), preload.run.into()));
+    request.environment.push(("SIDEWAY_COMPARED".into(), logs.into()));
     request.environment.push(("CARGO_MANIFEST_DIR".into(), program.target.folder.clone().into()));
     request.folder = program.target.folder.clone();
 
@@ -101,7 +102,26 @@ pub(super) fn start(context: &Context<'_>, guest: &mut Option<Guest>) -> Result<
     };
     let started = ready.start(&request, Box::new(sinks), Duration::from_secs(timeout))?;
     *guest = Some(Guest { started, modules, out, err });
-    Ok(Finished::default())
+    Ok(finished)
+}
+
+/// Whether the module's completions are those of softrnic's device. Connections by address are the kernel's on a machine
+/// that has such a device, and so are programs that want one.
+fn is_compared(Module { name, .. }: &Module) -> bool {
+    !(name.starts_with("cm_") || name.contains("programs") || name.ends_with("pingpong") || name == COMPARISON)
+}
+
+/// Runs the compared modules on softrnic's device, on this machine, and logs their completions into `log`.
+fn on_softrnic(program: &Executable, modules: &[Module], log: &Path) -> Result<Finished> {
+    println!("\n     Running the compared modules on soft0 ({})", program.file.display());
+    let mut command = program.command();
+    command.env_remove("SIDEWAY_TEST_DEVICE").env(COMPLETIONS, log).arg("--exact");
+    command.args(modules.iter().filter(|module| is_compared(module)).flat_map(|module| &module.tests));
+    let mut finished = Finished::default();
+    finished.add("the compared modules on soft0", running::stream(command)?);
+    // These run in the guest only.
+    finished.results.skipped = 0;
+    Ok(finished)
 }
 
 impl Guest {
@@ -213,14 +233,13 @@ mod tests {
 
     #[test]
     fn each_module_has_its_results() {
-        let text = "\n     Running xrc in the guest (p)\ntest result: ok. 3 passed; 0 failed; 0 ignored\n     \
-                    Running xrc in the guest, on soft0\ntest result: ok. 2 passed; 0 failed; 1 ignored\n     \
+        let text = "\n     Running xrc in the guest (p)\ntest result: ok. 3 passed; 0 failed; 1 ignored\n     \
                     Ended xrc: status 0 after 17 s\n     Running cm in the guest (p)\n\
                     test result: FAILED. 0 passed; 1 failed; 0 ignored\n     Ended cm: status 101 after 2 s\n\
                          Running hangs in the guest (p)\ntest result: ok. 9 passed; 0 failed; 0 ignored\n";
         let results = |passed, failed, skipped| Results { passed, failed, skipped, ..Results::default() };
         let expected = [
-            Ending { name: "xrc", status: 0, seconds: 17, results: results(5, 0, 1) },
+            Ending { name: "xrc", status: 0, seconds: 17, results: results(3, 0, 1) },
             Ending { name: "cm", status: 101, seconds: 2, results: results(0, 1, 0) },
         ];
         assert_eq!(endings(text), expected);
