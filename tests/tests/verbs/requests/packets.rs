@@ -125,12 +125,15 @@ fn oversized_header_is_refused() {
 #[test]
 fn unsupported_header_length_does_not_reach_the_driver() {
     let header = [0; 65];
+    // The interpreter takes long for each.
+    let near_a_limit = [0, 13, 14, 15, 20, 21, 64, 65];
+    let lengths = || (0..=header.len()).filter(|length| !cfg!(miri) || near_a_limit.contains(length));
     for (most, takes) in [(64, 14..=64), (14, 14..=14), (20, 14..=20)] {
         let world = World::new();
         let mut builder = builder(&world);
         builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(most);
         let mut qp = builder.build_ex().unwrap();
-        for length in 0..=header.len() {
+        for length in lengths() {
             world.recording.calls();
             let mut guard = qp.start_post_send();
             // SAFETY: the recording device touches no memory of packets that have a length.
