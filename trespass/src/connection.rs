@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ pub struct Connection {
     id: ConnectionId,
     /// Whether dropping the connection waits for the peer's acknowledgement.
     pub(crate) lingers: bool,
-    is_closed: bool,
+    is_closed: AtomicBool,
 }
 
 /// Accepts connections.
@@ -84,7 +85,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// The worker has failed.
+    /// `NotConnected` if the acceptor was closed.
     pub fn accept(&self) -> io::Result<Connection> {
         self.accept_until(None)
     }
@@ -95,20 +96,14 @@ impl Acceptor {
     ///
     /// `WouldBlock` if no connection is pending.
     pub fn try_accept(&self) -> io::Result<Connection> {
-        let id =
-            self.handle.try_now(|worker| worker.accept(self.id).ok_or_else(|| io::ErrorKind::WouldBlock.into()))?;
+        let id = self.handle.try_now(|worker| worker.try_accept(self.id))?;
         Ok(Connection::new(self.handle.clone(), id))
     }
 
     /// Returns the next connection. If this returns `WouldBlock`, the task is woken when a connection may be available.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_accept_or_wake(&self, waker: &Waker) -> io::Result<Connection> {
-        let id = self.handle.try_now(|worker| {
-            worker.accept(self.id).ok_or_else(|| {
-                worker.register_acceptor(waker);
-                io::ErrorKind::WouldBlock.into()
-            })
-        })?;
+        let id = self.handle.try_now(|worker| worker.try_accept_or_wake(self.id, waker))?;
         Ok(Connection::new(self.handle.clone(), id))
     }
 
@@ -118,26 +113,27 @@ impl Acceptor {
     ///
     /// `TimedOut` if no connection arrived in time.
     pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
-        let id = self.handle.wait_aside(deadline, |worker, waker| {
-            worker.accept(self.id).ok_or_else(|| {
-                worker.register_acceptor(waker);
-                io::ErrorKind::WouldBlock.into()
-            })
-        })?;
+        let id = self.handle.wait_aside(deadline, |worker, waker| worker.try_accept_or_wake(self.id, waker))?;
         Ok(Connection::new(self.handle.clone(), id))
     }
-}
 
-impl Drop for Acceptor {
-    fn drop(&mut self) {
+    /// Stops listening, and closes the connections that were not accepted. Calls that wait for a connection, and later
+    /// ones, return `NotConnected`. Dropping the acceptor does the same.
+    pub fn close(&self) {
         // In a child of the worker's process, there is nothing to end.
         _ = self.handle.with(|worker| worker.unlisten(self.id));
     }
 }
 
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Connection {
     fn new(handle: Handle, id: ConnectionId) -> Connection {
-        Connection { handle, id, lingers: true, is_closed: false }
+        Connection { handle, id, lingers: true, is_closed: AtomicBool::new(false) }
     }
 
     /// Connects with the default worker of the process: over RDMA if both sides support it, otherwise over TCP.
@@ -361,13 +357,14 @@ impl Connection {
     }
 
     /// Closes both directions, and waits, for at most the linger time, until the peer has received everything that was
-    /// sent. The peer can read the code and the reason.
+    /// sent. The peer can read the code and the reason. Calls of other threads that wait for this connection, and later
+    /// calls, return an error: `BrokenPipe` if they send, otherwise `NotConnected`.
     ///
     /// # Errors
     ///
-    /// `TimedOut` if the peer has not acknowledged everything within the linger time. If the connection ended earlier,
-    /// the reason for its end.
-    pub fn close(mut self, code: u32, reason: &str) -> io::Result<()> {
+    /// `TimedOut` if the peer has not acknowledged everything within the linger time; `NotConnected` if the connection
+    /// was closed before. If the connection ended earlier, the reason for its end.
+    pub fn close(&self, code: u32, reason: &str) -> io::Result<()> {
         self.end(code, reason)
     }
 
@@ -379,8 +376,10 @@ impl Connection {
         _ = self.end(code, reason);
     }
 
-    fn end(&mut self, code: u32, reason: &str) -> io::Result<()> {
-        self.is_closed = true;
+    fn end(&self, code: u32, reason: &str) -> io::Result<()> {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let mut outcome = Ok(());
         if self.lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason))?;
@@ -435,7 +434,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.is_closed
+        if !*self.is_closed.get_mut()
             && let Err(error) = self.end(0, "")
         {
             log::debug!("a connection was not closed properly: {error}");

@@ -4,29 +4,49 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 
-use trespass::{Acceptor, Buf, Handle, Kind};
+use trespass::{Acceptor, Buf, Handle, Kind, PerProcess};
 
+use crate::cancel::Uncancelled;
 use crate::error::{code, deadline, invalid, name};
+use crate::handle::Table;
 
-/// A listener: `struct tr_listener`.
+/// `struct tr_listener`. Only pointers to it exist, which are handles.
 #[derive(Debug)]
-pub struct Listener(pub(crate) Acceptor);
+#[repr(C)]
+pub struct Listener([u8; 0]);
 
-/// A connection: `struct tr_connection`. Any thread may use it until [`tr_close`].
+/// `struct tr_connection`. Only pointers to it exist, which are handles. Any thread may use them, until [`tr_close`].
 #[derive(Debug)]
-pub struct Connection {
+#[repr(C)]
+pub struct Connection([u8; 0]);
+
+/// `struct tr_message`. Only pointers to it exist, which are handles.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Message([u8; 0]);
+
+/// A connection and the description of its transport.
+#[derive(Debug)]
+pub(crate) struct Open {
     pub(crate) inner: trespass::Connection,
     transport: CString,
 }
 
-/// A received message: `struct tr_message`.
-#[derive(Debug)]
-pub struct Message(Buf);
+pub(crate) type Listeners = Table<Listener, Arc<Acceptor>>;
+pub(crate) type Connections = Table<Connection, Arc<Open>>;
+type Messages = Table<Message, Buf>;
+
+// A call holds a reference to its object, so that another thread may close it at the same time.
+pub(crate) static LISTENERS: PerProcess<Listeners> = PerProcess::new(Table::new(1), || Table::new(1));
+pub(crate) static CONNECTIONS: PerProcess<Connections> = PerProcess::new(Table::new(2), || Table::new(2));
+static MESSAGES: PerProcess<Messages> = PerProcess::new(Table::new(3), || Table::new(3));
 
 /// Registers softrnic, the RDMA NIC in software.
 #[unsafe(no_mangle)]
 pub extern "C" fn tr_use_softrnic() -> c_int {
+    let _uncancelled = Uncancelled::begin();
     #[cfg(feature = "softrnic")]
     return code(softrnic::register().map_err(|error| io::Error::other(error.to_string())));
     #[cfg(not(feature = "softrnic"))]
@@ -37,53 +57,45 @@ pub extern "C" fn tr_use_softrnic() -> c_int {
 ///
 /// # Safety
 ///
-/// `host` is null or ends with a zero byte; `listener` points to writable memory.
+/// `host` is null or ends with a zero byte; `listener` is null, or points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_listen(host: *const c_char, port: u16, listener: *mut *mut Listener) -> c_int {
+    let _uncancelled = Uncancelled::begin();
     // SAFETY: guaranteed by the caller.
-    let bound = unsafe { name(host) }.and_then(|host| Acceptor::bind((host, port)));
+    let bind = || unsafe { name(host) }.and_then(|host| Acceptor::bind((host, port)));
     // SAFETY: guaranteed by the caller.
-    unsafe { give(bound.map(Listener), listener) }
+    unsafe { give(listener, || LISTENERS.get().insert(Arc::new(bind()?))) }
 }
 
-/// Returns the port of a listener; 0 for a null pointer.
-///
-/// # Safety
-///
-/// `listener` is null, or was returned by [`tr_listen`] and is not closed.
+/// Returns the port of a listener; 0 if the handle is null or invalid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
-    // SAFETY: guaranteed by the caller.
-    unsafe { listener.as_ref() }.map_or(0, |listener| listener.0.local_addr().port())
+pub extern "C" fn tr_listener_port(listener: *const Listener) -> u16 {
+    LISTENERS.get().with(listener, |acceptor| acceptor.local_addr().port()).unwrap_or(0)
 }
 
 /// Waits for a connection.
 ///
 /// # Safety
 ///
-/// As for [`tr_listener_port`]; `connection` points to writable memory.
+/// `connection` is null, or points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_accept(
     listener: *const Listener,
     timeout_ms: c_int,
     connection: *mut *mut Connection,
 ) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    let accept = || LISTENERS.get().with(listener, Arc::clone)?.accept_until(deadline(timeout_ms));
     // SAFETY: guaranteed by the caller.
-    let accepted = unsafe { borrow(listener) }.and_then(|listener| listener.0.accept_until(deadline(timeout_ms)));
-    // SAFETY: guaranteed by the caller.
-    unsafe { give(accepted.and_then(wrap), connection) }
+    unsafe { give(connection, || wrap(accept()?)) }
 }
 
 /// Closes and frees a listener.
-///
-/// # Safety
-///
-/// As for [`tr_listener_port`]. The listener must not be used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
-    if !listener.is_null() {
-        // SAFETY: `tr_listen` created the pointer from a box, and the caller does not use it afterwards.
-        drop(unsafe { Box::from_raw(listener) });
+pub extern "C" fn tr_listener_close(listener: *mut Listener) {
+    let _uncancelled = Uncancelled::begin();
+    if let Ok(acceptor) = LISTENERS.get().take(listener) {
+        acceptor.close();
     }
 }
 
@@ -91,7 +103,7 @@ pub unsafe extern "C" fn tr_listener_close(listener: *mut Listener) {
 ///
 /// # Safety
 ///
-/// `host` is null or ends with a zero byte; `connection` points to writable memory.
+/// `host` is null or ends with a zero byte; `connection` is null, or points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_connect(
     host: *const c_char,
@@ -99,19 +111,22 @@ pub unsafe extern "C" fn tr_connect(
     timeout_ms: c_int,
     connection: *mut *mut Connection,
 ) -> c_int {
+    let _uncancelled = Uncancelled::begin();
     let time = deadline(timeout_ms).map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+    let connect = || {
+        // SAFETY: guaranteed by the caller.
+        let host = unsafe { name(host) }?;
+        trespass::Connection::connect_on(&Handle::global()?, (host, port), time)
+    };
     // SAFETY: guaranteed by the caller.
-    let connected =
-        unsafe { name(host) }.and_then(|host| trespass::Connection::connect_on(&Handle::global()?, (host, port), time));
-    // SAFETY: guaranteed by the caller.
-    unsafe { give(connected.and_then(wrap), connection) }
+    unsafe { give(connection, || wrap(connect()?)) }
 }
 
 /// Sends a copy of a message.
 ///
 /// # Safety
 ///
-/// `connection` is null, or was returned by this library and is not closed; `length` bytes can be read at `message`.
+/// `length` bytes can be read at `message`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_send(
     connection: *const Connection,
@@ -119,8 +134,8 @@ pub unsafe extern "C" fn tr_send(
     length: usize,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    let sent = unsafe { borrow(connection) }.and_then(|connection| {
+    let _uncancelled = Uncancelled::begin();
+    let sent = open(connection).and_then(|connection| {
         let bytes: &[u8] = match length {
             0 => &[],
             _ if message.is_null() || length > isize::MAX as usize => return Err(invalid("there is no message")),
@@ -143,115 +158,85 @@ const DONT_WAIT: c_int = 1;
 ///
 /// # Safety
 ///
-/// `connection` as for [`tr_send`]; `message` points to writable memory.
+/// `message` is null, or points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_recv(
     connection: *const Connection,
     timeout_ms: c_int,
     message: *mut *mut Message,
 ) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    let receive = || {
+        let connection = open(connection)?;
+        let received = match timeout_ms {
+            0 => connection.inner.try_recv(),
+            _ => connection.inner.recv_until(deadline(timeout_ms)),
+        };
+        received?.map_or(Ok(ptr::null_mut()), |message| MESSAGES.get().insert(message))
+    };
     // SAFETY: guaranteed by the caller.
-    let received = unsafe { borrow(connection) }.and_then(|connection| match timeout_ms {
-        0 => connection.inner.try_recv(),
-        _ => connection.inner.recv_until(deadline(timeout_ms)),
-    });
-    match received {
-        // SAFETY: guaranteed by the caller.
-        Ok(Some(buf)) => unsafe { give(Ok(Message(buf)), message) },
-        Ok(None) => {
-            // SAFETY: guaranteed by the caller.
-            unsafe { clear(message) };
-            0
-        }
-        // SAFETY: guaranteed by the caller.
-        Err(error) => unsafe { give(Err(error), message) },
-    }
+    unsafe { give(message, receive) }
 }
 
-/// Returns the bytes of a message.
-///
-/// # Safety
-///
-/// `message` is null, or was returned by [`tr_recv`] and is not freed.
+/// Returns the bytes of a message; null if the handle is null or invalid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_message_data(message: *const Message) -> *const c_void {
-    // SAFETY: guaranteed by the caller.
-    unsafe { message.as_ref() }.map_or(ptr::null(), |message| message.0.as_ptr().cast())
+pub extern "C" fn tr_message_data(message: *const Message) -> *const c_void {
+    MESSAGES.get().with(message, |message| message.as_ptr().cast()).unwrap_or(ptr::null())
 }
 
-/// Returns the length of a message; 0 for a null pointer.
-///
-/// # Safety
-///
-/// As for [`tr_message_data`].
+/// Returns the length of a message; 0 if the handle is null or invalid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_message_length(message: *const Message) -> usize {
-    // SAFETY: guaranteed by the caller.
-    unsafe { message.as_ref() }.map_or(0, |message| message.0.len())
+pub extern "C" fn tr_message_length(message: *const Message) -> usize {
+    MESSAGES.get().with(message, |message| message.len()).unwrap_or(0)
 }
 
 /// Frees a message.
-///
-/// # Safety
-///
-/// As for [`tr_message_data`]. The message must not be used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_message_free(message: *mut Message) {
-    if !message.is_null() {
-        // SAFETY: `tr_recv` created the pointer from a box, and the caller does not use it afterwards.
-        drop(unsafe { Box::from_raw(message) });
-    }
+pub extern "C" fn tr_message_free(message: *mut Message) {
+    let _uncancelled = Uncancelled::begin();
+    // An invalid handle has nothing to free.
+    _ = MESSAGES.get().take(message);
 }
 
 /// Waits until the peer's NIC has received everything that was sent.
-///
-/// # Safety
-///
-/// `connection` as for [`tr_send`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_flush(connection: *const Connection) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.flush()))
+pub extern "C" fn tr_flush(connection: *const Connection) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    code(open(connection).and_then(|connection| connection.inner.flush()))
 }
 
 /// Ends this side's sending. The connection can still receive.
-///
-/// # Safety
-///
-/// `connection` as for [`tr_send`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    code(unsafe { borrow(connection) }.and_then(|connection| connection.inner.shutdown()))
+pub extern "C" fn tr_shutdown(connection: *const Connection) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    code(open(connection).and_then(|connection| connection.inner.shutdown()))
 }
 
-/// Describes the connection's transport.
-///
-/// # Safety
-///
-/// `connection` as for [`tr_send`]. The text is valid until the connection is closed.
+/// Describes the connection's transport, until the connection is closed; empty if the handle is null or invalid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_transport(connection: *const Connection) -> *const c_char {
-    // SAFETY: guaranteed by the caller.
-    unsafe { connection.as_ref() }.map_or(c"".as_ptr(), |connection| CStr::as_ptr(&connection.transport))
+pub extern "C" fn tr_transport(connection: *const Connection) -> *const c_char {
+    // The bytes of the text do not move.
+    let text = CONNECTIONS.get().with(connection, |connection| CStr::as_ptr(&connection.transport));
+    text.unwrap_or(c"".as_ptr())
 }
 
 /// Closes and frees a connection, after the peer has received everything, or after the linger time.
-///
-/// # Safety
-///
-/// `connection` as for [`tr_send`]. The caller does not use it afterwards, whatever this function returns.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_int {
+pub extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_int {
+    let _uncancelled = Uncancelled::begin();
     if connection.is_null() {
         return 0;
     }
-    // SAFETY: `wrap` and `give` created the pointer from a box, and the caller does not use it afterwards.
-    let connection = unsafe { Box::from_raw(connection) };
-    code(connection.inner.close(close_code, ""))
+    code(CONNECTIONS.get().take(connection).and_then(|connection| connection.inner.close(close_code, "")))
 }
 
-fn wrap(inner: trespass::Connection) -> io::Result<Connection> {
+/// Returns the connection of a handle. It exists while a call uses it, also if another thread closes the handle.
+#[inline]
+pub(crate) fn open(connection: *const Connection) -> io::Result<Arc<Open>> {
+    CONNECTIONS.get().with(connection, Arc::clone)
+}
+
+fn wrap(inner: trespass::Connection) -> io::Result<*mut Connection> {
     let stats = inner.stats()?;
     let kind = match stats.transport {
         Kind::Rdma => "RDMA",
@@ -259,41 +244,20 @@ fn wrap(inner: trespass::Connection) -> io::Result<Connection> {
         _ => "other",
     };
     let transport = CString::new(format!("{kind}: {stats}")).unwrap_or_default();
-    Ok(Connection { inner, transport })
+    CONNECTIONS.get().insert(Arc::new(Open { inner, transport }))
 }
 
-/// # Safety
-///
-/// `handle` is null or valid.
-pub(crate) unsafe fn borrow<'h, T>(handle: *const T) -> io::Result<&'h T> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
-}
-
-/// Stores a handle at `place`, or null if there is an error.
+/// Stores a new handle at `place`, or null if there is an error. Makes nothing if `place` is null.
 ///
 /// # Safety
 ///
 /// `place` is null, or points to writable memory.
-unsafe fn give<T>(value: io::Result<T>, place: *mut *mut T) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { clear(place) };
-    let value = match value {
-        Ok(_) if place.is_null() => Err(invalid("the pointer for the new handle is null")),
-        value => value,
-    };
-    code(value.map(|value| {
-        // SAFETY: the pointer is not null, and the caller guarantees that it can be written.
-        unsafe { *place = Box::into_raw(Box::new(value)) };
-    }))
-}
-
-/// # Safety
-///
-/// As for `give`.
-unsafe fn clear<T>(place: *mut *mut T) {
-    if !place.is_null() {
-        // SAFETY: guaranteed by the caller.
-        unsafe { *place = ptr::null_mut() };
+unsafe fn give<H>(place: *mut *mut H, make: impl FnOnce() -> io::Result<*mut H>) -> c_int {
+    if place.is_null() {
+        return code(Err(invalid("the pointer for the new handle is null")));
     }
+    let made = make();
+    // SAFETY: the pointer is not null, and the caller guarantees that it can be written.
+    unsafe { *place = *made.as_ref().unwrap_or(&ptr::null_mut()) };
+    code(made.map(drop))
 }

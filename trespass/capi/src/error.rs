@@ -1,7 +1,8 @@
 //! Errors as errno values.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::io;
+use std::slice;
 use std::time::{Duration, Instant};
 
 /// Returns 0, or `-errno`.
@@ -54,17 +55,26 @@ pub(crate) fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// Converts a host name from a C string.
+/// Maximum length of a host name. `NI_MAXHOST` includes the zero byte.
+const LONGEST_NAME: usize = 1024;
+
+/// Converts a host name from a C string. Reads no byte after the longest name.
 ///
 /// # Safety
 ///
-/// `text` is null, or ends with a zero byte.
+/// `text` is null, or ends with a zero byte, or has more bytes than the longest name.
 pub(crate) unsafe fn name<'t>(text: *const c_char) -> io::Result<&'t str> {
     if text.is_null() {
         return Err(invalid("the host is null"));
     }
     // SAFETY: guaranteed by the caller.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| invalid("the host is not UTF-8"))
+    let length = unsafe { libc::strnlen(text, LONGEST_NAME + 1) };
+    if length > LONGEST_NAME {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    // SAFETY: no zero byte is among the first `length` bytes, so the caller guarantees that they can be read.
+    let bytes = unsafe { slice::from_raw_parts(text.cast::<u8>(), length) };
+    str::from_utf8(bytes).map_err(|_| invalid("the host is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! The C interface of trespass: opaque handles, and `-errno` for each failure. `include/trespass.h` describes each
+//! The C interface of trespass: numbered handles, and `-errno` for each failure. `include/trespass.h` describes each
 //! function.
 //!
 //! All connections belong to the default worker of the process. A panic does not unwind into C: it aborts the process.
 
+mod cancel;
 mod connection;
 mod error;
+mod handle;
 mod poll;
 
 pub use self::connection::{

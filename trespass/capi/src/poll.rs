@@ -3,10 +3,12 @@
 use std::ffi::{c_int, c_short};
 use std::io;
 use std::slice;
+use std::sync::Arc;
 
-use trespass::Interest;
+use trespass::{Acceptor, Interest};
 
-use crate::connection::{Connection, Listener};
+use crate::cancel::Uncancelled;
+use crate::connection::{Connection, LISTENERS, Listener, Open, open};
 use crate::error::{code, deadline, invalid};
 
 /// `TR_IN`: a message, the end of the messages, or a connection to accept.
@@ -28,50 +30,72 @@ pub struct PollItem {
     pub revents: c_short,
 }
 
+/// The largest number of items. A larger one is an error of the caller, such as a negative number.
+const MOST: usize = 1 << 20;
+
 /// Waits until at least one of `count` items has an event. Returns the number of items that have events, or 0 after the
 /// time-out.
 ///
 /// # Safety
 ///
-/// `count` items can be read and written at `items`; their handles are null or valid.
+/// `items` is null, or `count` items can be read and written there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tr_poll(items: *mut PollItem, count: usize, timeout_ms: c_int) -> c_int {
-    if items.is_null() || count == 0 || count > isize::MAX as usize / size_of::<PollItem>() {
+    let _uncancelled = Uncancelled::begin();
+    if items.is_null() || count == 0 || count > MOST {
         return -libc::EINVAL;
     }
     // SAFETY: guaranteed by the caller.
     let items = unsafe { slice::from_raw_parts_mut(items, count) };
-    // SAFETY: guaranteed by the caller.
-    match unsafe { wait(items, timeout_ms) } {
+    match wait(items, timeout_ms) {
         Ok(found) => found,
         Err(error) => code(Err(error)),
     }
 }
 
-/// # Safety
-///
-/// The handles are null or valid.
-unsafe fn wait(items: &mut [PollItem], timeout_ms: c_int) -> io::Result<c_int> {
-    let mut interests = Vec::new();
-    for (index, item) in items.iter_mut().enumerate() {
-        item.revents = 0;
-        // SAFETY: guaranteed by the caller.
-        match unsafe { (item.connection.as_ref(), item.listener.as_ref()) } {
-            (Some(connection), None) => {
-                if item.events & IN != 0 {
-                    interests.push((index, IN, Interest::Message(&connection.inner)));
-                }
-                if item.events & OUT != 0 {
-                    interests.push((index, OUT, Interest::Room(&connection.inner)));
-                }
-            }
-            (None, Some(listener)) => interests.push((index, IN, Interest::Incoming(&listener.0))),
+/// The object of an item.
+#[derive(Debug)]
+enum Object {
+    Connection(Arc<Open>),
+    Listener(Arc<Acceptor>),
+}
+
+impl Object {
+    /// # Errors
+    ///
+    /// The handle is invalid, or the object does not have one of the events.
+    fn of(item: &PollItem) -> io::Result<Self> {
+        let (object, events) = match (item.connection.is_null(), item.listener.is_null()) {
+            (false, true) => (Self::Connection(open(item.connection)?), IN | OUT),
+            (true, false) => (Self::Listener(LISTENERS.get().with(item.listener, Arc::clone)?), IN),
             _ => return Err(invalid("an item of tr_poll has exactly one handle; set either connection or listener")),
+        };
+        if item.events & !events != 0 {
+            return Err(invalid("an item of tr_poll has events that its handle does not have"));
+        }
+        Ok(object)
+    }
+
+    fn interest(&self, event: c_short) -> Interest<'_> {
+        match self {
+            Self::Connection(connection) if event == OUT => Interest::Room(&connection.inner),
+            Self::Connection(connection) => Interest::Message(&connection.inner),
+            Self::Listener(acceptor) => Interest::Incoming(acceptor),
         }
     }
-    let waited: Vec<Interest<'_>> = interests.iter().map(|(_, _, interest)| *interest).collect();
-    let ready = trespass::poll(&waited, deadline(timeout_ms))?;
-    for ((index, event, _), is_ready) in interests.iter().zip(ready) {
+}
+
+fn wait(items: &mut [PollItem], timeout_ms: c_int) -> io::Result<c_int> {
+    items.iter_mut().for_each(|item| item.revents = 0);
+    let objects: Vec<Object> = items.iter().map(Object::of).collect::<io::Result<_>>()?;
+    let mut waited = Vec::new();
+    for (index, (item, object)) in items.iter().zip(&objects).enumerate() {
+        let events = [IN, OUT].into_iter().filter(|event| item.events & event != 0);
+        waited.extend(events.map(|event| (index, event, object.interest(event))));
+    }
+    let interests: Vec<Interest<'_>> = waited.iter().map(|(_, _, interest)| *interest).collect();
+    let ready = trespass::poll(&interests, deadline(timeout_ms))?;
+    for ((index, event, _), is_ready) in waited.iter().zip(ready) {
         if let Some(item) = items.get_mut(*index).filter(|_| is_ready) {
             item.revents |= event;
         }

@@ -13,15 +13,16 @@ use std::process::{Child, Command, Stdio};
 
 use sideway_test_names::{Folder, Turn};
 
-/// Compiles an example into a folder. If there is no compiler, prints a line and returns `None`.
-fn compile(compiler: &str, name: &str, to: &Folder) -> Option<PathBuf> {
+/// Compiles a program into a folder, from a file of this package. If there is no compiler, prints a line and returns
+/// `None`.
+fn compile(compiler: &str, source: &str, flags: &[&str], to: &Folder) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Cargo puts the static library beside the programs of the tests.
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    let program = to.join(name).with_extension("example");
+    let program = to.join(Path::new(source).file_name().unwrap()).with_extension("example");
     let mut command = Command::new(compiler);
-    command.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(sources.join("include"));
-    command.arg(sources.join("examples").join(name)).arg(folder.join("libtrespass_c.a"));
+    command.args(["-g", "-Wall", "-Wextra", "-Werror", "-I"]).arg(sources.join("include")).args(flags);
+    command.arg(sources.join(source)).arg(folder.join("libtrespass_c.a"));
     command.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
     match command.status() {
         Ok(status) => assert!(status.success(), "{command:?}"),
@@ -31,6 +32,22 @@ fn compile(compiler: &str, name: &str, to: &Folder) -> Option<PathBuf> {
         }
     }
     Some(program)
+}
+
+/// Returns the flags for AddressSanitizer and UndefinedBehaviorSanitizer. If the compiler lacks them, prints a line and
+/// returns no flags.
+fn sanitizers(folder: &Folder) -> &'static [&'static str] {
+    const FLAGS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let (source, program) = (folder.join("empty.c"), folder.join("empty"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let compiled = Command::new("cc").args(FLAGS).arg(&source).arg("-o").arg(&program).output();
+    let runs = compiled.is_ok_and(|output| output.status.success())
+        && Command::new(&program).status().is_ok_and(|status| status.success());
+    if !runs {
+        eprintln!("without AddressSanitizer: cc has no library for it");
+        return &[];
+    }
+    FLAGS
 }
 
 /// Returns a folder for programs. It is beside the tests, because programs in the directory for temporary files may not
@@ -52,7 +69,7 @@ impl Drop for Ended {
 #[test]
 fn c_programs_of_two_processes_echo_over_softrnic() {
     let folder = folder();
-    let Some(echo) = compile("cc", "echo.c", &folder) else { return };
+    let Some(echo) = compile("cc", "examples/echo.c", &[], &folder) else { return };
     // The example has no option for its port.
     let _turn = Turn::wait_for("echo.c").unwrap();
     let server = Command::new(&echo).arg("--soft").stdout(Stdio::piped()).spawn().unwrap();
@@ -75,11 +92,36 @@ fn c_programs_of_two_processes_echo_over_softrnic() {
 #[test]
 fn a_cpp_program_polls_several_connections() {
     let folder = folder();
-    let Some(fan) = compile("c++", "fan.cpp", &folder) else { return };
+    let Some(fan) = compile("c++", "examples/fan.cpp", &[], &folder) else { return };
     let output = Command::new(&fan).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text.lines().count(), 3, "{text}");
+}
+
+/// Runs the program that uses the functions wrongly, with these arguments, over TCP and softrnic.
+fn misuse(flags: &[&str], arguments: &[&str]) {
+    let folder = folder();
+    let Some(misuse) = compile("cc", "tests/misuse.c", flags, &folder) else { return };
+    for device in [None, Some("--soft")] {
+        let mut command = Command::new(&misuse);
+        // Objects that are open at the end of the program are no leaks.
+        let output = command.args(device).args(arguments).env("ASAN_OPTIONS", "detect_leaks=0").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {}: {text}", output.status);
+        assert_eq!(output.stdout, b"every call returned\n");
+    }
+}
+
+#[test]
+fn misuse_returns_errors_and_neither_crashes_nor_hangs() {
+    misuse(sanitizers(&folder()), &[]);
+}
+
+#[test]
+fn handles_of_the_parent_are_invalid_in_a_child() {
+    // The allocator of AddressSanitizer does not work in a child if another thread of its parent was using it.
+    misuse(&[], &["fork"]);
 }
 
 /// Returns the names of the functions that are declared in the lines for which `is_one` returns true.
@@ -96,7 +138,7 @@ fn functions<'t>(texts: impl IntoIterator<Item = &'t String>, is_one: impl Fn(&s
 fn header_declares_the_exported_functions() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let sources = ["src/connection.rs", "src/error.rs", "src/poll.rs", "src/lib.rs"].map(read);
+    let sources = ["src/connection.rs", "src/error.rs", "src/handle.rs", "src/poll.rs", "src/lib.rs"].map(read);
     let exported = functions(&sources, |line| line.contains("extern \"C\" fn "));
     // A declaration is a line that begins with the return type.
     let declared = functions([&read("include/trespass.h")], |line| {

@@ -47,6 +47,8 @@ use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 use domain::{Domain, Slot};
 use waiters::Woken;
 
+#[doc(hidden)]
+pub use fork::PerProcess;
 pub use options::{Options, Transport};
 pub use shared::{Handle, Wait};
 pub(crate) use shared::{this_thread, would_block};
@@ -392,6 +394,7 @@ impl Worker {
         while let Some(id) = self.accept(listener) {
             self.close(id, 0, "");
         }
+        self.acceptors.drain(..).for_each(|waker| self.tcp.table.woken.push(waker));
         self.tcp.backend.unlisten(listener.0);
         self.tcp.table.unlisten(listener.0);
         if let Some(verbs) = &mut self.verbs {
@@ -417,6 +420,15 @@ impl Worker {
             self.fallbacks.insert(id, reason);
         }
         Some(id)
+    }
+
+    /// Returns the next established connection of a listener, or `WouldBlock`. Returns `NotConnected` if the listener was
+    /// closed.
+    pub(crate) fn try_accept(&mut self, listener: ListenId) -> io::Result<ConnectionId> {
+        self.accept(listener).ok_or_else(|| match self.listeners.contains_key(&listener) {
+            true => io::ErrorKind::WouldBlock.into(),
+            false => io::Error::new(io::ErrorKind::NotConnected, "the listener was closed"),
+        })
     }
 
     /// Advances the connections' timers.

@@ -10,7 +10,7 @@ use crate::backend::{LinkId, ListenerId};
 
 use super::domain::Domain;
 use super::waiters::{Waiters, Woken};
-use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now};
+use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now, would_block};
 
 impl Worker {
     /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
@@ -157,9 +157,20 @@ impl Worker {
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Whether `accept` would return a connection.
+    /// Does the same as `try_accept`. After `WouldBlock`, the task or call is woken when a connection may be pending.
+    pub(crate) fn try_accept_or_wake(&mut self, listener: ListenId, waker: &Waker) -> io::Result<ConnectionId> {
+        let accepted = self.try_accept(listener);
+        if would_block(&accepted) {
+            self.register_acceptor(waker);
+        }
+        accepted
+    }
+
+    /// Whether `try_accept` would return a connection, or an error other than `WouldBlock`.
     pub(crate) fn has_accepted(&self, listener: ListenId) -> bool {
         let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
-        has(&self.tcp.table.accepted) || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
+        !self.listeners.contains_key(&listener)
+            || has(&self.tcp.table.accepted)
+            || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
     }
 }

@@ -129,6 +129,33 @@ fn close_ends_after_the_linger_time_if_the_peer_does_not_read() {
     });
 }
 
+/// Calls without a deadline must not wait for what one thread has closed.
+#[test]
+fn close_by_one_thread_ends_the_calls_of_others() {
+    on_both(|transport| {
+        let (near, far) = pair(transport);
+        let handle = worker(transport);
+        let acceptor = Acceptor::bind_on(&handle, device()).unwrap();
+        thread::scope(|scope| {
+            let received = scope.spawn(|| near.recv());
+            let sent = scope.spawn(|| while near.send(&[7; 1 << 16]).is_ok() {});
+            let accepted = scope.spawn(|| acceptor.accept());
+            thread::sleep(Duration::from_millis(50));
+            let closed = scope.spawn(|| near.close(0, ""));
+            assert_eq!(received.join().unwrap().unwrap_err().kind(), ErrorKind::NotConnected);
+            sent.join().unwrap();
+            acceptor.close();
+            assert_eq!(accepted.join().unwrap().unwrap_err().kind(), ErrorKind::NotConnected);
+            // Without this, `close` waits for the linger time, because the peer does not read.
+            drop(far);
+            _ = closed.join().unwrap();
+        });
+        assert_eq!(near.send(b"late").unwrap_err().kind(), ErrorKind::NotConnected);
+        assert_eq!(near.close(0, "").unwrap_err().kind(), ErrorKind::NotConnected);
+        assert_eq!(acceptor.try_accept().unwrap_err().kind(), ErrorKind::NotConnected);
+    });
+}
+
 #[test]
 fn sides_that_close_simultaneously_drop_unread_messages() {
     on_both(|transport| {

@@ -189,7 +189,7 @@ impl Connection {
         match self.front(stock) {
             Front::Data(_) | Front::End => true,
             Front::Rendezvous if matches!(self.incoming.reads.front(), Some(Read::Ready(_))) => true,
-            Front::Rendezvous | Front::Empty => self.ended || self.failure.is_some(),
+            Front::Rendezvous | Front::Empty => self.still_open().is_err(),
         }
     }
 
@@ -199,7 +199,8 @@ impl Connection {
         loop {
             let incoming = &mut self.incoming;
             if incoming.end {
-                return Front::End;
+                // This side has closed: for the program, the end is its own.
+                return if incoming.discard { Front::Empty } else { Front::End };
             }
             let Some(frame) = incoming.inbox.front().and_then(|send| Frame::parse(send)) else { return Front::Empty };
             match frame.kind {
@@ -264,6 +265,7 @@ impl Connection {
     fn still_open(&self) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
+            None if self.is_closed() => Err(io::Error::new(io::ErrorKind::NotConnected, "the connection was closed")),
             None if self.ended => Err(io::ErrorKind::ConnectionReset.into()),
             None => Ok(()),
         }

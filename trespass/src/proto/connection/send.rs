@@ -143,7 +143,7 @@ impl Connection {
 
     /// Whether a waiting sender can continue: bytes can be sent, the flush is complete, or the connection has ended.
     pub(crate) fn can_progress(&self) -> bool {
-        self.ended || self.failure.is_some() || self.can_send() || self.is_flushed()
+        self.ended || self.failure.is_some() || self.is_closed() || self.can_send() || self.is_flushed()
     }
 
     /// Whether a sender waits only for memory.

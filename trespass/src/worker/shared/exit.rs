@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::lock::within;
+use crate::worker::fork::PerProcess;
 
 /// The workers of the process.
-static WORKERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How long the process waits for a lock. The thread that ends the process may hold it, or a thread of the parent held it
-/// at a fork.
+static WORKERS: PerProcess<Mutex<Vec<Weak<Shared>>>> = PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
+/// How long the process waits for a lock. The thread that ends the process may hold it.
 const LOCKED: Duration = Duration::from_millis(200);
 /// The shortest and the longest pause between two looks at a worker.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
@@ -29,7 +29,7 @@ impl Shared {
                 unsafe { libc::atexit(finish) };
             }
         });
-        if let Some(mut workers) = within(LOCKED, &WORKERS) {
+        if let Some(mut workers) = within(LOCKED, WORKERS.get()) {
             workers.retain(|worker| worker.strong_count() != 0);
             workers.push(Arc::downgrade(self));
         }
@@ -65,7 +65,7 @@ impl Shared {
 
 /// Runs at the end of the process.
 extern "C" fn finish() {
-    let Some(list) = within(LOCKED, &WORKERS) else { return };
+    let Some(list) = within(LOCKED, WORKERS.get()) else { return };
     let workers: Vec<_> = list.iter().filter_map(Weak::upgrade).collect();
     drop(list);
     let begun = Instant::now();

@@ -25,7 +25,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::Sleeper;
-use super::fork::Generation;
+use super::fork::{Generation, PerProcess};
 use super::waiters::Awaited;
 use super::{ConnectionId, Options, Worker};
 use lock::Locked;
@@ -172,15 +172,13 @@ impl Handle {
     ///
     /// See [`Handle::new`].
     pub fn global() -> io::Result<Handle> {
-        static GLOBAL: Mutex<Option<Handle>> = Mutex::new(None);
-        let mut global = GLOBAL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*global
-            && !handle.shared.generation.is_over()
-        {
+        static GLOBAL: PerProcess<Mutex<Option<Handle>>> = PerProcess::new(Mutex::new(None), Mutex::default);
+        // A fork may happen while another thread holds the lock.
+        Generation::this();
+        let mut global = GLOBAL.get().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*global {
             return Ok(handle.clone());
         }
-        // The handle of a parent is not dropped: its memory belongs to objects of the parent's threads.
-        std::mem::forget(global.take());
         Ok(global.insert(Handle::new(&Options::default())?).clone())
     }
 
