@@ -193,7 +193,6 @@ pub extern "C" fn tr_message_length(message: *const Message) -> usize {
 /// Frees a message.
 #[unsafe(no_mangle)]
 pub extern "C" fn tr_message_free(message: *mut Message) {
-    let _uncancelled = Uncancelled::begin();
     // An invalid handle has nothing to free.
     _ = MESSAGES.get().take(message);
 }

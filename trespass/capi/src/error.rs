@@ -1,7 +1,9 @@
 //! Errors as errno values.
 
+use std::error::Error;
 use std::ffi::{c_char, c_int};
 use std::io;
+use std::iter;
 use std::slice;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,8 @@ pub(crate) fn code(result: io::Result<()>) -> c_int {
 /// Returns the errno value for an error of the library.
 fn errno(error: &io::Error) -> c_int {
     use io::ErrorKind as Kind;
-    if let Some(errno) = error.raw_os_error() {
+    let causes = iter::successors(Some(error as &(dyn Error + 'static)), |&cause| cause.source());
+    if let Some(errno) = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error()).next() {
         return errno;
     }
     match error.kind() {
@@ -88,7 +91,8 @@ mod tests {
         assert_eq!(of(io::ErrorKind::ConnectionRefused), -libc::ECONNREFUSED);
         assert_eq!(of(io::ErrorKind::WouldBlock), -libc::EAGAIN);
         assert_eq!(of(io::ErrorKind::Other), -libc::EIO);
-        assert_eq!(code(Err(io::Error::from_raw_os_error(libc::EMFILE))), -libc::EMFILE);
+        let full = || io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(code(Err(full())), -libc::EMFILE);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The buffers of a pool or of the heap.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -12,6 +13,7 @@ use sideway::ibverbs::memory_region::MemoryRegion;
 
 use super::HEADROOM;
 use super::chunk::Chunk;
+use super::pages::Pages;
 
 /// A buffer with one owner. When it is dropped, on any thread, it returns to its pool. It dereferences to its bytes.
 ///
@@ -35,6 +37,8 @@ pub(super) struct Piece {
     is_note: bool,
 }
 
+/// A buffer of this length leaves memory for small ones.
+const LONG: usize = 64 << 10;
 /// Maximum length of a buffer.
 const LONGEST: usize = (u32::MAX as usize) - HEADROOM;
 
@@ -71,15 +75,25 @@ impl Buf {
         Self { piece: ManuallyDrop::new(piece) }
     }
 
-    /// Creates a buffer on the heap, without a pool. Its length is at most 4 GiB.
+    /// Creates a buffer on the heap, without a pool. Its length is at most 4 GiB. Aborts the process if there is no
+    /// memory, as a `Vec` does.
     pub(crate) fn on_heap(length: usize) -> Self {
-        let room = HEADROOM + length.min(LONGEST);
-        let memory = Box::into_raw(vec![0_u8; room].into_boxed_slice());
-        // SAFETY: a box's pointer is not null.
-        let first = unsafe { NonNull::new_unchecked(memory.cast::<u8>()) };
-        let (start, end) = (HEADROOM as u32, room as u32);
+        Self::try_on_heap(length).unwrap_or_else(|| handle_alloc_error(layout(length)))
+    }
+
+    /// Creates a buffer on the heap, as `on_heap` does. Returns `None` if there is no memory.
+    pub(crate) fn try_on_heap(length: usize) -> Option<Self> {
+        let layout = layout(length);
+        // SAFETY: the layout is not empty, because of the space for a header.
+        let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        if length >= LONG && Pages::check_spare().is_err() {
+            // SAFETY: the memory was allocated with this layout, and nothing uses it.
+            unsafe { dealloc(first.as_ptr(), layout) };
+            return None;
+        }
+        let (start, end) = (HEADROOM as u32, layout.size() as u32);
         let piece = Piece { first, chunk: None, room: end, start, end, is_note: false };
-        Self { piece: ManuallyDrop::new(Box::new(piece)) }
+        Some(Self { piece: ManuallyDrop::new(Box::new(piece)) })
     }
 
     /// Creates the buffer of a notification.
@@ -201,6 +215,12 @@ impl Buf {
     }
 }
 
+/// The memory of a buffer on the heap.
+fn layout(length: usize) -> Layout {
+    // The size is at most 4 GiB, so this fails only where an address has 32 bits.
+    Layout::from_size_align(HEADROOM + length.min(LONGEST), HEADROOM).unwrap_or(Layout::new::<[u8; HEADROOM]>())
+}
+
 impl Deref for Buf {
     type Target = [u8];
 
@@ -255,9 +275,9 @@ impl Drop for Buf {
         match &piece.chunk {
             Some(chunk) => chunk.home().push(piece),
             None => {
-                let memory = std::ptr::slice_from_raw_parts_mut(piece.first.as_ptr(), piece.room as usize);
-                // SAFETY: `on_heap` created the pointer from a box of this length, and nothing uses it any more.
-                drop(unsafe { Box::from_raw(memory) });
+                let layout = layout(piece.room as usize - HEADROOM);
+                // SAFETY: `try_on_heap` allocated the memory with this layout, and nothing uses it any more.
+                unsafe { dealloc(piece.first.as_ptr(), layout) };
             }
         }
     }

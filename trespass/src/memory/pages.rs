@@ -13,6 +13,10 @@ pub(crate) struct Pages {
     len: usize,
 }
 
+/// How much memory new objects leave for those that exist. A small allocation that fails aborts the process, so what
+/// is new must be refused before.
+const SPARE: usize = 2 << 20;
+
 // SAFETY: the mapping does not depend on the thread; using the address is unsafe.
 unsafe impl Send for Pages {}
 // SAFETY: as for Send.
@@ -40,7 +44,17 @@ impl Pages {
         // If a child of fork(2) shared the pages, the parent's writes would go to copies that the device does not
         // access.
         pages.advise(libc::MADV_DONTFORK);
+        Self::check_spare()?;
         Ok(pages)
+    }
+
+    /// Checks whether the existing objects have memory left.
+    ///
+    /// # Errors
+    ///
+    /// The error of mmap(2).
+    pub(crate) fn check_spare() -> io::Result<()> {
+        if cfg!(miri) { Ok(()) } else { Self::map(SPARE, 0).map(drop) }
     }
 
     fn map(len: usize, flags: libc::c_int) -> io::Result<Self> {

@@ -84,11 +84,11 @@ impl Pool {
     }
 
     /// Takes a buffer for a message that the peer announced. If the pool has no device, the buffer may be on the heap,
-    /// where memory is used only for the bytes that arrive.
+    /// where memory is used only for the bytes that arrive. Returns `None` if there is no memory.
     pub(crate) fn alloc_announced(&self, length: usize) -> Option<Buf> {
         match self.shared.domain {
             Some(_) => self.alloc(length),
-            None => Some(self.alloc_within_half(length).unwrap_or_else(|| Buf::on_heap(length))),
+            None => self.alloc_within_half(length).or_else(|| Buf::try_on_heap(length)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Functions that the tests share.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
@@ -30,6 +31,10 @@ pub(crate) fn worker(transport: Transport) -> Handle {
 }
 
 fn worker_with(transport: Transport, linger: Duration) -> Handle {
+    try_worker(transport, linger).unwrap()
+}
+
+pub(crate) fn try_worker(transport: Transport, linger: Duration) -> io::Result<Handle> {
     let mut options = Options::default();
     options.transport = transport;
     options.device = name();
@@ -37,7 +42,7 @@ fn worker_with(transport: Transport, linger: Duration) -> Handle {
     // This is more than the largest window, 64 segments of 16 KiB.
     options.send_high_water = 2 << 20;
     options.linger = linger;
-    Handle::new(&options).unwrap()
+    Handle::new(&options)
 }
 
 /// Runs a test over RDMA and over TCP.

@@ -5,6 +5,7 @@ mod common;
 mod connections;
 mod growth;
 mod hosts;
+mod limits;
 mod nonblocking;
 mod processes;
 mod random;

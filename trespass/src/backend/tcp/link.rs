@@ -14,7 +14,7 @@ use self::handshake::{HANDSHAKE, HELLO, REFUSAL, handshake};
 use super::record::{self, Head, PUSHED, READ_FIRST, Record, SHORTEST, WINDOW};
 use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
-use crate::memory::{Buf, Pool};
+use crate::memory::{Buf, Pool, no_memory};
 
 /// Maximum number of bytes that one read takes beyond the rest of a message that is already arriving.
 pub(super) const STAGING: usize = 256 << 10;
@@ -424,7 +424,8 @@ impl Link {
                     None if length >= SHORTEST
                         && self.arrived.iter().map(|(_, message)| message.len()).sum::<usize>() + length <= WINDOW =>
                     {
-                        let message = pool.alloc_announced(length).unwrap_or_else(|| Buf::on_heap(length));
+                        let message = pool.alloc_announced(length);
+                        let message = message.ok_or_else(|| Ended::Failed(no_memory(length)))?;
                         (Of::Push(key), message)
                     }
                     _ => return Err(invalid("the peer sent a message that was not read")),

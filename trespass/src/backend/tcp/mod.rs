@@ -25,7 +25,7 @@ use self::incoming::{Listening, Pending};
 use self::link::{Link, Progress, Remains, STAGING};
 use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
-use crate::memory::{Buf, Ending, HEADROOM, Pool};
+use crate::memory::{Buf, Ending, HEADROOM, Pool, no_memory};
 
 /// The payload of a segment, in bytes.
 const SEGMENT: u32 = 16 << 10;
@@ -62,7 +62,7 @@ pub(crate) struct Tcp {
     /// READs that completed at once, because their messages had already arrived; with their tokens.
     read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
-    staging: Box<[u8]>,
+    staging: Buf,
     /// Number of links that are being established or ended. Each of them has a deadline.
     unsettled: u32,
     /// The time of the last search for silent peers.
@@ -90,7 +90,7 @@ impl Tcp {
             sent: Vec::new(),
             read: Vec::new(),
             probed: Vec::new(),
-            staging: vec![0; STAGING].into_boxed_slice(),
+            staging: Buf::try_on_heap(STAGING).ok_or_else(|| no_memory(STAGING))?,
             unsettled: 0,
             searched: 0,
         })

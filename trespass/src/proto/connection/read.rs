@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::BufMut;
 
-use crate::memory::Buf;
+use crate::memory::{Buf, no_memory};
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, Source};
 use crate::proto::{Failure, Stock};
 
@@ -235,7 +235,11 @@ impl Connection {
                 ));
             }
             let first = length.min(AT_ONCE);
-            let message = stock.pool.alloc_within_half(first).unwrap_or_else(|| Buf::on_heap(first));
+            let message = stock
+                .pool
+                .alloc_within_half(first)
+                .or_else(|| Buf::try_on_heap(first))
+                .ok_or_else(|| no_memory(first))?;
             incoming.assembly = Some(Assembly { message, length, filled: 0, taken: 0 });
         }
         let Some(assembly) = &mut incoming.assembly else { return Ok(None) };
@@ -244,7 +248,8 @@ impl Connection {
             return Err(Failure::violation("a message is longer than announced").into());
         }
         if end > assembly.message.len() {
-            let mut longer = Buf::on_heap(assembly.length.min(2 * end));
+            let more = assembly.length.min(2 * end);
+            let mut longer = Buf::try_on_heap(more).ok_or_else(|| no_memory(more))?;
             longer[..assembly.filled].copy_from_slice(&assembly.message[..assembly.filled]);
             assembly.message = longer;
         }

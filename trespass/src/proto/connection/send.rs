@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::memory::Buf;
+use crate::memory::{Buf, no_memory};
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, set_credits};
 use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
 
@@ -46,7 +46,8 @@ impl Connection {
     /// Sends a copy of a message that is longer than a segment.
     #[inline(never)]
     fn send_copy(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
-        let mut copy = stock.pool.alloc(message.len()).unwrap_or_else(|| Buf::on_heap(message.len()));
+        let copy = stock.pool.alloc(message.len()).or_else(|| Buf::try_on_heap(message.len()));
+        let mut copy = copy.ok_or_else(|| no_memory(message.len()))?;
         copy.copy_from_slice(message);
         self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
     }

@@ -6,7 +6,7 @@ use std::mem;
 use std::net::SocketAddr;
 
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
-use crate::memory::Buf;
+use crate::memory::{Buf, check_spare};
 use crate::proto::{Agreement, Connection, FLOOR, Failure, Hello, Refusal, RefusalCode, Settings, Stock};
 
 use super::super::waiters::{Awaited, Waiters, Woken};
@@ -67,12 +67,13 @@ impl Table {
 
     /// Leases credits for a new connection, and returns the hello that grants them.
     pub(super) fn hello(&mut self) -> io::Result<Hello> {
+        check_spare()?;
         let ledger = &self.stock.ledger;
         if ledger.total - ledger.leased < u32::from(FLOOR) {
             self.stock.add_receives(self.step.min(self.limits.receives.saturating_sub(ledger.total)));
         }
         if !self.stock.ledger.open() {
-            let text = "no receives are left for another connection; close some connections, or raise the limit of locked memory";
+            let text = "no receives are left for another connection; close some connections, or raise the limits of memory (ulimit -l, -v)";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.epoch = self.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

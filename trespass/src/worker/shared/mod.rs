@@ -24,6 +24,8 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::memory::check_spare;
+
 use super::Sleeper;
 use super::fork::{Generation, PerProcess};
 use super::waiters::Awaited;
@@ -127,13 +129,30 @@ pub enum Wait {
     Write,
 }
 
+/// The reason why a worker was not started.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot start a worker: {0}; raise the limits of files, threads and memory (ulimit -n, -u, -v), or use fewer workers"
+)]
+struct StartError(#[source] io::Error);
+
 impl Handle {
     /// Starts a worker and its thread.
     ///
     /// # Errors
     ///
-    /// The system has no descriptors or threads left.
+    /// The system has no descriptors, threads or memory left.
     pub fn new(options: &Options) -> io::Result<Handle> {
+        check_spare()?;
+        Handle::start(options).map_err(|error| {
+            // For a thread that cannot be started, the system returns EAGAIN, which is no reason to try again soon.
+            let kind =
+                if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::OutOfMemory } else { error.kind() };
+            io::Error::new(kind, StartError(error))
+        })
+    }
+
+    fn start(options: &Options) -> io::Result<Handle> {
         let worker = Worker::new(options)?;
         let core = Core {
             worker,

@@ -1,0 +1,118 @@
+//! A process that is short of memory refuses what is new, keeps what stands, and continues when it has memory again.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::common::{device, try_worker, worker};
+use crate::processes::transport_of;
+use trespass::{Acceptor, Connection, Handle, Transport};
+
+const LONG: Duration = Duration::from_secs(60);
+/// The transport of the test `child` in a child process, because the limits apply to the process.
+const CHILD: &str = "TRESPASS_TEST_LIMITS";
+/// How much more address space than it has the process may use.
+const MORE: u64 = 40 << 20;
+
+/// A connection within this process.
+struct Pair {
+    near: Connection,
+    far: Connection,
+}
+
+impl Pair {
+    fn new(client: &Handle, acceptor: &Acceptor) -> io::Result<Pair> {
+        let near = Connection::connect_on(client, acceptor.local_addr(), Some(LONG))?;
+        let far = acceptor.accept_until(Some(Instant::now() + LONG))?;
+        Ok(Pair { near, far })
+    }
+
+    fn echo(&self, message: &[u8]) -> io::Result<()> {
+        self.near.send(message)?;
+        let received = self.far.recv_until(Some(Instant::now() + LONG))?.unwrap();
+        assert_eq!(received.len(), message.len());
+        self.far.send(&received)?;
+        assert_eq!(self.near.recv_until(Some(Instant::now() + LONG))?.unwrap().len(), message.len());
+        Ok(())
+    }
+}
+
+fn limit_address_space() -> Rlimit {
+    let before = getrlimit(Resource::As);
+    let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + MORE), maximum: before.maximum }).unwrap();
+    before
+}
+
+/// Makes new ones until one is refused, and returns them with the error.
+fn until_refused<T>(most: usize, mut make: impl FnMut() -> io::Result<T>) -> (Vec<T>, Option<io::Error>) {
+    let mut made = Vec::with_capacity(most);
+    while made.len() < most {
+        match make() {
+            Ok(one) => made.push(one),
+            Err(error) => return (made, Some(error)),
+        }
+    }
+    (made, None)
+}
+
+/// Runs in the child process.
+#[test]
+fn child() {
+    let Some(transport) = transport_of(CHILD) else { return };
+    // softrnic needs no locked memory.
+    let memlock = getrlimit(Resource::Memlock);
+    setrlimit(Resource::Memlock, Rlimit { current: Some(0), ..memlock }).unwrap();
+    let (server, client) = (worker(transport), worker(transport));
+    let acceptor = Acceptor::bind_on(&server, device()).unwrap();
+    let established = Pair::new(&client, &acceptor).unwrap();
+    let other = Pair::new(&client, &acceptor).unwrap();
+    let message = vec![7; 32 << 20];
+    for pair in [&established, &other] {
+        pair.echo(b"before").unwrap();
+    }
+
+    let new_worker = || try_worker(transport, LONG);
+
+    let before = limit_address_space();
+    let (workers, refused) = until_refused(200, new_worker);
+    println!("{} workers, then: {}", workers.len(), refused.as_ref().unwrap());
+    assert_eq!(refused.unwrap().kind(), io::ErrorKind::OutOfMemory);
+    established.echo(b"after workers").unwrap();
+    drop(workers);
+    let (pairs, refused) = until_refused(400, || Pair::new(&client, &acceptor));
+    println!("{} connections, then: {refused:?}", pairs.len());
+    established.echo(b"after connections").unwrap();
+    let refused = other.echo(&message).unwrap_err();
+    println!("a long message: {refused}");
+    assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
+    established.echo(b"after a long message").unwrap();
+    if transport == Transport::Rdma {
+        let refused = established.near.region(64 << 20).unwrap_err();
+        println!("a region: {refused}");
+        assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
+    }
+    (0..100).for_each(|_| established.echo(b"after all").unwrap());
+
+    setrlimit(Resource::As, before).unwrap();
+    other.echo(&message).unwrap();
+    drop(new_worker().unwrap());
+    Pair::new(&client, &acceptor).unwrap().echo(b"new").unwrap();
+    established.echo(&message).unwrap();
+}
+
+#[test]
+fn process_without_memory_keeps_its_connections() {
+    device();
+    for (transport, devices) in [("Tcp", "soft0"), ("Rdma", "soft0"), ("Rdma", "softiw0")] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["limits::child", "--exact", "--nocapture"]).env(CHILD, transport);
+        // A thread's own arena would reserve 64 MiB of address space.
+        let ran = command.env("SOFTRNIC_DEVICES", devices).env("MALLOC_ARENA_MAX", "1").output().unwrap();
+        let text = String::from_utf8_lossy(&ran.stderr);
+        println!("{transport} {devices}: {}", String::from_utf8_lossy(&ran.stdout));
+        assert!(ran.status.success(), "{transport} {devices}: {}: {text}", ran.status);
+    }
+}
