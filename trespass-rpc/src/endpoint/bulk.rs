@@ -1,6 +1,7 @@
 //! Transfers attachments and targets: grants keys to this side's memory, makes RDMA requests, and sends bytes in
 //! frames.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,22 +104,95 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// The bytes for which a handler waits, and which the peer sends in frames.
+/// The reads of a handler whose bytes the peer sends in frames. The bytes of one read are requested at a time, in the
+/// order of the reads.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    list: VecDeque<Expected>,
+    next: u64,
+}
+
+/// The bytes for which a handler waits.
 #[derive(Debug)]
-pub(super) struct Expected {
+struct Expected {
+    number: u64,
     index: usize,
     from: u64,
     memory: Memory,
     part: Range<usize>,
     filled: usize,
-    is_gone: bool,
+    state: Expecting,
+    /// Whether the handler no longer waits.
+    is_dropped: bool,
     waker: Option<Waker>,
 }
 
-impl Expected {
-    /// Ends the wait because the bytes will not arrive; returns the handler's waker.
-    pub(super) fn into_waker(self) -> Option<Waker> {
-        self.waker
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expecting {
+    /// Other bytes arrive first.
+    Later,
+    Now,
+    Arrived,
+    /// The peer no longer has the bytes.
+    Gone,
+}
+
+impl Reads {
+    fn add(&mut self, index: usize, from: u64, memory: &Memory, part: Range<usize>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let (memory, state) = (memory.clone(), Expecting::Later);
+        let expected = Expected { number, index, from, memory, part, filled: 0, state, is_dropped: false, waker: None };
+        self.list.push_back(expected);
+        number
+    }
+
+    fn find(&mut self, number: u64) -> Option<&mut Expected> {
+        self.list.iter_mut().find(|expected| expected.number == number)
+    }
+
+    /// The read whose bytes arrive now.
+    fn current(&mut self) -> Option<&mut Expected> {
+        self.list.iter_mut().find(|expected| expected.state == Expecting::Now)
+    }
+
+    /// Begins the next read if no bytes are outstanding. Returns what to request: the attachment, the offset and the length.
+    fn begin(&mut self) -> Option<(usize, u64, u64)> {
+        if self.current().is_some() {
+            return None;
+        }
+        let next = self.list.iter_mut().find(|expected| expected.state == Expecting::Later)?;
+        next.state = Expecting::Now;
+        Some((next.index, next.from, next.part.len() as u64))
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.list.retain(|expected| expected.number != number);
+    }
+
+    /// Ends all waits because the bytes will not arrive; returns the handler's wakers.
+    pub(super) fn into_wakers(self) -> impl Iterator<Item = Waker> {
+        self.list.into_iter().filter_map(|expected| expected.waker)
+    }
+}
+
+/// A read of a handler. Dropping it ends the wait.
+struct Pull<'l> {
+    link: &'l Link,
+    id: u32,
+    number: u64,
+}
+
+impl Drop for Pull<'_> {
+    fn drop(&mut self) {
+        self.link.with(|state| {
+            let Some(reads) = state.serving.get_mut(&self.id).map(|serving| &mut serving.expected) else { return };
+            match reads.find(self.number) {
+                // The peer still sends these bytes.
+                Some(expected) if expected.state == Expecting::Now => expected.is_dropped = true,
+                _ => reads.remove(self.number),
+            }
+        });
     }
 }
 
@@ -147,7 +221,7 @@ impl Link {
         done.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Requests bytes of a caller's attachment, and waits for them.
+    /// Requests bytes of a caller's attachment after the earlier reads of the call, and waits for them.
     pub(crate) async fn pull(
         &self,
         id: u32,
@@ -156,36 +230,24 @@ impl Link {
         memory: &Memory,
         part: Range<usize>,
     ) -> io::Result<()> {
-        let mut is_asked = false;
+        let number = self.with(|state| {
+            let serving = state.serving.get_mut(&id).ok_or_else(gone)?;
+            let number = serving.expected.add(index, from, memory, part);
+            state.request_bytes(id);
+            Ok::<_, io::Error>(number)
+        })?;
+        let pull = Pull { link: self, id, number };
         std::future::poll_fn(|task| {
-            self.with(|state| {
-                let State { core, serving, .. } = state;
-                let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Err(gone())) };
-                if !is_asked {
-                    if serving.expected.is_some() {
-                        let text = "another attachment of the call is being read; wait until that read has completed";
-                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::ResourceBusy, text)));
+            pull.link.with(|state| {
+                let expected = state.serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
+                match expected {
+                    Some(expected) if expected.state == Expecting::Arrived => Poll::Ready(Ok(())),
+                    Some(expected) if expected.state != Expecting::Gone => {
+                        expected.waker = Some(task.waker().clone());
+                        Poll::Pending
                     }
-                    is_asked = true;
-                    serving.expected = Some(Expected {
-                        index,
-                        from,
-                        memory: memory.clone(),
-                        part: part.clone(),
-                        filled: 0,
-                        is_gone: false,
-                        waker: None,
-                    });
-                    core.bulk(id, index, BulkOperation::Pull, from, &(part.len() as u64).to_le_bytes());
+                    _ => Poll::Ready(Err(gone())),
                 }
-                let Some(expected) = &mut serving.expected else { return Poll::Ready(Err(gone())) };
-                if expected.is_gone || expected.filled == expected.part.len() {
-                    let is_gone = expected.is_gone;
-                    serving.expected = None;
-                    return Poll::Ready(if is_gone { Err(gone()) } else { Ok(()) });
-                }
-                expected.waker = Some(task.waker().clone());
-                Poll::Pending
             })
         })
         .await
@@ -262,8 +324,8 @@ impl State {
             self.core.bulk(frame.id, frame.index, BulkOperation::Gone, 0, &[]);
             return Ok(());
         }
-        let expected = self.serving.get_mut(&frame.id).and_then(|serving| serving.expected.as_mut());
-        let Some(expected) = expected.filter(|expected| expected.index == frame.index) else { return Ok(()) };
+        let Some(reads) = self.serving.get_mut(&frame.id).map(|serving| &mut serving.expected) else { return Ok(()) };
+        let Some(expected) = reads.current().filter(|expected| expected.index == frame.index) else { return Ok(()) };
         match frame.operation {
             BulkOperation::Data => {
                 let unexpected = || Violation::Unexpected("bytes that were not requested");
@@ -276,14 +338,28 @@ impl State {
                     .write_at(expected.part.start + expected.filled, frame.body)
                     .map_err(|_| unexpected())?;
                 expected.filled = end;
+                if end < expected.part.len() {
+                    return Ok(());
+                }
+                expected.state = Expecting::Arrived;
             }
-            _ => expected.is_gone = true,
+            _ => expected.state = Expecting::Gone,
         }
-        if expected.is_gone || expected.filled == expected.part.len() {
-            let waker = expected.waker.take();
-            self.wake_later(waker);
+        let (waker, number, is_dropped) = (expected.waker.take(), expected.number, expected.is_dropped);
+        if is_dropped {
+            reads.remove(number);
         }
+        self.wake_later(waker);
+        self.request_bytes(frame.id);
         Ok(())
+    }
+
+    /// Requests the bytes of the next read of a call, if no other bytes of the call are outstanding.
+    fn request_bytes(&mut self, id: u32) {
+        let next = self.serving.get_mut(&id).and_then(|serving| serving.expected.begin());
+        if let Some((index, from, length)) = next {
+            self.core.bulk(id, index, BulkOperation::Pull, from, &length.to_le_bytes());
+        }
     }
 }
 

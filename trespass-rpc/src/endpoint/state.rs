@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::core::{Connection, IdMap};
 use crate::error::{RpcError, Status};
 
-use super::bulk::{Expected, Job, Keys, Local};
+use super::bulk::{Job, Keys, Local, Reads};
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -138,7 +138,7 @@ pub(crate) struct Serving {
     /// The wakers of the handler: one for when it waits for an item, one for when it waits for credit.
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
-    pub(super) expected: Option<Expected>,
+    pub(super) expected: Reads,
 }
 
 /// The outstanding RDMA requests of a handler. The handler's answer is sent only after these requests have completed.
@@ -225,8 +225,8 @@ impl State {
         if !self.serving.is_empty()
             && let Some(serving) = self.serving.remove(&id)
         {
-            let puller = serving.expected.and_then(Expected::into_waker);
-            [serving.reader, serving.writer, puller].into_iter().for_each(|waker| self.later.wake(waker));
+            let wakers = [serving.reader, serving.writer].into_iter().flatten();
+            wakers.chain(serving.expected.into_wakers()).for_each(|waker| self.later.wake(Some(waker)));
         }
     }
 }

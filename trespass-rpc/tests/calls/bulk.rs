@@ -28,6 +28,8 @@ pub(crate) trait Store {
     async fn stall(&self, value: Attachment, then: u8) -> Result<(), String>;
     /// Reads both attachments at once, and writes the first to the target.
     async fn both(&self, first: Attachment, second: Attachment, into: Target) -> Result<u64, String>;
+    /// Begins to read the attachment, drops the read, and reads it again.
+    async fn twice(&self, value: Attachment) -> Result<u64, String>;
     /// Waits, then writes.
     async fn late(&self, into: Target, millis: u64) -> Result<(), String>;
 }
@@ -93,6 +95,18 @@ impl Store for Kept {
         let (first, second) = (first.map_err(text)?, second.map_err(text)?);
         into.write_from(0, &first, 0..first.len()).await.map_err(text)?;
         Ok((first.len() + second.len()) as u64)
+    }
+
+    async fn twice(&self, value: Attachment) -> Result<u64, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut reading = Box::pin(value.read());
+        std::future::poll_fn(|task| {
+            assert!(reading.as_mut().poll(task).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        drop(reading);
+        Ok(value.read().await.map_err(text)?.len() as u64)
     }
 
     async fn late(&self, into: Target, millis: u64) -> Result<(), String> {
@@ -254,6 +268,29 @@ fn unpolled_reads_do_not_block_other_reads_beyond_the_budget() {
                 client.mark(Target::of(&memory, 0..1).unwrap(), 0, vec![0]).await.unwrap();
             }
             assert_eq!(client.put(value(), 7, Attachment::from(&[7; 5][..])).await, Ok(LENGTH as u64));
+        }
+    });
+}
+
+/// Over TCP, the bytes of one read arrive at a time.
+#[test]
+fn handler_reads_several_attachments_at_once() {
+    on_both(|options| async move {
+        const LENGTH: usize = 1 << 20;
+        let (_serving, client) = pair(&options).await;
+        let memory = client.channel().alloc(3 * LENGTH).unwrap();
+        memory.write_at(0, &pattern(3 * LENGTH)).unwrap();
+        let part = |at: usize| Attachment::of(&memory, at * LENGTH..(at + 1) * LENGTH).unwrap();
+        for dropped in [false, true] {
+            let into = Target::of(&memory, 2 * LENGTH..3 * LENGTH).unwrap();
+            if dropped {
+                // The dropped read has requested bytes, which still arrive.
+                assert_eq!(client.twice(part(0)).await, Ok(LENGTH as u64));
+            }
+            assert_eq!(client.both(part(0), part(1), into).await, Ok(2 * LENGTH as u64));
+            let mut copy = vec![0; LENGTH];
+            memory.read_at(2 * LENGTH, &mut copy).unwrap();
+            assert!(copy == pattern(3 * LENGTH)[..LENGTH]);
         }
     });
 }

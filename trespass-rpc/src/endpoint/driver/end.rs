@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use crate::error::{Certainty, RpcError, Status};
 
-use super::super::bulk::Expected;
 use super::super::driver_ended;
 use super::Driver;
 use super::tls::Session;
@@ -34,8 +33,8 @@ impl Driver {
         drop(state);
         drop((jobs, late_keys));
         for serving in serving.into_values() {
-            let puller = serving.expected.and_then(Expected::into_waker);
-            [serving.reader, serving.writer, puller].into_iter().flatten().for_each(Waker::wake);
+            let wakers = [serving.reader, serving.writer].into_iter().flatten();
+            wakers.chain(serving.expected.into_wakers()).for_each(Waker::wake);
         }
         for (_, task) in entry.tasks.drain() {
             self.cancel(entry.runner, Some(task));
