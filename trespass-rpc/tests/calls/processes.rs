@@ -1,12 +1,13 @@
 //! Kills processes during calls, and checks that nothing hangs and that the calls of other processes do not fail.
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
+use sideway_tests::process::{Lines, end_with_parent};
 use trespass::Transport;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
 use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options, transport_of};
@@ -16,9 +17,8 @@ use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsSer
 const ROLE: &str = "TRESPASS_RPC_TEST_ROLE";
 const TRANSPORT: &str = "TRESPASS_RPC_TEST_TRANSPORT";
 
-/// Kills the process when dropped. The test harness of the process writes to its output after a minute, and would fail
-/// without a reader.
-pub(crate) struct Process(Child, #[expect(dead_code, reason = "stays open")] Lines<BufReader<ChildStdout>>);
+/// Kills the process when dropped.
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts the process, and returns its first line of output.
@@ -27,9 +27,8 @@ impl Process {
         command.args(["processes::child", "--exact", "--nocapture"]);
         command.env(ROLE, role).env(TRANSPORT, format!("{transport:?}"));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let said = lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once("ready: ")?.1.to_owned()));
-        (Self(process, lines), said.unwrap())
+        let text = Lines::of(process.stdout.take().unwrap()).after("ready: ");
+        (Self(process), text)
     }
 }
 
@@ -61,6 +60,7 @@ async fn serve(endpoint: &Endpoint) -> Serving {
 #[test]
 fn child() {
     let Some(transport) = transport_of(TRANSPORT) else { return };
+    end_with_parent();
     let role = std::env::var(ROLE).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

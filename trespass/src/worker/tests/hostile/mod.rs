@@ -7,13 +7,14 @@
 mod peers;
 mod server;
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use sideway_tests::process::{Lines, end_with_parent};
 use sideway_tests::usage::Usage;
 
 use super::LONG;
@@ -35,7 +36,7 @@ fn options(transport: Transport) -> Options {
 /// A child process, which is killed when this value is dropped.
 struct Process {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
 }
 
 impl Process {
@@ -46,14 +47,8 @@ impl Process {
         // With one arena, the allocator's mappings do not depend on which threads allocate.
         command.env("MALLOC_ARENA_MAX", "1").env("RUST_BACKTRACE", "0");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Lines::of(child.stdout.take().unwrap());
         Self { child, lines }
-    }
-
-    /// Waits for a line with `key`, and returns the text after it.
-    fn line(&mut self, key: &str) -> String {
-        let found = self.lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once(key)?.1.to_owned()));
-        found.unwrap_or_else(|| panic!("the process ended before `{key}`: {:?}", self.child.try_wait()))
     }
 
     fn usage(&self) -> Usage {
@@ -150,8 +145,8 @@ struct World {
 
 impl World {
     fn new(transport: Transport) -> Self {
-        let mut server = Process::start("server", transport, "-");
-        let address = server.line("listens at ").parse().unwrap();
+        let server = Process::start("server", transport, "-");
+        let address = server.lines.after("listens at ").parse().unwrap();
         Self { transport, honest: Honest::connect(transport, address), server }
     }
 
@@ -211,13 +206,13 @@ impl World {
     fn ordered(&mut self, order: &str, rng: &mut Rng) {
         writeln!(self.server.child.stdin.as_mut().unwrap(), "{order}").unwrap();
         self.honest.echo(rng);
-        self.server.line("done: ");
+        self.server.lines.after("done: ");
     }
 
     /// A process that sends without end and reads nothing gets a signal.
     fn flooded(&mut self, signal: Signal, rng: &mut Rng) {
-        let mut flood = Process::start("flood", self.transport, &self.honest.address.to_string());
-        flood.line("floods");
+        let flood = Process::start("flood", self.transport, &self.honest.address.to_string());
+        flood.lines.after("floods");
         self.honest.echo(rng);
         kill_process(flood.id(), signal).unwrap();
         self.honest.echo(rng);
@@ -282,6 +277,7 @@ fn run(transport: Transport) {
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    end_with_parent();
     let [role, transport, address] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
     let transport = if transport == "Tcp" { Transport::Tcp } else { Transport::Rdma };
     #[cfg(feature = "softrnic")]
