@@ -36,6 +36,7 @@ mod shared;
 pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 mod wakeup;
 
 use std::env;

@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -14,6 +13,7 @@ use super::group::Groups;
 use super::outgoing::Routes;
 use super::reactor::{Reactor, SESSIONS, SHORT_WAIT, Thread};
 use super::session::Session;
+use super::unsettled::Unsettled;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::{signals, unpoisoned};
@@ -28,12 +28,6 @@ const POLLING_AFTER: u32 = 16;
 /// A thread yields after this number of consecutive empty polls. If more threads poll than there are cores, the process
 /// that must send the next packet may need this core.
 const YIELD_AFTER: u32 = 64;
-
-/// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
-/// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
-/// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
-/// request, so that no request of another process fails for this reason.
-const MAX_UNSETTLED: Duration = Duration::from_secs(3);
 
 /// How often a thread that waits for an event receives packets before the thread of the transport continues.
 const MAX_ROUNDS: u32 = 16;
@@ -64,10 +58,7 @@ pub(crate) struct Peers {
     is_attended: AtomicBool,
     is_running: AtomicBool,
     last_id: AtomicU64,
-    /// The numbers of QPs with responses that wait for the thread that holds the send queue, and when a message first
-    /// waited for them.
-    unsettled: Mutex<Vec<(u32, Option<Instant>)>>,
-    has_unsettled: AtomicBool,
+    pub(super) unsettled: Unsettled,
 }
 
 /// A block that belongs to this process.
@@ -94,8 +85,7 @@ impl Peers {
             is_attended: AtomicBool::new(false),
             is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(SESSIONS),
-            unsettled: Mutex::new(Vec::new()),
-            has_unsettled: AtomicBool::new(false),
+            unsettled: Unsettled::new(),
         }
     }
 
@@ -220,32 +210,11 @@ impl Peers {
         self.serve_where(Session::has_responses);
     }
 
-    /// Records a QP that will handle a response later.
-    #[cold]
-    pub(super) fn add_unsettled(&self, number: u32) {
-        let mut unsettled = unpoisoned(self.unsettled.lock());
-        if unsettled.iter().all(|&(other, _)| other != number) {
-            unsettled.push((number, None));
-        }
-        self.has_unsettled.store(true, Ordering::Relaxed);
-    }
-
     /// Whether a QP has responses that it has not handled yet. The caller must call
     /// [`serve_responses`](Self::serve_responses) first.
     #[inline]
     pub(super) fn has_unsettled(&self) -> bool {
-        self.has_unsettled.load(Ordering::Relaxed) && self.check_unsettled()
-    }
-
-    #[cold]
-    fn check_unsettled(&self) -> bool {
-        let mut unsettled = unpoisoned(self.unsettled.lock());
-        unsettled.retain(|&(number, _)| !self.deliver.is_settled(number));
-        self.has_unsettled.store(!unsettled.is_empty(), Ordering::Relaxed);
-        // The time counts from the first check. Later responses do not extend it.
-        let now = Instant::now();
-        let holds = |since: &mut Option<Instant>| now - *since.get_or_insert(now) < MAX_UNSETTLED;
-        unsettled.iter_mut().fold(false, |any, (_, since)| holds(since) | any)
+        self.unsettled.has_any(|number| self.deliver.is_settled(number))
     }
 
     /// Waits, with a time limit, until the responses received so far have completed their requests. The only lock that

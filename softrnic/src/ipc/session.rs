@@ -193,7 +193,8 @@ impl Session {
     ///
     /// Requests are received only after all responses that have arrived, so that a peer's response precedes its later
     /// requests. If these responses have not completed their requests yet, or if there is no space for replies, this
-    /// function receives no request. With `waits`, it waits for the completions and does not look at the space.
+    /// function receives no request. With `waits`, it waits for the completions and does not look at the space: it
+    /// receives each packet that is there now, and replies without space wait with their QPs, in limited numbers.
     fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, waits: bool) -> bool {
         let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
@@ -260,7 +261,7 @@ impl Session {
                 let pieces = consumer.take(Packet::Response(response).length())?;
                 self.wakeup.has_taken(pieces.end());
                 if !self.peers.deliver.response(&response, pieces.as_slice()) {
-                    self.peers.add_unsettled(response.number);
+                    self.peers.unsettled.add(response.number);
                 }
                 pieces.end()
             }

@@ -1,0 +1,111 @@
+//! The QPs with responses that wait for the thread that holds the send queue. Later messages of peers wait for them.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sys::unpoisoned;
+
+/// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
+/// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
+/// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
+/// request, so that no request of another process fails for this reason.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// The QPs, by their numbers.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    list: Mutex<Vec<Entry>>,
+    has_any: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    number: u32,
+    /// How many responses have been added. A QP that was settled before the last one is not settled.
+    count: u64,
+    /// When a message first waited. Later responses do not extend the wait.
+    since: Option<Instant>,
+}
+
+impl Unsettled {
+    pub(super) const fn new() -> Self {
+        Self { list: Mutex::new(Vec::new()), has_any: AtomicBool::new(false) }
+    }
+
+    /// Records a QP that will handle a response later.
+    #[cold]
+    pub(super) fn add(&self, number: u32) {
+        let mut list = unpoisoned(self.list.lock());
+        match list.iter_mut().find(|entry| entry.number == number) {
+            Some(entry) => entry.count += 1,
+            None => list.push(Entry { number, count: 0, since: None }),
+        }
+        // A thread that receives later messages has read, with acquire ordering, that this response was delivered.
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether messages must wait for a QP. `is_settled` returns whether the QP with a number has handled its responses.
+    ///
+    /// The load and the store of `check` order the completions of those responses before the messages that the caller
+    /// delivers, also if they are in another completion queue.
+    #[inline]
+    pub(super) fn has_any(&self, is_settled: impl Fn(u32) -> bool) -> bool {
+        self.has_any.load(Ordering::Acquire) && self.check(is_settled)
+    }
+
+    #[cold]
+    fn check(&self, is_settled: impl Fn(u32) -> bool) -> bool {
+        let mut settled = unpoisoned(self.list.lock()).clone();
+        // A QP runs its send queue here, which may send packets and open sessions. During this time, the lock is free
+        // for the threads that receive.
+        settled.retain(|entry| is_settled(entry.number));
+        let mut list = unpoisoned(self.list.lock());
+        list.retain(|entry| !settled.iter().any(|other| (other.number, other.count) == (entry.number, entry.count)));
+        self.has_any.store(!list.is_empty(), Ordering::Release);
+        let now = Instant::now();
+        let holds = |entry: &mut Entry| now - *entry.since.get_or_insert(now) < LONGEST;
+        list.iter_mut().fold(false, |any, entry| holds(entry) | any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn qp_that_runs_its_send_queue_keeps_no_other_thread_waiting() {
+        let unsettled: &'static Unsettled = Box::leak(Box::new(Unsettled::new()));
+        unsettled.add(1);
+        let run = |_| {
+            let (sender, added) = mpsc::channel();
+            // Another thread receives a response at this time.
+            thread::spawn(move || {
+                unsettled.add(2);
+                sender.send(()).unwrap();
+            });
+            added.recv_timeout(Duration::from_secs(60)).expect("the lock is free");
+            true
+        };
+        assert!(unsettled.has_any(run), "QP 2 has a response");
+        assert!(unsettled.has_any(|number| number != 2));
+        assert!(!unsettled.has_any(|_| true));
+        assert!(!unsettled.has_any(|_| panic!("no QP is left")));
+    }
+
+    #[test]
+    fn response_that_arrives_during_the_check_is_not_lost() {
+        let unsettled = Unsettled::new();
+        unsettled.add(1);
+        let settled_before_another_response = |number| {
+            unsettled.add(number);
+            true
+        };
+        assert!(unsettled.has_any(settled_before_another_response));
+        assert!(unsettled.has_any(|_| false));
+        assert!(!unsettled.has_any(|_| true));
+    }
+}
