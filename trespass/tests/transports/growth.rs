@@ -72,8 +72,11 @@ fn child() {
     let settle = || thread::sleep(Duration::from_millis(500));
     settle();
     let mut before = usage();
-    // A device opens some descriptors when they are first needed. A leak by each worker exceeds this.
-    before.descriptors += 4;
+    // softrnic numbers queue pairs in blocks of 4,096, each with a socket. It uses a number again only after four blocks,
+    // the first of which is in use already.
+    if transport == Transport::Rdma {
+        before.descriptors += 3;
+    }
     (0..count).for_each(|number| visit(transport, &acceptor, number));
     let begun = Instant::now();
     while !usage().is_back(&before, TOLERANCE.0, TOLERANCE.1) {
