@@ -68,7 +68,8 @@ impl Service<Uri> for Connector {
             // wait, as it does for the threads of `spawn_blocking`.
             let (reply, connected) = oneshot::channel();
             let connect = move || _ = reply.send(net::Stream::connect((host.as_str(), port)));
-            thread::Builder::new().name("trespass-connect".to_owned()).spawn(connect)?;
+            let builder = thread::Builder::new().name("trespass-connect".to_owned());
+            trespass::without_signals(|| builder.spawn(connect))?;
             let stream = connected.await.map_err(io::Error::other)??;
             Handle::global()?.drive_in_tokio()?;
             Ok(TokioIo::new(Io(stream)))

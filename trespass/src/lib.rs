@@ -28,6 +28,6 @@ pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
 pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
-#[doc(hidden)]
-pub use worker::PerProcess;
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Spin, Stats, Transport, Wait, Worker};
+#[doc(hidden)]
+pub use worker::{PerProcess, without_signals};

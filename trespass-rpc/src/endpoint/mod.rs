@@ -284,7 +284,8 @@ impl Endpoint {
     /// The system has no descriptors or threads left.
     pub fn thread(options: &Options) -> io::Result<Self> {
         let (endpoint, driver) = Self::new(options)?;
-        std::thread::Builder::new().name("trespass-rpc".to_owned()).spawn(move || driver.run_thread())?;
+        let builder = std::thread::Builder::new().name("trespass-rpc".to_owned());
+        trespass::without_signals(|| builder.spawn(move || driver.run_thread()))?;
         Ok(endpoint)
     }
 

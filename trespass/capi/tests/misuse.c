@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <trespass.h>
@@ -279,6 +280,22 @@ static void cancel_a_thread_that_waits(void)
 	close_pair(call.ends);
 }
 
+/* A thread of the library must not take a signal for which the program waits. */
+static void wait_for_a_signal(void)
+{
+	struct pair ends = pair();
+	struct timespec limit = {.tv_sec = 60};
+	sigset_t set, before;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	EXPECT(pthread_sigmask(SIG_BLOCK, &set, &before), 0);
+	EXPECT(kill(getpid(), SIGUSR1), 0);
+	EXPECT(sigtimedwait(&set, NULL, &limit), SIGUSR1);
+	EXPECT(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+	close_pair(ends);
+}
+
 /* Connections that are open when the process ends. */
 static struct pair left, of_thread;
 static int is_over;
@@ -393,6 +410,7 @@ int main(int argc, char **argv)
 		close_while_others_wait();
 		close_in_two_threads();
 		cancel_a_thread_that_waits();
+		wait_for_a_signal();
 	}
 	end_with_open_handles();
 	printf("every call returned\n");

@@ -22,6 +22,7 @@ mod domain;
 mod fork;
 mod options;
 mod shared;
+mod signals;
 mod spin;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,8 @@ pub use fork::PerProcess;
 pub use options::{Options, Transport};
 pub use shared::{Handle, Wait};
 pub(crate) use shared::{this_thread, would_block};
+#[doc(hidden)]
+pub use signals::without_signals;
 pub use spin::Spin;
 pub(crate) use waiters::Awaited;
 

@@ -28,6 +28,7 @@ use crate::memory::check_spare;
 
 use super::Sleeper;
 use super::fork::{Generation, PerProcess};
+use super::signals::without_signals;
 use super::waiters::Awaited;
 use super::{ConnectionId, Options, Worker};
 use lock::Locked;
@@ -179,7 +180,8 @@ impl Handle {
         let shared =
             Arc::new(Shared { generation, core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
         let driven = Arc::clone(&shared);
-        let own = thread::Builder::new().name("trespass".to_owned()).spawn(move || driven.drive())?;
+        let builder = thread::Builder::new().name("trespass".to_owned());
+        let own = without_signals(|| builder.spawn(move || driven.drive()))?;
         shared.own.get_or_init(|| own.thread().clone());
         shared.finish_at_exit();
         Ok(Handle { _alive: Arc::new(Alive(Arc::clone(&shared))), shared })
