@@ -155,6 +155,17 @@ impl Target {
         Ok(())
     }
 
+    /// Whether bytes may have been written that no other connection can send again.
+    pub fn has_begun(&self) -> bool {
+        matches!(self, Target::Device(file, _) if file.get().is_some())
+    }
+
+    /// The entry of a device that was not opened, for what takes its place; `None` if the target is another one.
+    pub fn name_of_device(&self) -> Option<Result<Target>> {
+        let Target::Device(file, path) = self else { return None };
+        file.get().is_none().then(|| Target::named(path))
+    }
+
     /// The entry of this path, for the copy of a single source.
     ///
     /// # Errors

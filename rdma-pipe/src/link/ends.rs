@@ -327,7 +327,9 @@ impl Receiver {
                         // A skipped entry is no failure, so as a reason to stop it would end the copy with 0.
                         let is_skipped = error.kind() == Kind::Skipped;
                         let error = if is_skipped { Error::protocol(error.to_string()) } else { error };
-                        return Err(error.within("the peer failed"));
+                        // The path of a file is enough, as in the error of an entry.
+                        let is_complete = error.kind() == Kind::File;
+                        return Err(if is_complete { error } else { error.within("the peer failed") });
                     }
                     frame => return Ok(Received::Frame(frame)),
                 },

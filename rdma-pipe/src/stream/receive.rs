@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{RECONNECT, Summary};
+use super::{RECONNECT, Summary, of_peer};
 use crate::channel::{Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
@@ -236,7 +236,7 @@ impl Receiving {
     /// Processes the first frame of a connection, and sends the answer.
     fn begin(&mut self, link: &mut Link) -> Result<()> {
         self.sink.connected();
-        let answer = self.sink.begin(&link.frame()?)?;
+        let answer = self.sink.begin(&link.frame().map_err(of_peer)?)?;
         link.sender.frame(&answer)
     }
 
@@ -265,7 +265,7 @@ impl Receiving {
     /// Passes blocks to the writing thread. Returns the totals at the end of the stream.
     fn receive_blocks(&mut self, link: &mut Link) -> Result<Totals> {
         loop {
-            match link.receiver.receive()? {
+            match link.receiver.receive().map_err(of_peer)? {
                 Received::Block(block, payload) => {
                     if block.kind != BlockKind::Data || block.file != 0 {
                         return Err(Error::protocol("the sender sent an unexpected block"));

@@ -11,7 +11,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{RECONNECT, Summary};
+use super::{RECONNECT, Summary, of_peer};
 use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Sender};
@@ -140,7 +140,7 @@ impl<'s> Sending<'s> {
     /// Receives the peer's frames up to its totals.
     fn take_answers(&self, link: &mut Link) -> Result<Totals> {
         loop {
-            match link.frame()? {
+            match link.frame().map_err(of_peer)? {
                 Frame::StreamReceived(at) => {
                     let mut state = self.lock();
                     let freed = state.source.received(at)?;

@@ -1,6 +1,7 @@
 //! Tests FIFOs, sockets and device nodes.
 
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use crate::common::{Place, remove};
 
@@ -48,6 +49,51 @@ fn special_file_takes_the_place_of_another() {
         .shell("timeout 60 cat fifo > got & timeout 60 rdcp -a s/file fifo; status=$?; wait; exit $status")
         .expect(0);
     assert_eq!((place.read("got"), ran.err.as_str()), (b"data".to_vec(), ""));
+}
+
+/// Each host of a chain but the last could only open it, and forward nothing.
+#[test]
+fn special_file_takes_the_place_of_another_on_each_host_of_a_chain() {
+    let place = Place::new();
+    let has_device = make(&place);
+    let to = "h1:$PWD/d1 h2:$PWD/d2 h3:$PWD/d3";
+    let of = |path: &str| place.shell(&format!("stat -c '%F %a %u %g %Y %t %T' {path}")).expect(0).out;
+    for name in ["fifo", "socket", "device"].into_iter().take(if has_device { 3 } else { 2 }) {
+        for options in ["-a", "-a", "-a --sync", "-a -n"] {
+            let ran = place.shell(&format!("timeout 60 rdcp {options} s/{name} {to}"));
+            assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{options} {name}");
+        }
+        ["d1", "d2", "d3"].iter().for_each(|copy| assert_eq!(of(copy), of(&format!("s/{name}"))));
+    }
+    // A file is not written in the place of a device, and the other hosts get it.
+    place.shell("rm d? && mkfifo d1 d2").expect(0);
+    let ran = place.shell(&format!("timeout 60 rdcp s/file {to}")).expect(23);
+    for host in 1..=2 {
+        let text = format!("d{host}: a device can be a destination only on the last host of a chain\n");
+        assert!(ran.err.contains(&text), "{}", ran.err);
+        assert!(of(&format!("d{host}")).starts_with("fifo"));
+    }
+    assert_eq!(place.read("d3"), b"data");
+}
+
+/// The copy itself opens the device, or writes to it.
+#[test]
+fn errors_of_a_device_name_its_path_and_the_reason() {
+    let place = Place::new();
+    place.write("file", "data");
+    let mut cases = vec![("/dev/full", "no space left on device")];
+    if place.shell("mknod none c 4095 1048575").status == 0 {
+        cases.push(("none", "no such device or address"));
+    }
+    for (name, reason) in cases {
+        for (from, to) in [("file", ""), ("file", "h:"), ("h:$PWD/file", "")] {
+            let path = if to.is_empty() { PathBuf::from(name) } else { place.path(name) };
+            let ran = place.shell(&format!("timeout 60 rdcp {from} {to}{}", path.display())).expect(23);
+            let (line, end) = (ran.err.trim_end(), format!("{}: {reason}", path.display()));
+            let is_expected = line.starts_with("rdcp: cannot write ") && line.ends_with(&end);
+            assert!(is_expected && line.lines().count() == 1, "{from} {to}: {line}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod opened;
 mod receiving;
 mod rest;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +22,18 @@ use super::options::CopyOptions;
 use super::progress::Progress;
 use super::target::Target;
 use super::writer::{Writers, count};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Options};
 use crate::proto::{Frame, Totals};
 
 /// Maximum number of tasks, such as blocks, that wait for a writing thread.
 const AHEAD: usize = 4;
+
+/// The error of a file that would be written into a device on a host that forwards.
+fn only_last(path: &Path) -> Error {
+    let text = "a device can be a destination only on the last host of a chain";
+    Error::new(Kind::File, format!("cannot write to {}: {text}", escape(path)))
+}
 
 /// Receives files and directories. `expected` contains the requested names if this side requested them. If the
 /// connection breaks or a host of a chain is lost, the copy continues over the next connection that `connect` returns.
@@ -53,7 +60,7 @@ pub fn receive(
     };
     loop {
         let cause = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
-            Err(error) if may_continue(&error, options) && matches!(target, Target::Inside(..)) => error,
+            Err(error) if may_continue(&error, options) && !target.has_begun() => error,
             Err(error) => return kept.done.take().ok_or_else(|| failed(&kept, error)),
             Ok(outcome) => return Ok(outcome),
         };
@@ -89,23 +96,25 @@ fn session(
     (links, progress): (&Options, &Progress),
     kept: &mut Kept,
 ) -> Result<Outcome> {
-    let (options, next) = match link.frame()? {
+    let (options, next, named) = match link.frame()? {
         Frame::Begin { again, chain } => {
             let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
-            if options.alone && !chain.is_empty() {
-                let error = Error::new(
-                    Kind::Usage,
-                    "a server with --root connects to no other host, so that it can only be the last of a chain",
-                );
+            let refused = |error| {
                 link.sender.abort(&error);
                 link.sender.flush();
-                return Err(error);
+                error
+            };
+            if options.alone && !chain.is_empty() {
+                let text = "a server with --root connects to no other host, so that it can only be the last of a chain";
+                return Err(refused(Error::new(Kind::Usage, text)));
             }
+            let named = if chain.is_empty() { None } else { target.name_of_device().transpose().map_err(refused)? };
             let next = chain::open(&link.sender, again, chain, options.patience(links.timeout), links)?;
-            (options, next)
+            (options, next, named)
         }
         _ => return Err(Error::protocol("the sender sent an unexpected frame")),
     };
+    let target = named.as_ref().unwrap_or(target);
     let (sender, next) = (link.sender.clone(), next.as_ref());
     let writers = Writers {
         sender: &sender,
@@ -120,14 +129,12 @@ fn session(
     let finished = thread::scope(|scope| {
         let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender)));
         let received = match target {
-            Target::Device(..) if next.is_some() => {
-                Err(Error::new(Kind::Usage, "a device can be a destination only on the last host of a chain"))
-            }
+            Target::Device(_, path) if next.is_some() => Err(only_last(path)),
             Target::Device(file, path) => to_device(&mut link, (file, path), &writers),
             Target::Inside(root, rename, top) => thread::scope(|scope| {
                 let root = root
                     .with(options.gives_way())
-                    .map_err(|error| Error::file("open", std::path::Path::new("the destination"), &error.into()))?;
+                    .map_err(|error| Error::file("open", Path::new("the destination"), &error.into()))?;
                 let root = Arc::new(root);
                 let tasks = (0..count())
                     .map(|_| {

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
+use super::only_last;
 use super::opened::Opened;
 use super::rest::{Rest, Surplus};
 use crate::channel::BlockKind;
@@ -221,6 +222,16 @@ impl<'r> Receiving<'r> {
                         }
                         if entry.kind == EntryKind::Directory && self.root.stat(name).is_ok_and(is_other) {
                             return Err(Error::file("write a tree to", &path, &Errno::NOTDIR.into()));
+                        }
+                        let is_special = |found: Stat| {
+                            !matches!(
+                                FileType::from_raw_mode(found.st_mode),
+                                FileType::RegularFile | FileType::Directory | FileType::Symlink
+                            )
+                        };
+                        let is_file = matches!(entry.kind, EntryKind::File { .. });
+                        if is_file && self.next.is_some() && self.root.stat(name).is_ok_and(is_special) {
+                            return Err(only_last(&path));
                         }
                         self.renamed = Some(std::mem::replace(&mut entry.name, name.clone()));
                     }
