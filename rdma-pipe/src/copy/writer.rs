@@ -404,13 +404,14 @@ pub(super) fn have(
             // A file with the same contents may have different metadata.
             let differs = options.keep.differs(&found, entry);
             if (differs || options.keep.attributes) && !options.dry_run {
-                let opened = directory.open_file(&entry.name, false);
-                let set = opened.and_then(|(fd, _)| match differs || options.keep.attributes_differ(&fd, entry) {
-                    true => set_facts(fd, entry, options.keep),
-                    false => Ok(()),
-                });
-                // A user that may not read the file cannot compare its attributes.
-                let set = if set == Err(Errno::ACCESS) && !differs { Ok(()) } else { set };
+                let set = match directory.open_file(&entry.name, false) {
+                    Ok((fd, _)) if differs || options.keep.attributes_differ(&fd, entry) => {
+                        set_facts(fd, entry, options.keep)
+                    }
+                    // A user that may not read the file cannot compare its attributes.
+                    Err(Errno::ACCESS) if !differs => Ok(()),
+                    opened => opened.map(drop),
+                };
                 writers.or_fail(id, (directory.path(), entry), FACTS, set)?;
             }
             return Ok(Have::All);

@@ -107,7 +107,12 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     if keep.attributes {
         // As with rsync, what the source does not have goes, also what the directory has passed on. Labels of the system
         // stay.
-        let surplus = read_attributes(fd).unwrap_or_default().into_iter().map(|(name, _)| name);
+        let found = read_attributes(fd).unwrap_or_else(|error| {
+            done = done.and(Err(error));
+            Vec::new()
+        });
+        let is_writable = writable(fd)?;
+        let surplus = found.into_iter().map(|(name, _)| name);
         for name in surplus.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name)) {
             let narrowed = if name == ACCESS { narrow(fd) } else { Ok(()) };
             done = done.and(narrowed.and_then(|()| rustix::fs::fremovexattr(fd, name.as_slice())));
@@ -119,6 +124,10 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
                 set => done = done.and(set),
             }
         }
+        if !is_writable {
+            let mode = rustix::fs::fstat(fd)?.st_mode & 0o7577;
+            done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)));
+        }
     }
     if keep.mode {
         // The set-user-ID and set-group-ID bits are safe only if the copy has the same owner as the source.
@@ -126,6 +135,17 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask)));
     }
     done.and(rustix::fs::futimens(fd, &times(entry)))
+}
+
+/// Lets the owner of a file write it, without which the owner cannot set its attributes; rsync does the same. Returns
+/// false if the owner could not.
+fn writable(fd: impl AsFd) -> Result<bool, Errno> {
+    let (fd, user) = (fd.as_fd(), rustix::process::geteuid());
+    let found = rustix::fs::fstat(fd)?;
+    if user.is_root() || found.st_uid != user.as_raw() || found.st_mode & 0o200 != 0 {
+        return Ok(true);
+    }
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(found.st_mode & 0o7777 | 0o200)).map(|()| false)
 }
 
 /// Whether the attributes of an entry contain an access control list.

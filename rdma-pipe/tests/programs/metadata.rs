@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Place, bytes, is_same, remove};
+use crate::machine::receive_as_other;
 
 /// Permissions as with `cp -r`: what is private stays private, and what exists keeps its own.
 #[test]
@@ -215,4 +216,38 @@ fn lists_with_many_attributes_arrive() {
     let mut found = vec![0; 4_000];
     let length = rustix::fs::getxattr(place.path("d/599"), "user.d", found.as_mut_slice()).unwrap();
     assert_eq!((&found[..length], place.names("d").len()), (value.as_bytes(), 600));
+}
+
+/// The receiver owns one of the two files, which no user may write, and not the other.
+#[test]
+fn attributes_that_another_user_cannot_set_are_failures() {
+    let place = Place::new();
+    place.write("s/own", "data");
+    place.write("s/other", "data");
+    std::fs::create_dir(place.path("d")).unwrap();
+    place.write("d/keep", "");
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(place.path(name), "user.k", value, rustix::fs::XattrFlags::empty())
+    };
+    if set("s/own", b"1").is_err() || !receive_as_other(&place) {
+        println!("no attributes, or no other user, here");
+        return;
+    }
+    let to = place.on_host("d");
+    for options in ["-rpX", "-rX"] {
+        place.shell("chmod 444 s/own; chmod 644 s/other").expect(0);
+        place.run("rdcp", [options, "--sync", "s/", &to]).expect(0);
+        place.shell("chown 0:0 d/other").expect(0);
+        set("s/own", options.as_bytes()).unwrap();
+        place.run("rdcp", [options, "--sync", "s/", &to]).expect(0);
+        let mut value = [0; 10];
+        let length = rustix::fs::getxattr(place.path("d/own"), "user.k", &mut value[..]).unwrap();
+        let mode = std::fs::metadata(place.path("d/own")).unwrap().permissions().mode() & 0o777;
+        assert_eq!((&value[..length], mode), (options.as_bytes(), 0o444));
+        set("s/other", b"2").unwrap();
+        let ran = place.run("rdcp", [options, "--sync", "s/", &to]).expect(23);
+        assert!(ran.err.contains("d/other: permission denied"), "{}", ran.err);
+        place.shell("rm d/own d/other").expect(0);
+        _ = rustix::fs::removexattr(place.path("s/other"), "user.k");
+    }
 }
