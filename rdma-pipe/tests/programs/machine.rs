@@ -117,6 +117,8 @@ impl Machine {
                 fs::create_dir(&path).unwrap();
                 let inner = path.join(NAMES[self.below(NAMES.len())]);
                 self.write(&inner, 5);
+                let mode = [0o755, 0o700, 0o750][self.below(3)];
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             }
             (4, _) => self.remove(&path),
             (5 | 6, _) => {
