@@ -15,7 +15,7 @@ const IS_TAGGED: u8 = 0x80;
 const IS_LAST: u8 = 0x40;
 const DDP_VERSION: u8 = 0x03;
 const RDMAP_VERSION: u8 = 0xc0;
-const OPCODE: u8 = 0x0f;
+pub(super) const OPCODE: u8 = 0x0f;
 
 /// The headers of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub(super) fn max_segment(mss: u16) -> usize {
 }
 
 /// Returns the length of the frame of a segment.
-fn frame_length(segment: u16) -> usize {
+pub(super) fn frame_length(segment: u16) -> usize {
     (2 + usize::from(segment)).next_multiple_of(4) + 4
 }
 

@@ -22,6 +22,7 @@
 //!
 //! `simulator` tests both ends without I/O. The parsers accept any input without a panic.
 
+mod alignment;
 mod attendance;
 pub(crate) mod connect;
 pub(crate) mod connection;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 use std::time::Instant;
 
+use super::alignment::Alignment;
 use super::rdmap::{Atomic, ReadRequest};
 use super::receiver::Last;
 use super::stream::Stream;
@@ -27,6 +28,8 @@ pub(super) struct Outgoing {
     /// The encoded bytes. TCP has accepted the first `taken` of them.
     pub(super) buffer: Vec<u8>,
     pub(super) taken: usize,
+    /// Where in its frames TCP has stopped.
+    pub(super) alignment: Alignment,
     /// How many bytes TCP has accepted before the bytes of this buffer.
     pub(super) position: u64,
     /// The memory into which a payload is copied.
@@ -100,10 +103,12 @@ pub(super) enum Asked {
 }
 
 impl Outgoing {
-    /// Creates the sending side. The bytes of `first` are sent before all others.
-    pub(super) fn new(stream: Stream, first: Vec<u8>) -> Self {
+    /// Creates the sending side. The bytes of `first` are sent before all others. `mss` is the maximum length of a TCP
+    /// segment.
+    pub(super) fn new(stream: Stream, first: Vec<u8>, mss: u16) -> Self {
         Self {
             stream,
+            alignment: Alignment::new(mss, first.len()),
             buffer: first,
             taken: 0,
             position: 0,

@@ -24,7 +24,7 @@ use super::engine::{Engine, PEER_TIMEOUT};
 use super::outgoing::{BUFFER_LIMIT, Outgoing};
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
-use crate::sys::unpoisoned;
+use crate::sys::{tcp, unpoisoned};
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Stuck, Wake};
@@ -66,6 +66,7 @@ impl Connection {
         first: Vec<u8>,
         (number, template): (u32, Request),
     ) -> Arc<Self> {
+        let mss = tcp::max_segment(&*socket);
         Arc::new_cyclic(|this| Self {
             id,
             socket,
@@ -74,7 +75,7 @@ impl Connection {
             number,
             template,
             incoming: Mutex::new(Incoming::new(agreed.has_crc)),
-            outgoing: Mutex::new(Outgoing::new(stream, first)),
+            outgoing: Mutex::new(Outgoing::new(stream, first, mss)),
             is_receiving: AtomicBool::new(false),
             is_unready: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
@@ -167,9 +168,13 @@ impl Connection {
     /// Passes the bytes of the buffer to TCP.
     fn write(&self, out: &mut Outgoing) {
         while out.pending() > 0 && !out.end.is_broken {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&*self.socket, &out.buffer[out.taken..], flags) {
-                Ok(length) => out.taken += length,
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::EOR;
+            let bytes = &out.buffer[out.taken..];
+            match rustix::net::send(&*self.socket, &bytes[..out.alignment.at_once(bytes)], flags) {
+                Ok(length) => {
+                    out.alignment.sent(bytes, length);
+                    out.taken += length;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if !out.is_blocked {
