@@ -2,8 +2,9 @@
 //!
 //! A receiver must accept frames that are cut anywhere (RFC 5044, section 5). The kernel's siw (Linux 6.1) does not: if the
 //! header of a Read Request or a Send arrives in two parts, it copies too much of the second, and ends the connection.
-//! So no header is cut here: TCP gets at most as many frames at once as it can cut between headers, and `MSG_EOR` keeps
-//! it from appending the next ones to the same segment.
+//! So no header is cut while requests wait for responses: TCP gets at most as many frames at once as it can cut between
+//! headers, and `MSG_EOR` keeps it from appending the next ones to the same segment. Other frames may be cut, because
+//! segments of their own would cost three quarters of the rate of short writes.
 
 use super::ddp::{OPCODE, header_length};
 use super::fpdu::frame_length;

@@ -30,6 +30,8 @@ pub(super) struct Outgoing {
     pub(super) taken: usize,
     /// Where in its frames TCP has stopped.
     pub(super) alignment: Alignment,
+    /// Whether requests may wait for responses, so that headers must not be cut.
+    pub(super) is_asking: bool,
     /// How many bytes TCP has accepted before the bytes of this buffer.
     pub(super) position: u64,
     /// The memory into which a payload is copied.
@@ -109,6 +111,7 @@ impl Outgoing {
         Self {
             stream,
             alignment: Alignment::new(mss, first.len()),
+            is_asking: false,
             buffer: first,
             taken: 0,
             position: 0,
@@ -130,6 +133,21 @@ impl Outgoing {
     /// Whether there is space for the next packet of this owner.
     pub(super) fn fits(&self, owner: Owner) -> bool {
         self.stream.may_send() && self.pending() < BUFFER_LIMIT && self.open.is_none_or(|open| open == owner)
+    }
+
+    /// The bytes that TCP may get at once, and whether it may append no others to them.
+    pub(super) fn next_bytes(&mut self) -> (&[u8], bool) {
+        let asks = |request: &Outstanding| matches!(request.wait, Await::Data | Await::Original);
+        self.is_asking = self.is_asking && self.requests.iter().any(asks);
+        let bytes = &self.buffer[self.taken..];
+        let length = if self.is_asking { self.alignment.at_once(bytes) } else { bytes.len() };
+        (&bytes[..length], self.is_asking)
+    }
+
+    /// Records that TCP has accepted bytes.
+    pub(super) fn accepted(&mut self, length: usize) {
+        self.alignment.sent(&self.buffer[self.taken..], length);
+        self.taken += length;
     }
 
     pub(super) fn terminate(&mut self, code: Code) {
@@ -229,6 +247,7 @@ impl Outgoing {
             Operation::LocalInvalidate { .. } | Operation::Bind => return Err(Stuck::Fault),
         }
         self.open = (!is_last).then_some(Owner::Requests);
+        self.is_asking |= wait.is_some();
         if is_last {
             let wait = wait.unwrap_or(Await::Taken(self.position + self.buffer.len() as u64));
             self.requests.push_back(Outstanding { psn: request.psn, attempt: part.attempt, wait });

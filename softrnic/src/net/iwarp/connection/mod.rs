@@ -168,13 +168,11 @@ impl Connection {
     /// Passes the bytes of the buffer to TCP.
     fn write(&self, out: &mut Outgoing) {
         while out.pending() > 0 && !out.end.is_broken {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::EOR;
-            let bytes = &out.buffer[out.taken..];
-            match rustix::net::send(&*self.socket, &bytes[..out.alignment.at_once(bytes)], flags) {
-                Ok(length) => {
-                    out.alignment.sent(bytes, length);
-                    out.taken += length;
-                }
+            let (bytes, is_end) = out.next_bytes();
+            let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            flags.set(SendFlags::EOR, is_end);
+            match rustix::net::send(&*self.socket, bytes, flags) {
+                Ok(length) => out.accepted(length),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if !out.is_blocked {
