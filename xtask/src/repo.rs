@@ -167,7 +167,7 @@ pub(crate) fn build(command: Command) -> Result<()> {
     run(yielding(&command))
 }
 
-/// The same command at a low priority. The programs in the guest poll: while one of them has no processor, the others
+/// Lowers the priority of a command. The programs in the guest poll: while one of them has no processor, the others
 /// waste theirs. Beside a build of the same priority, the guest takes twice as long.
 pub(crate) fn yielding(command: &Command) -> Command {
     let mut nice = Command::new("nice");
