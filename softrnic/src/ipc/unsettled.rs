@@ -15,31 +15,42 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// The QPs, by their numbers.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    list: Mutex<Vec<Entry>>,
+    list: Mutex<List>,
     has_any: AtomicBool,
+}
+
+#[derive(Debug)]
+struct List {
+    entries: Vec<Entry>,
+    /// The number of responses that have been added.
+    added: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     number: u32,
-    /// How many responses have been added. A QP that was settled before the last one is not settled.
-    count: u64,
+    /// The number of the QP's last response. A QP that was settled before that response is not settled. No other entry
+    /// has this number, because another thread may remove the entry during a check, and a response may add it again.
+    last: u64,
     /// When a message first waited. Later responses do not extend the wait.
     since: Option<Instant>,
 }
 
 impl Unsettled {
     pub(super) const fn new() -> Self {
-        Self { list: Mutex::new(Vec::new()), has_any: AtomicBool::new(false) }
+        let list = List { entries: Vec::new(), added: 0 };
+        Self { list: Mutex::new(list), has_any: AtomicBool::new(false) }
     }
 
     /// Records a QP that will handle a response later.
     #[cold]
     pub(super) fn add(&self, number: u32) {
         let mut list = unpoisoned(self.list.lock());
-        match list.iter_mut().find(|entry| entry.number == number) {
-            Some(entry) => entry.count += 1,
-            None => list.push(Entry { number, count: 0, since: None }),
+        list.added += 1;
+        let last = list.added;
+        match list.entries.iter_mut().find(|entry| entry.number == number) {
+            Some(entry) => entry.last = last,
+            None => list.entries.push(Entry { number, last, since: None }),
         }
         // A thread that receives later messages has read, with acquire ordering, that this response was delivered.
         self.has_any.store(true, Ordering::Relaxed);
@@ -56,16 +67,17 @@ impl Unsettled {
 
     #[cold]
     fn check(&self, is_settled: impl Fn(u32) -> bool) -> bool {
-        let mut settled = unpoisoned(self.list.lock()).clone();
+        let mut settled = unpoisoned(self.list.lock()).entries.clone();
         // A QP runs its send queue here, which may send packets and open sessions. During this time, the lock is free
         // for the threads that receive.
         settled.retain(|entry| is_settled(entry.number));
         let mut list = unpoisoned(self.list.lock());
-        list.retain(|entry| !settled.iter().any(|other| (other.number, other.count) == (entry.number, entry.count)));
-        self.has_any.store(!list.is_empty(), Ordering::Release);
+        let entries = &mut list.entries;
+        entries.retain(|entry| settled.iter().all(|other| other.last != entry.last));
+        self.has_any.store(!entries.is_empty(), Ordering::Release);
         let now = Instant::now();
         let holds = |entry: &mut Entry| now - *entry.since.get_or_insert(now) < LONGEST;
-        list.iter_mut().fold(false, |any, entry| holds(entry) | any)
+        entries.iter_mut().fold(false, |any, entry| holds(entry) | any)
     }
 }
 
@@ -94,6 +106,20 @@ mod tests {
         assert!(unsettled.has_any(|number| number != 2));
         assert!(!unsettled.has_any(|_| true));
         assert!(!unsettled.has_any(|_| panic!("no QP is left")));
+    }
+
+    #[test]
+    fn response_that_arrives_after_another_thread_has_removed_its_qp_is_not_lost() {
+        let unsettled = Unsettled::new();
+        unsettled.add(1);
+        let during_the_check = |number| {
+            // Another thread ends its check first, and then a response arrives.
+            assert!(!unsettled.has_any(|_| true));
+            unsettled.add(number);
+            true
+        };
+        assert!(unsettled.has_any(during_the_check));
+        assert!(!unsettled.has_any(|_| true));
     }
 
     #[test]
