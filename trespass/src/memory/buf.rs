@@ -76,21 +76,21 @@ impl Buf {
     }
 
     /// Creates a buffer on the heap, without a pool. Its length is at most 4 GiB. Aborts the process if there is no
-    /// memory, as a `Vec` does.
+    /// memory, as a `Vec` does. It may take the memory that `try_on_heap` leaves.
     pub(crate) fn on_heap(length: usize) -> Self {
-        Self::try_on_heap(length).unwrap_or_else(|| handle_alloc_error(layout(length)))
+        Self::allocate(length).unwrap_or_else(|| handle_alloc_error(layout(length)))
     }
 
-    /// Creates a buffer on the heap, as `on_heap` does. Returns `None` if there is no memory.
+    /// Creates a buffer on the heap, as `on_heap` does. Returns `None` if there is no memory, or too little would be
+    /// left for small buffers.
     pub(crate) fn try_on_heap(length: usize) -> Option<Self> {
+        Self::allocate(length).filter(|_| length < LONG || Pages::check_spare().is_ok())
+    }
+
+    fn allocate(length: usize) -> Option<Self> {
         let layout = layout(length);
         // SAFETY: the layout is not empty, because of the space for a header.
         let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        if length >= LONG && Pages::check_spare().is_err() {
-            // SAFETY: the memory was allocated with this layout, and nothing uses it.
-            unsafe { dealloc(first.as_ptr(), layout) };
-            return None;
-        }
         let (start, end) = (HEADROOM as u32, layout.size() as u32);
         let piece = Piece { first, chunk: None, room: end, start, end, is_note: false };
         Some(Self { piece: ManuallyDrop::new(Box::new(piece)) })
@@ -276,7 +276,7 @@ impl Drop for Buf {
             Some(chunk) => chunk.home().push(piece),
             None => {
                 let layout = layout(piece.room as usize - HEADROOM);
-                // SAFETY: `try_on_heap` allocated the memory with this layout, and nothing uses it any more.
+                // SAFETY: `allocate` allocated the memory with this layout, and nothing uses it any more.
                 unsafe { dealloc(piece.first.as_ptr(), layout) };
             }
         }

@@ -46,6 +46,18 @@ fn limit_address_space() -> Rlimit {
     before
 }
 
+/// Allocates memory until less than 1 MiB is left.
+fn fill() -> Vec<Vec<u8>> {
+    let mut filling = Vec::with_capacity(1_000);
+    loop {
+        let mut part = Vec::new();
+        if part.try_reserve_exact(1 << 20).is_err() {
+            return filling;
+        }
+        filling.push(part);
+    }
+}
+
 /// Makes new ones until one is refused, and returns them with the error.
 fn until_refused<T>(most: usize, mut make: impl FnMut() -> io::Result<T>) -> (Vec<T>, Option<io::Error>) {
     let mut made = Vec::with_capacity(most);
@@ -95,6 +107,11 @@ fn child() {
         assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
     }
     (0..100).for_each(|_| established.echo(b"after all").unwrap());
+    // What cannot be refused may take the last of the memory.
+    let mut filling = fill();
+    filling.pop();
+    assert_eq!(established.near.alloc(200 << 10).len(), 200 << 10);
+    drop(filling);
 
     setrlimit(Resource::As, before).unwrap();
     other.echo(&message).unwrap();
