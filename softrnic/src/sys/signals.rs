@@ -1,4 +1,4 @@
-//! Starts threads that block all signals, and determines whether the program restarts interrupted system calls.
+//! Starts threads that block asynchronous signals, and determines whether the program restarts interrupted system calls.
 
 use std::mem::MaybeUninit;
 use std::{io, ptr};
@@ -25,8 +25,8 @@ pub(crate) fn are_restarted() -> bool {
     })
 }
 
-/// Starts a thread that blocks all signals, because the program's own threads must handle them. A new thread inherits
-/// the signal mask of the thread that creates it.
+/// Starts a thread that blocks all signals except the synchronous ones, because the program's own threads must handle
+/// them. A new thread inherits the signal mask of the thread that creates it.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = block_signals()?;
     let started = start();
@@ -37,7 +37,8 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::R
     started
 }
 
-/// Blocks all signals in this thread and returns the previous mask.
+/// Blocks signals in this thread and returns the previous mask. If a thread blocked a synchronous signal, the system
+/// would end the process without the program's handler, which may print the cause.
 fn block_signals() -> io::Result<Option<libc::sigset_t>> {
     // Miri does not support signals.
     if cfg!(miri) {
@@ -45,10 +46,11 @@ fn block_signals() -> io::Result<Option<libc::sigset_t>> {
     }
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `all` has space for a set, and `sigfillset` fills the set before `pthread_sigmask` reads it. `before` has
-    // space for the set that the call stores.
+    // SAFETY: `all` has space for a set, and `sigfillset` fills the set before the other calls read it. `before` has
+    // space for the set that the last call stores.
     let result = unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        SYNCHRONOUS.iter().for_each(|signal| _ = libc::sigdelset(all.as_mut_ptr(), *signal));
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
     };
     match result {
