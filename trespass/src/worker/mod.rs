@@ -398,11 +398,9 @@ impl Worker {
             self.close(id, 0, "");
         }
         self.acceptors.drain(..).for_each(|waker| self.tcp.table.woken.push(waker));
-        self.tcp.backend.unlisten(listener.0);
-        self.tcp.table.unlisten(listener.0);
+        self.tcp.unlisten(listener.0);
         if let Some(verbs) = &mut self.verbs {
-            verbs.backend.unlisten(listener.0);
-            verbs.table.unlisten(listener.0);
+            verbs.unlisten(listener.0);
         }
     }
 

@@ -9,7 +9,7 @@ use std::mem;
 use std::net::SocketAddr;
 
 use crate::backend::verbs::Verbs;
-use crate::backend::{Backend, LinkId, RegionPart};
+use crate::backend::{Backend, LinkId, ListenerId, RegionPart};
 use crate::memory::Buf;
 use crate::proto::{Connection, FLOOR, HEADER, Hello, Port, Refusal, RefusalCode, Remote, Settings, Stock};
 
@@ -211,6 +211,15 @@ impl<B: Backend> Domain<B> {
             State::Connecting(_) | State::Accepting(..) => self.backend.disconnect(link),
             State::Free => {}
         }
+    }
+
+    /// Closes a listener. Nothing can accept the connections that are not established yet, so they end.
+    pub(super) fn unlisten(&mut self, listener: ListenerId) {
+        for link in self.table.accepting(listener) {
+            self.forget(link, 0, "");
+        }
+        self.backend.unlisten(listener);
+        self.table.unlisten(listener);
     }
 
     /// Runs one turn: processes events, answers requests to connect, and posts receives and requests. Returns the

@@ -176,8 +176,15 @@ impl Table {
         }
     }
 
+    /// Returns the connections of a listener that are not established yet.
+    pub(super) fn accepting(&self, listener: ListenerId) -> Vec<LinkId> {
+        let slots = self.slots.iter().enumerate();
+        let of = slots.filter(|(_, slot)| matches!(slot.state, State::Accepting(of, _) if of == listener));
+        of.map(|(index, slot)| LinkId { index: index as u32, generation: slot.generation }).collect()
+    }
+
     /// Forgets the requests to a listener that was closed.
-    pub(in crate::worker) fn unlisten(&mut self, listener: ListenerId) {
+    pub(super) fn unlisten(&mut self, listener: ListenerId) {
         self.incoming.retain(|(of, ..)| *of != listener);
         self.held.retain(|(of, ..)| *of != listener);
         self.unaccepted.remove(&listener);
@@ -243,7 +250,9 @@ impl Events for Table {
             State::Connecting(own) => Hello::parse(hello).and_then(|peer| own.agree(&peer)),
             State::Accepting(listener, agreement) => {
                 let (listener, agreement) = (*listener, *agreement);
-                self.accepted.push((listener, link));
+                if !slot.is_forgotten {
+                    self.accepted.push((listener, link));
+                }
                 Ok(agreement)
             }
             _ => return,

@@ -63,6 +63,35 @@ fn connections_beyond_the_backlog_wait_until_the_program_accepts() {
     }
 }
 
+#[test]
+fn connections_of_a_listener_that_closes_end_in_each_state() {
+    #[cfg(feature = "softrnic")]
+    softrnic::register().unwrap();
+    for (transport, kind) in [(Transport::Tcp, Kind::Tcp), (Transport::Rdma, Kind::Rdma)] {
+        for turns in 0..12 {
+            let mut server = Server::new(transport);
+            let mut client = worker(transport, 64 << 20);
+            let id = client.connect(kind, server.address).unwrap();
+            // In alternation, so that each side has at most one step of the other to answer.
+            for turn in 0..turns {
+                if turn % 2 == 0 {
+                    client.poll()
+                } else {
+                    server.worker.poll()
+                };
+                thread::sleep(Duration::from_millis(2));
+            }
+            server.worker.unlisten(server.listener);
+            let begun = Instant::now();
+            while matches!(client.try_recv(id), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+                server.worker.poll();
+                client.poll();
+                assert!(begun.elapsed() < LONG, "{kind:?}, after {turns} turns");
+            }
+        }
+    }
+}
+
 /// With no descriptor left, a connection that waits keeps the listener ready. A worker that takes this for progress never
 /// sleeps, and keeps its lock.
 #[test]
