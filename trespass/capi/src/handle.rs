@@ -1,9 +1,9 @@
 //! Handles: numbers that C programs hold in place of pointers.
 //!
 //! A handle has the type of a pointer, but the library never follows it. It consists of the kind of its object, the
-//! index of a slot in a table, and a serial number. Each of 2^32 new handles has another serial number. So a handle that was
-//! closed, one of another kind, one of the parent of this process (fork), or an arbitrary pointer matches no slot, and
-//! the call returns `-EBADF`.
+//! index of a slot in a table, and a serial number. Each of 2^32 new handles has another serial number. So a handle that
+//! was closed, one of another kind, one of the parent of this process (fork), or an arbitrary pointer matches no slot,
+//! and the call returns `-EBADF`.
 
 use std::io;
 use std::marker::PhantomData;
