@@ -111,7 +111,10 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
             done = done.and(Err(error));
             Vec::new()
         });
-        let is_writable = writable(fd)?;
+        let is_writable = writable(fd).unwrap_or_else(|error| {
+            done = done.and(Err(error));
+            true
+        });
         let surplus = found.into_iter().map(|(name, _)| name);
         for name in surplus.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name)) {
             let narrowed = if name == ACCESS { narrow(fd) } else { Ok(()) };
@@ -124,7 +127,8 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
                 set => done = done.and(set),
             }
         }
-        if !is_writable {
+        // A list also sets the permissions of the owner.
+        if !is_writable && !keep.mode && !has_access_list(entry) {
             let mode = rustix::fs::fstat(fd)?.st_mode & 0o7577;
             done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)));
         }
