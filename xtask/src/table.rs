@@ -107,14 +107,17 @@ impl Row {
         Self { name: name.to_owned(), results, state, note, build, run, processor, runs_device_tests: false }
     }
 
-    /// Adds a later part of the same ring, which began only if the first part passed.
-    pub(crate) fn and(self, later: Self) -> Self {
-        Self {
-            build: self.build + later.build,
-            run: self.run + later.run,
-            processor: self.processor + later.processor,
-            ..later
+    /// Adds a later part of the same ring.
+    pub(crate) fn and(mut self, later: Self) -> Self {
+        self.results.add(&later.results);
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = later.state;
         }
+        self.note = self.note.or(later.note);
+        self.build += later.build;
+        self.run += later.run;
+        self.processor += later.processor;
+        self
     }
 
     /// A short outcome.
@@ -193,6 +196,17 @@ mod tests {
         assert_eq!(finished.results.failures, ["nic: tests/slow.rs\n    its last line"]);
         let row = Row { state: finished.state, ..Row::default() };
         assert_eq!(row.outcome(), "FAILED: nic: tests/slow.rs: timed out: printed nothing for 9 s");
+    }
+
+    #[test]
+    fn ring_in_two_parts_fails_if_either_part_fails() {
+        let part = |passed, state| Row { results: Results { passed, ..Results::default() }, state, ..Row::default() };
+        let failed = || State::Failed("a test".into());
+        for (first, second) in [(failed(), State::Passed), (State::Passed, failed())] {
+            let row = part(2, first).and(part(3, second));
+            assert_eq!((row.outcome().as_str(), row.results.passed), ("FAILED: a test", 5));
+        }
+        assert_eq!(part(2, State::Passed).and(part(3, State::Passed)).state, State::Passed);
     }
 
     #[test]
