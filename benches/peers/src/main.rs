@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::run::{self, Further};
-use sideway_zero_cost::{count, table};
 use sideway_zero_cost::work::{Interface, Task};
+use sideway_zero_cost::{count, table};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -10,7 +10,8 @@
  * Functions that return int return 0 or a positive number if they succeed, and -errno if they fail. Times are in
  * milliseconds; -1 means no limit. Ports are in the byte order of the host. Several threads may use a handle at the
  * same time. If one of them closes it, calls of the others that wait for it end: tr_recv, tr_accept and tr_flush with
- * -ENOTCONN, tr_send with -EPIPE, tr_poll with an event. No function is a cancellation point of pthread_cancel.
+ * -ENOTCONN, tr_send with -EPIPE, tr_poll with an event. No function is a cancellation point of pthread_cancel. A
+ * thread with PTHREAD_CANCEL_ASYNCHRONOUS must not call them: its cancellation ends the process.
  *
  * A handle is a number, not a pointer to memory. A null handle is -EINVAL. A handle that was closed or freed, that
  * belongs to the parent of this process (fork), or has another kind, is -EBADF; functions without an error return

@@ -4,7 +4,8 @@
 //! header of a Read Request or a Send arrives in two parts, it copies too much of the second, and ends the connection.
 //! So no header is cut while requests wait for responses: TCP gets at most as many frames at once as it can cut between
 //! headers, and `MSG_EOR` keeps it from appending the next ones to the same segment. Other frames may be cut, because
-//! segments of their own would cost three quarters of the rate of short writes.
+//! segments of their own would cost three quarters of the rate of short writes. So may the first request after such
+//! frames if they still wait in the socket, and a frame that TCP has accepted only in part.
 
 use super::ddp::{OPCODE, header_length};
 use super::fpdu::frame_length;
