@@ -3,13 +3,15 @@
 //! The other process may write any value at any time. The only references to the memory are therefore to atomic words
 //! or to lines of such words, and each word is read only once before it is checked.
 
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Resource;
 
 use super::codec::Malformed;
 use crate::sys::fork;
@@ -39,11 +41,24 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Creates zeroed memory and a descriptor that can be passed to another process. A page is allocated when it is
-    /// first accessed.
+    /// Creates zeroed memory and a descriptor that can be passed to another process. The kernel allocates a page when
+    /// it is first accessed; if the host never overcommits memory, it allocates all pages now.
+    ///
+    /// # Errors
+    ///
+    /// `EFBIG` if the process may not create a file of this length (`RLIMIT_FSIZE`), and the errors of memfd_create(2),
+    /// fallocate(2) and mmap(2).
     pub(super) fn create(length: usize) -> Result<(Self, OwnedFd), Errno> {
+        // Otherwise the kernel sends SIGXFSZ, which ends the process.
+        if rustix::process::getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < length as u64) {
+            return Err(Errno::FBIG);
+        }
         let file = rustix::fs::memfd_create("softrnic", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length as u64)?;
+        // Otherwise an access to a page that the kernel cannot allocate ends the process with SIGBUS.
+        if !overcommits() {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
+        }
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         let shared = Self::map(&file, length)?;
         Ok((shared, file))
@@ -156,6 +171,11 @@ impl Drop for Shared {
     }
 }
 
+/// Whether the kernel promises more memory than it has, which is its default (`vm.overcommit_memory`, proc(5)).
+fn overcommits() -> bool {
+    fs::read("/proc/sys/vm/overcommit_memory").map_or(true, |mode| mode.first() != Some(&b'2'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,7 +199,7 @@ mod tests {
         let file = rustix::fs::memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
         assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Malformed("memory without seals"));
-        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        let file = OwnedFd::from(fs::File::open("/proc/self/exe").unwrap());
         assert_eq!(Shared::accept(&file, 8192).unwrap_err(), Malformed("not a memory file"));
         let seals = SEALS.union(SealFlags::WRITE);
         let file = rustix::fs::memfd_create("fixed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

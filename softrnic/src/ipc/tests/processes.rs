@@ -106,6 +106,25 @@ fn other_process_echoes_until_killed() {
     assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "creates processes")]
+fn limit_for_files_refuses_a_session() {
+    const TEST: &str = "limit_for_files_refuses_a_session";
+    let Some(block) = task() else {
+        let mut other = start("echo", "echo");
+        let status = start(TEST, &block_of(&mut other).to_string()).wait().unwrap();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(status.success(), "{status}");
+        return;
+    };
+    let limit = rustix::process::Rlimit { current: Some(4096), maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let here = end();
+    here.host.claim().unwrap();
+    assert!(here.host.carrier(HERE, block.parse::<u32>().unwrap() * BLOCK + 5).is_none());
+}
+
 /// Returns the number of context switches of all threads of `ipc`.
 fn switches() -> u64 {
     let mut all = 0;
