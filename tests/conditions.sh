@@ -4,6 +4,7 @@
 #   tests/conditions.sh [RUNS [CONDITION…]]      by default 20 runs of each; keeps the log of each failed run
 #
 # Needs root for namespaces, and python3, setpriv, unshare and ip. The tests are built once, before the first run.
+# The second clone of `two` stands in a folder that is closed to other users.
 set -u
 cd "$(dirname "$0")/.."
 runs=${1:-20}
