@@ -26,4 +26,5 @@ pub mod proto;
 pub mod show;
 pub mod standard;
 pub mod stream;
+mod thread;
 pub mod tree;

@@ -25,7 +25,7 @@ use trespass::Transport;
 use crate::error::{Error, Kind, Result};
 use crate::link::{Fault, LONGEST_TIMEOUT, Options};
 use crate::show::{has_lost_messages, print, print_error, print_record};
-use crate::standard::refuse_closed;
+use crate::standard::{refuse_closed, report_size_limit};
 
 /// Options of connections.
 #[derive(Args, Clone, Debug)]
@@ -109,6 +109,7 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
         print_error(&format!("{program}: {error}"));
         ExitCode::from(status(error))
     };
+    report_size_limit();
     if let Err(error) = refuse_closed() {
         return report(&error);
     }

@@ -18,6 +18,7 @@ use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
 use crate::standard::Standard;
 use crate::stream::{self, Output};
+use crate::thread::{refused, start};
 
 /// Time limit for connecting to the segments, which are already listening.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -103,17 +104,19 @@ impl PipeCommand {
             // The thread is not joined, because it may still block in a read after the pipeline has ended. If the
             // thread fails, the first segment reports this.
             let connecting = options.clone();
-            thread::spawn(move || {
+            let sending = thread::Builder::new().spawn(move || {
                 let (link, again) = open(&first, Purpose::Send, &connecting)?;
                 stream::send(link, again, &input, "the standard input")
             });
-            let waiting: Vec<_> = segments.into_iter().map(|far| scope.spawn(|| finish(far))).collect();
+            sending.map_err(|error| refused(&error))?;
+            let waiting: Vec<_> =
+                segments.into_iter().map(|far| start(scope, || finish(far))).collect::<Result<_>>()?;
             let received =
                 open(&last, Purpose::Receive, &options).and_then(|(link, again)| stream::receive(link, again, output));
             let statuses: Vec<(String, Result<u8>)> =
                 waiting.into_iter().filter_map(|thread| thread.join().ok()).collect();
-            (received, statuses)
-        });
+            Ok::<_, Error>((received, statuses))
+        })?;
         for (index, (host, status)) in statuses.into_iter().enumerate() {
             match status {
                 Ok(0) => {}

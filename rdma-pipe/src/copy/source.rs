@@ -16,6 +16,7 @@ use super::{Outcome, read};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Receiver, Sender};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Job, Peer, Source, Totals};
+use crate::thread::start;
 use crate::tree::{Listing, Origin, Place};
 
 /// Number of threads that read and send.
@@ -173,11 +174,10 @@ fn session(
         changed: Condvar::new(),
     };
     thread::scope(|scope| {
-        scope.spawn(|| shared.take_answers(&mut receiver));
-        for _ in 0..READERS {
-            scope.spawn(|| shared.work());
-        }
-        shared.break_if(sender.frame(begin).and_then(|()| list(&shared, paths)));
+        let started = (0..READERS)
+            .try_for_each(|_| start(scope, || shared.work()).map(drop))
+            .and_then(|()| start(scope, || shared.take_answers(&mut receiver)).map(drop));
+        shared.break_if(started.and_then(|()| sender.frame(begin)).and_then(|()| list(&shared, paths)));
         progress.all_listed();
         let mut state = shared.lock();
         state.all_listed = true;

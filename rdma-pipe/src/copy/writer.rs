@@ -134,7 +134,7 @@ impl Writers<'_> {
                     && let Some(partial) = &mut file.partial
                 {
                     let written = partial.write(block.offset, &payload);
-                    let is_full = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
+                    let is_full = matches!(written, Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG));
                     if self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?.is_none()
                         && let Some(partial) = file.partial.take()
                     {

@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
 use crate::standard::Standard;
+use crate::thread::refused;
 use crate::tree::{Directory, Origin};
 
 /// Time limit for the peer to connect, and to reconnect after the connection broke.
@@ -50,7 +51,7 @@ impl Line {
 pub fn serve(root: Option<&Path>) -> Result<u8> {
     let line = Line::default();
     let served = read_request().and_then(|request| {
-        thread::spawn(|| {
+        let watching = thread::Builder::new().spawn(|| {
             // The starter sends nothing more, so this read returns when the starter has ended.
             _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             crate::pipeline::kill_commands();
@@ -58,6 +59,7 @@ pub fn serve(root: Option<&Path>) -> Result<u8> {
             give_back_permissions();
             std::process::exit(0);
         });
+        watching.map_err(|error| refused(&error))?;
         run(request, root, &line)
     });
     served.or_else(|error| {
@@ -163,7 +165,8 @@ fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) ->
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let reporting = {
         let (line, progress, over) = (line.clone(), Arc::clone(&progress), Arc::clone(&over));
-        thread::spawn(move || {
+        // Without a thread, no progress is reported, but the copy continues.
+        thread::Builder::new().spawn(move || {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 thread::park_timeout(PROGRESS);
                 let now = progress.now();
@@ -173,9 +176,11 @@ fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) ->
     };
     let outcome = run(&progress);
     over.store(true, std::sync::atomic::Ordering::Relaxed);
-    reporting.thread().unpark();
-    // The thread only reports progress, so its failure is ignored.
-    _ = reporting.join();
+    if let Ok(reporting) = reporting {
+        reporting.thread().unpark();
+        // The thread only reports progress, so its failure is ignored.
+        _ = reporting.join();
+    }
     outcome
 }
 

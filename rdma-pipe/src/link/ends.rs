@@ -11,6 +11,7 @@ use super::options::{Fault, Options};
 use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
+use crate::thread::refused;
 
 /// The pool keeps memory for at least this number of blocks, which is 4 MiB.
 const RESERVED: usize = 8;
@@ -126,7 +127,7 @@ impl Link {
         let thread = thread::Builder::new()
             .name("pings".to_owned())
             .spawn(move || pinging.ping())
-            .map_err(|error| Error::new(Kind::Protocol, format!("cannot start a thread: {error}")))?;
+            .map_err(|error| refused(&error))?;
         let receiver = Receiver { shared: Arc::clone(&shared), opener };
         let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared), Some(thread))), shared };
         Ok(Link { sender, receiver })

@@ -24,6 +24,7 @@ use crate::error::{Error, Kind, Result, reason};
 use crate::link::{Link, Listener, Options, Patience, connect, reconnect};
 use crate::proto::Purpose;
 use crate::stream::{self, Output};
+use crate::thread::start;
 
 /// Time limit for the peers to connect.
 const CONNECT: Duration = Duration::from_secs(60);
@@ -180,14 +181,15 @@ fn run_command(text: &str, input: Option<End<'_>>, output: End<'_>) -> Result<u8
     let (received, sent, status) = thread::scope(|scope| {
         let receiving = input.zip(stdin).map(|(input, stdin)| {
             let output = Output::Fd(OwnedFd::from(stdin), "the command's input".to_owned());
-            scope.spawn(move || input.receive(output))
+            start(scope, move || input.receive(output))
         });
         let sending = stdout.map(|stdout| {
             let stdout = OwnedFd::from(stdout);
-            scope.spawn(move || output.send(&stdout, "the command's output"))
+            start(scope, move || output.send(&stdout, "the command's output"))
         });
-        let join = |thread: Option<thread::ScopedJoinHandle<'_, Result<()>>>| {
-            thread.map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| Err(Error::protocol("a thread panicked"))))
+        let join = |thread: Option<Result<thread::ScopedJoinHandle<'_, Result<()>>>>| {
+            let Some(thread) = thread.transpose()? else { return Ok(()) };
+            thread.join().unwrap_or_else(|_| Err(Error::protocol("a thread panicked")))
         };
         let sent = join(sending);
         let status = child.wait();

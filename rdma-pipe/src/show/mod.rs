@@ -28,8 +28,9 @@ impl Show {
     pub fn start(progress: Arc<Progress>, bar: bool) -> Show {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        let thread = thread::spawn(move || run(&progress, bar, &ended));
-        Show { over, thread: Some(thread) }
+        // Without a thread, nothing is shown, but the copy continues.
+        let thread = thread::Builder::new().spawn(move || run(&progress, bar, &ended)).ok();
+        Show { over, thread }
     }
 
     /// Whether a bar is shown by default.

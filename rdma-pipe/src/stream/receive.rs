@@ -19,6 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, StreamSink, Totals};
 use crate::standard::write_all;
+use crate::thread::refused;
 use crate::tree::{own_stream, settle, temporary_name};
 
 /// Maximum number of received blocks that wait to be written.
@@ -229,7 +230,7 @@ impl Receiving {
             _ = finished.send(written);
             receiving.unpark();
         });
-        started.map_err(|error| Error::new(Kind::File, format!("cannot start a thread: {error}")))?;
+        started.map_err(|error| refused(&error))?;
         Ok(Receiving { sink: StreamSink::new(), output: Some(output), blocks: Some(blocks), result, done: None })
     }
 

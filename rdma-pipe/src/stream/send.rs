@@ -16,6 +16,7 @@ use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Sender};
 use crate::proto::{Frame, Kept, Step, StreamSource, Totals};
+use crate::thread::start;
 
 /// Maximum size of a pipe buffer that an unprivileged process may set.
 const PIPE: usize = 1 << 20;
@@ -109,13 +110,17 @@ impl<'s> Sending<'s> {
         self.lock().is_stopped = false;
         let (sent, answer) = thread::scope(|scope| {
             // The peer answers at the end. If it answers earlier, this side stops reading, even while the input is idle.
-            let answering = scope.spawn(|| {
+            let answering = start(scope, || {
                 let answer = self.take_answers(&mut link);
                 self.lock().is_stopped = true;
                 self.changed.notify_all();
                 signal(&stop);
                 answer
             });
+            let answering = answering.inspect_err(|error| {
+                sender.abort(error);
+                sender.flush();
+            })?;
             let sent = sender.frame(&begin).and_then(|()| self.send_all(&sender, stop.as_fd()));
             match &sent {
                 Err(error) if error.kind() == Kind::File => {
@@ -126,8 +131,11 @@ impl<'s> Sending<'s> {
                 Err(_) => sender.shut_down(),
                 Ok(()) => {}
             }
-            (sent, answering.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked"))))
-        });
+            Ok::<_, Error>((
+                sent,
+                answering.join().unwrap_or_else(|_| Err(Error::protocol("the receiving thread panicked"))),
+            ))
+        })?;
         match (sent, answer) {
             (Err(error), _) if error.kind() == Kind::File => Err(error),
             // The peer's own reason is more precise than the error of the connection.

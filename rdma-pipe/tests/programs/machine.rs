@@ -49,7 +49,7 @@ struct Found {
 
 type Entries = BTreeMap<PathBuf, Found>;
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

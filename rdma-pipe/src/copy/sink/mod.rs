@@ -25,6 +25,7 @@ use super::writer::{Writers, count};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Options};
 use crate::proto::{Frame, Totals};
+use crate::thread::start;
 
 /// Maximum number of tasks, such as blocks, that wait for a writing thread.
 const AHEAD: usize = 4;
@@ -127,7 +128,7 @@ fn session(
         broken: Mutex::default(),
     };
     let finished = thread::scope(|scope| {
-        let downstream = next.map(|next| scope.spawn(|| next.take_answers(&sender)));
+        let downstream = next.map(|next| start(scope, || next.take_answers(&sender))).transpose()?;
         let received = match target {
             Target::Device(_, path) if next.is_some() => Err(only_last(path)),
             Target::Device(file, path) => to_device(&mut link, (file, path), &writers),
@@ -140,10 +141,10 @@ fn session(
                     .map(|_| {
                         let (tasks, taken) = mpsc::sync_channel(AHEAD);
                         let (writers, root) = (&writers, Arc::clone(&root));
-                        scope.spawn(move || writers.run(taken, &root));
-                        tasks
+                        start(scope, move || writers.run(taken, &root))?;
+                        Ok(tasks)
                     })
-                    .collect();
+                    .collect::<Result<_>>()?;
                 let mut receiving = Receiving::new(
                     (root, rename.as_ref(), *top),
                     expected,
