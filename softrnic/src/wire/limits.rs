@@ -4,6 +4,8 @@ pub(crate) const MAX_QP: u32 = 1 << 16;
 pub(crate) const MAX_QP_WR: u32 = 1 << 15;
 pub(crate) const MAX_SGE: u32 = 32;
 pub(crate) const MAX_INLINE: u32 = 1024;
+/// The inline data that every queue pair allows. Programs written for hardware rely on it without requesting it.
+pub(crate) const MIN_INLINE: u32 = 64;
 pub(crate) const MAX_CQ: u32 = 1 << 16;
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 pub(crate) const MAX_MR: u32 = 1 << 20;

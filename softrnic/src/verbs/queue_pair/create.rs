@@ -238,7 +238,8 @@ unsafe fn shared<'q>(
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
 }
 
-/// Returns the granted capacities. They are at least the requested ones, and allow at least one piece per request.
+/// Returns the granted capacities. They are at least the requested ones, and allow at least one piece per request. As
+/// with drivers, whose requests have a fixed smallest size, some inline data is always allowed.
 fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     let mut cap = requested;
     if service == Service::XrcReceive {
@@ -252,6 +253,9 @@ fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<i
         && cap.max_inline_data <= limits::MAX_INLINE;
     if !is_within {
         return Err(Errno::INVALID);
+    }
+    if service != Service::XrcReceive {
+        cap.max_inline_data = cap.max_inline_data.max(limits::MIN_INLINE);
     }
     if cap.max_send_wr != 0 {
         cap.max_send_sge = cap.max_send_sge.max(1);
@@ -304,9 +308,9 @@ mod tests {
     #[test]
     fn requested_capacities_are_granted() {
         let granted = |service, is_shared| granted(service, is_shared, REQUESTED).map(counts);
-        assert_eq!(granted(Service::ReliableConnection, false), Ok([5, 6, 1, 3, 7]));
-        assert_eq!(granted(Service::ReliableConnection, true), Ok([5, 0, 1, 0, 7]));
-        assert_eq!(granted(Service::XrcSend, false), Ok([5, 0, 1, 0, 7]));
+        assert_eq!(granted(Service::ReliableConnection, false), Ok([5, 6, 1, 3, 64]));
+        assert_eq!(granted(Service::ReliableConnection, true), Ok([5, 0, 1, 0, 64]));
+        assert_eq!(granted(Service::XrcSend, false), Ok([5, 0, 1, 0, 64]));
         assert_eq!(granted(Service::XrcReceive, false), Ok([0; 5]));
     }
 
