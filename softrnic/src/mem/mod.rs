@@ -50,9 +50,12 @@ const MW_BIND: Access = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 const HUGETLB: Access = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 const FLUSH_GLOBAL: Access = ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
-/// The access rights that a region can grant. `IBV_ACCESS_FLUSH_PERSISTENT` is not among them, because writes do not
+/// Registration leaves the pages of the memory unpopulated.
+const ON_DEMAND: Access = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
+/// The access rights that a region can grant, and other flags. `IBV_ACCESS_FLUSH_PERSISTENT` is not among them, because writes do not
 /// survive a power failure.
-const REGION_ACCESS: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZERO_BASED | HUGETLB | FLUSH_GLOBAL;
+const REGION_ACCESS: Access =
+    LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZERO_BASED | HUGETLB | FLUSH_GLOBAL | ON_DEMAND;
 /// The access rights that a window can grant.
 const WINDOW_ACCESS: Access = WRITE | READ | ATOMIC | ZERO_BASED | FLUSH_GLOBAL;
 

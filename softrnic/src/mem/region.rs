@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::resident::Presence;
 use super::slot::{Entry, Kind, Slot};
-use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED, resident};
+use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, ON_DEMAND, REGION_ACCESS, WRITE, ZERO_BASED, resident};
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
@@ -41,6 +41,9 @@ impl Backing {
                 // As when the kernel pins memory, the memory must be writable even if only a window can grant write
                 // access to it.
                 let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
+                if access & ON_DEMAND != 0 {
+                    return on_demand(*address, size, is_written);
+                }
                 let presence = resident::populate(*address, size, is_written)?;
                 // CUDA is queried only if the memory is not mapped in the process, because searching for the CUDA
                 // library is risky while other threads fork.
@@ -62,6 +65,19 @@ impl Backing {
         };
         Ok(Place::Host(std::ptr::with_exposed_provenance_mut(address)))
     }
+}
+
+/// Locates memory with on-demand paging. Its pages are not populated now: the copies of the device populate them. The
+/// memory must be mapped already, unlike with a NIC.
+fn on_demand(address: usize, size: usize, is_written: bool) -> Result<Place, Errno> {
+    if address == 0 {
+        // This registers the whole address space ("implicit").
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    if !resident::is_mapped_by_list(address, size, is_written) {
+        return Err(Errno::FAULT);
+    }
+    Ok(Place::Host(std::ptr::with_exposed_provenance_mut(address)))
 }
 
 /// A memory region, which stays in the table until it is deregistered.
@@ -98,14 +114,10 @@ pub(crate) struct Change<'c> {
 /// Returns the access flags without the optional ones, or `EINVAL` if the flags are inconsistent.
 fn checked(access: Access) -> Result<Access, Errno> {
     const OPTIONAL: Access = rdma_mummy_sys::ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
-    const ON_DEMAND: Access = rdma_mummy_sys::ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
     let access = access & !OPTIONAL;
-    let is_known = access & !(REGION_ACCESS | ON_DEMAND) == 0;
+    let is_known = access & !REGION_ACCESS == 0;
     if !is_known || access & (WRITE | ATOMIC) != 0 && access & LOCAL_WRITE == 0 {
         return Err(Errno::INVALID);
-    }
-    if access & ON_DEMAND != 0 {
-        return Err(Errno::NOT_SUPPORTED);
     }
     Ok(access)
 }
@@ -124,8 +136,8 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` if the length is zero, if the range exceeds the address space, or if the access flags are inconsistent.
-    /// `EFAULT` if the memory is not mapped. `EOPNOTSUPP` if `access` requests on-demand paging. `ENOMEM` if [`MAX_MR`]
-    /// regions already exist.
+    /// `EFAULT` if the memory is not mapped. `EOPNOTSUPP` if `access` requests on-demand paging of the whole address
+    /// space. `ENOMEM` if [`MAX_MR`] regions already exist.
     pub(crate) fn register(
         &'static self,
         domain: &Arc<Domain>,

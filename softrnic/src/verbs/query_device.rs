@@ -6,8 +6,8 @@ use std::ptr;
 
 use rdma_mummy_sys::{
     IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
-    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_query_device_ex_input, ibv_values_ex,
-    ibv_values_mask,
+    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits,
+    ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
 };
 
 use super::device::Device;
@@ -87,10 +87,30 @@ fn attributes(guid: u64) -> ibv_device_attr {
     attr
 }
 
-fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
+/// The operations that work on memory with on-demand paging: all operations of each transport.
+fn on_demand_operations(attr: &mut ibv_device_attr_ex, is_iwarp: bool) {
+    use ibv_odp_transport_cap_bits as bits;
+    let datagrams = bits::IBV_ODP_SUPPORT_SEND.0 | bits::IBV_ODP_SUPPORT_RECV.0 | bits::IBV_ODP_SUPPORT_SRQ_RECV.0;
+    let connected = datagrams | bits::IBV_ODP_SUPPORT_WRITE.0 | bits::IBV_ODP_SUPPORT_READ.0;
+    let atomic = connected | bits::IBV_ODP_SUPPORT_ATOMIC.0;
+    let reliable = atomic | bits::IBV_ODP_SUPPORT_FLUSH.0 | bits::IBV_ODP_SUPPORT_ATOMIC_WRITE.0;
+    attr.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
+    let transports = &mut attr.odp_caps.per_transport_caps;
+    if is_iwarp {
+        transports.rc_odp_caps = atomic;
+        return;
+    }
+    transports.rc_odp_caps = reliable;
+    transports.uc_odp_caps =
+        bits::IBV_ODP_SUPPORT_SEND.0 | bits::IBV_ODP_SUPPORT_RECV.0 | bits::IBV_ODP_SUPPORT_WRITE.0;
+    transports.ud_odp_caps = datagrams;
+    attr.xrc_odp_caps = reliable;
+}
+
+fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
-    attr.orig_attr = attributes(guid);
+    attr.orig_attr = attributes(device.guid());
     attr.completion_timestamp_mask = u64::MAX;
     attr.hca_core_clock = CLOCK;
     attr.device_cap_flags_ex = u64::from(CAPABILITIES) | MORE_CAPABILITIES;
@@ -98,22 +118,23 @@ fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attr.max_dm_size = limits::MAX_DM_SIZE;
     attr.phys_port_cnt_ex = PORT.into();
+    on_demand_operations(&mut attr, device.is_iwarp());
     attr
 }
 
-/// Returns the GUID of the device of a context in big-endian byte order.
+/// Returns the device of a context.
 ///
 /// # Safety
 ///
 /// The context belongs to this provider and is open.
-unsafe fn guid(context: *mut ibv_context) -> u64 {
+unsafe fn device_of(context: *mut ibv_context) -> &'static Device {
     // SAFETY: guaranteed by the caller; the device belongs to this provider.
-    unsafe { Device::of((*context).device) }.guid()
+    unsafe { Device::of((*context).device) }
 }
 
 pub(crate) unsafe extern "C" fn query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
     // SAFETY: the context belongs to this provider, and the program provides space for the attributes.
-    unsafe { device_attr.write(attributes(guid(context))) };
+    unsafe { device_attr.write(attributes(device_of(context).guid())) };
     0
 }
 
@@ -132,7 +153,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     let length = attr_size.min(size_of::<ibv_device_attr_ex>());
     // SAFETY: the context belongs to this provider, and the program provides space for `length` bytes.
     unsafe {
-        let full = extended_attributes(guid(context));
+        let full = extended_attributes(device_of(context));
         attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&full).cast(), length);
     }
     0

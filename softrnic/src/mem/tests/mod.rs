@@ -4,6 +4,7 @@ mod cuda;
 mod windows;
 
 use std::collections::HashSet;
+use std::ptr;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -181,9 +182,46 @@ fn inconsistent_rights_are_refused() {
     for access in [WRITE, ATOMIC, WRITE | READ | MW_BIND, LOCAL_WRITE | 1 << 10, 1 << 9, 1 << 31] {
         assert_eq!(register(access), Err(Errno::INVALID), "{access:#x}");
     }
-    assert_eq!(register(ibv_access_flags::IBV_ACCESS_ON_DEMAND.0), Err(Errno::NOT_SUPPORTED));
     assert_eq!(register(ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 | LOCAL_WRITE | 1 << 29), Ok(()));
     assert_eq!(register(ALL | HUGETLB | FLUSH_GLOBAL), Ok(()));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes system calls")]
+fn on_demand_paging_populates_no_page() {
+    let size = 4 * page_size();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the mapping is new and anonymous.
+    let start =
+        unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    let populated = || {
+        let mut pages = [0_u8; 4];
+        // SAFETY: the mapping has four pages, and the array one byte for each.
+        assert_eq!(unsafe { libc::mincore(start, size, pages.as_mut_ptr()) }, 0);
+        pages.map(|page| page & 1)
+    };
+    let domain = domain();
+    let register =
+        |address, length, access| memory().register(&domain, Backing::Host(address), length, address as u64, access);
+    let at = start.expose_provenance();
+    let region = register(at, size as u64, LOCAL_WRITE | WRITE | READ | ON_DEMAND).unwrap();
+    assert_eq!(populated(), [0; 4]);
+    let second = at as u64 + page_size() as u64;
+    let into = memory().remote(&domain, 7, region.key(), second, 4, WRITE).unwrap();
+    write_bytes(b"word", &[into]).unwrap();
+    let from = memory().local(&domain, region.key(), second, 4, false).unwrap();
+    assert_eq!(bytes_of(from), b"word");
+    assert_eq!(populated(), [0, 1, 0, 0]);
+    memory().deregister(&region).unwrap();
+
+    let region = register(at, size as u64, LOCAL_WRITE).unwrap();
+    assert_eq!(populated(), [1; 4]);
+    memory().deregister(&region).unwrap();
+    assert_eq!(register(0, u64::MAX, LOCAL_WRITE | ON_DEMAND).map(drop), Err(Errno::NOT_SUPPORTED), "implicit");
+    // SAFETY: this test created the mapping, which has no users.
+    assert_eq!(unsafe { libc::munmap(start, size) }, 0);
+    assert_eq!(register(at, size as u64, LOCAL_WRITE | ON_DEMAND).map(drop), Err(Errno::FAULT));
 }
 
 #[test]
