@@ -18,7 +18,7 @@ use super::listen::belongs_to_other_user;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
-use super::transition::{extend, ready_to_receive, ready_to_send, to_error};
+use super::transition::{ready_to_receive, ready_to_send, to_error};
 use super::{World, iwarp, world};
 use crate::net::iwarp::connect::MAX_PRIVATE_DATA;
 use crate::sys::errno::Errno;
@@ -320,11 +320,7 @@ pub(super) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
 
 /// Responds to a reply. If the identifier has a QP, moves it to RTS. Then sends the ready-to-use packet.
 pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the identifier is alive.
-    let qp = unsafe { (*id).qp };
-    let extended = if qp.is_null() { Ok(()) } else { extend(id, qp) };
-    let ready =
-        extended.and_then(|()| ready_to_receive(id)).and_then(|()| ready_to_send(id)).and_then(|()| ready(id.addr()));
+    let ready = ready_to_receive(id).and_then(|()| ready_to_send(id)).and_then(|()| ready(id.addr()));
     if ready.is_err() {
         // The connection has already failed, so an error of this call is ignored.
         let _ = to_error(id);

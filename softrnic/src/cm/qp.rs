@@ -11,12 +11,12 @@ use rdma_mummy_sys::{
 };
 
 use super::calls::{made, return_code};
-use super::transition::{extend, initialise};
+use super::transition::initialise;
 use super::{device, world};
 use crate::sys::errno::Errno;
 use crate::verbs::completion_channel::{create_comp_channel, destroy_comp_channel};
 use crate::verbs::completion_queue::{create_cq, destroy_cq};
-use crate::verbs::queue_pair::{create_qp as create, create_qp_ex as create_extended, destroy_qp as end, query_ece};
+use crate::verbs::queue_pair::{create_qp as create, create_qp_ex as create_extended, destroy_qp as end};
 
 /// `rdma_create_qp(id, pd, qp_init_attr)`.
 ///
@@ -106,7 +106,11 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
             attr.srq = (*id).srq;
         }
         let qp = make(id, attr).inspect_err(|_| destroy_cqs(id))?;
-        ((*id).pd, (*id).qp) = ((*qp).pd, qp);
+        (*id).qp = qp;
+        // An XRC queue pair that receives has no domain. The identifier keeps its own one, for `rdma_create_srq`.
+        if !(*qp).pd.is_null() {
+            (*id).pd = (*qp).pd;
+        }
     }
     Ok(())
 }
@@ -124,17 +128,7 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<*m
         } else {
             create_extended((*id).verbs, attr)
         })?;
-        let mut ece = super::id::NO_ECE;
-        let asked = query_ece(qp, &raw mut ece);
-        let prepared = match world().id(id.addr()) {
-            Ok(id) if asked == 0 => {
-                id.local_ece = ece;
-                Ok(())
-            }
-            found => found.map(drop),
-        };
-        let prepared = prepared.and_then(|()| extend(id, qp)).and_then(|()| initialise(id, qp));
-        if let Err(errno) = prepared {
+        if let Err(errno) = initialise(id, qp) {
             end(qp);
             return Err(errno);
         }

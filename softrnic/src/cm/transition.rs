@@ -19,7 +19,7 @@ use super::world;
 use crate::sys::errno::Errno;
 use crate::verbs::gid::index_of;
 use crate::verbs::port::PORT;
-use crate::verbs::queue_pair::{modify_qp, set_ece};
+use crate::verbs::queue_pair::modify_qp;
 
 /// The local ACK timeout as the exponent n in 4.096 µs × 2^n, which is 67 ms.
 const TIMEOUT: u8 = 14;
@@ -183,17 +183,4 @@ pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.qp_state = qp_state::IBV_QPS_ERR;
     modify(qp, &mut attr, mask::IBV_QP_STATE.0)
-}
-
-/// Passes the ECE options of the peer to the QP, and stores the options that it accepts in the identifier.
-pub(super) fn extend(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
-    let mut ece = world().id(id.addr())?.remote_ece;
-    if ece.vendor_id == 0 {
-        return Ok(());
-    }
-    // SAFETY: the QP is alive, and the options are readable and writable.
-    if unsafe { set_ece(qp, &raw mut ece) } == 0 {
-        world().id(id.addr())?.local_ece.options = ece.options;
-    }
-    Ok(())
 }

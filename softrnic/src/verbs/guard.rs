@@ -125,8 +125,6 @@ guarded! {
     code: queue_pair::query_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut ibv_qp_init_attr) -> c_int;
     zero: queue_pair::query_qp_data_in_order(qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32) -> c_int;
     code: queue_pair::destroy_qp(qp: *mut ibv_qp) -> c_int;
-    code: queue_pair::set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
-    code: queue_pair::query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     null: address_handle::create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
     minus_one: address_handle::init_ah_from_wc(context: *mut ibv_context, port_num: u8, wc: *mut ibv_wc, grh: *mut ibv_grh, attr: *mut ibv_ah_attr) -> c_int;
     null: address_handle::create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8) -> *mut ibv_ah;

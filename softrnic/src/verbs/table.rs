@@ -60,8 +60,6 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_query_qp: Some(guard::query_qp),
         ibv_query_qp_data_in_order: Some(guard::query_qp_data_in_order),
         ibv_destroy_qp: Some(guard::destroy_qp),
-        ibv_set_ece: Some(guard::set_ece),
-        ibv_query_ece: Some(guard::query_ece),
         ibv_create_ah: Some(guard::create_ah),
         ibv_init_ah_from_wc: Some(guard::init_ah_from_wc),
         ibv_create_ah_from_wc: Some(guard::create_ah_from_wc),

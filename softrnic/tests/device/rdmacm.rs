@@ -479,6 +479,33 @@ fn identifiers_without_channel_have_synchronous_calls() {
     destroy(listener);
 }
 
+/// An XRC queue pair that receives has no protection domain, but its shared receive queue needs one.
+#[test]
+fn shared_receive_queue_takes_the_domain_of_its_identifier() {
+    drop(Channel::new());
+    let mut address = here(0);
+    // SAFETY: all identifiers are alive until they are destroyed, zeros are valid for the attributes, and the addresses
+    // are readable.
+    unsafe {
+        let mut info: rdma_addrinfo = mem::zeroed();
+        (info.ai_flags, info.ai_family) = (RAI_PASSIVE as c_int, libc::AF_INET);
+        (info.ai_qp_type, info.ai_port_space) =
+            (ibv_qp_type::IBV_QPT_XRC_RECV.0 as c_int, rdma_port_space::RDMA_PS_IB.0 as c_int);
+        (info.ai_src_addr, info.ai_src_len) = ((&raw mut address).cast(), size_of::<sockaddr_in>() as u32);
+        let mut id = ptr::null_mut();
+        assert_eq!(rdma_create_ep(&raw mut id, &raw mut info, ptr::null_mut(), ptr::null_mut()), 0, "{}", errno());
+        assert!(!(*id).pd.is_null());
+        let mut attr: ibv_qp_init_attr = mem::zeroed();
+        attr.qp_type = ibv_qp_type::IBV_QPT_XRC_RECV;
+        assert_eq!(rdma_create_qp(id, ptr::null_mut(), &raw mut attr), 0, "{}", errno());
+        let mut attr: ibv_srq_init_attr = mem::zeroed();
+        (attr.attr.max_wr, attr.attr.max_sge) = (1, 1);
+        assert_eq!(rdma_create_srq(id, ptr::null_mut(), &raw mut attr), 0, "{}", errno());
+        assert_eq!((*(*id).srq).pd, (*id).pd);
+        rdma_destroy_ep(id);
+    }
+}
+
 #[test]
 fn descriptors_are_closed_on_exec() {
     let channel = Channel::new();

@@ -29,7 +29,7 @@ use crate::sys::usage::Use;
 
 pub(crate) use self::create::{create_qp, create_qp_ex, destroy_qp};
 pub(crate) use self::extended::qp_to_qp_ex;
-pub(crate) use self::modify::{modify_qp, query_ece, set_ece};
+pub(crate) use self::modify::modify_qp;
 pub(crate) use self::open::open_qp;
 pub(crate) use self::post::{bind_mw, post_recv, post_send};
 pub(crate) use self::query::{query_qp, query_qp_data_in_order};

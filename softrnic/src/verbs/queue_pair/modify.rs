@@ -1,9 +1,9 @@
-//! `ibv_modify_qp`, and the verbs of enhanced connection establishment (ECE). The device has no options for ECE.
+//! `ibv_modify_qp`.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use rdma_mummy_sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
+use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
 use super::transition::{relevant, rule};
 use super::{Pair, attributes, show_state, state_from_c, state_to_c};
@@ -60,31 +60,4 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
             Err(_) => {}
         }
     }
-}
-
-/// `ibv_set_ece(qp, ece)`: succeeds, but accepts none of the options.
-///
-/// # Safety
-///
-/// As in C: the options are readable and writable.
-pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        if (*ece).comp_mask != 0 {
-            return failure::code(Errno::INVALID);
-        }
-        (*ece).options = 0;
-    }
-    0
-}
-
-/// `ibv_query_ece(qp, ece)`.
-///
-/// # Safety
-///
-/// As in C: the options are writable.
-pub(crate) unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
-    0
 }
