@@ -2,10 +2,10 @@
 //! the queue is not empty. A queue for asynchronous events also reports changes of the host's addresses.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
 
 use crate::sys::addresses::{self, Address};
 use crate::sys::changes::Changes;
@@ -15,23 +15,25 @@ use crate::sys::{signals, unpoisoned};
 /// A queue with an eventfd. The eventfd is written for each event, so that a program that waits for edges is also
 /// woken. The eventfd is read when the queue becomes empty.
 ///
+/// The program uses an epoll descriptor that contains the eventfd. An eventfd is always writable, and the descriptors
+/// of the kernel's channels never are: a program that waits for both would spin.
+///
 /// System calls bypass libc, whose functions are cancellation points. `pthread_cancel` cannot unwind Rust functions,
 /// and must not unwind a thread that holds a lock. A thread that is cancelled while it waits therefore continues to
 /// wait until there is an event, or until a signal arrives whose handler does not restart system calls.
 #[derive(Debug)]
 pub(crate) struct EventFdQueue<T> {
     events: Mutex<VecDeque<T>>,
+    /// The eventfd, in non-blocking mode.
+    eventfd: OwnedFd,
+    /// The descriptor that the program uses.
     descriptor: OwnedFd,
     watch: Option<Watch<T>>,
 }
 
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// The changes of the host's addresses that also raise an event.
 #[derive(Debug)]
 struct Watch<T> {
-    /// The descriptor that the program uses. It is readable while there is an event or a change.
-    both: OwnedFd,
     changes: Changes,
     /// The addresses that were last reported to the program.
     reported: Mutex<Vec<Address>>,
@@ -43,17 +45,14 @@ impl<T> EventFdQueue<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV` or `ENOMEM`.
+    /// Returns an error of `eventfd(2)` or `epoll_create(2)`: `EMFILE`, `ENFILE`, `ENODEV` or `ENOMEM`; `ENOSPC` if the
+    /// user has too many descriptors in epoll descriptors.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let flags = if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC };
-        // SAFETY: the call takes only numbers.
-        let descriptor = unsafe { libc::eventfd(0, flags) };
-        if descriptor < 0 {
-            return Err(Errno::last());
-        }
-        // SAFETY: the descriptor is new, and only this function owns it.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
+        let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?;
+        let event_fd_queue = Self { events: Mutex::new(VecDeque::new()), eventfd, descriptor, watch: None };
+        event_fd_queue.report(event_fd_queue.eventfd.as_fd())?;
+        Ok(event_fd_queue)
     }
 
     /// Creates a queue that also raises an event when the host's addresses change, if the kernel reports these changes.
@@ -64,14 +63,16 @@ impl<T> EventFdQueue<T> {
     pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
         let mut event_fd_queue = Self::new()?;
         if let Some(changes) = Changes::new() {
-            let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?;
-            for descriptor in [event_fd_queue.descriptor.as_fd(), changes.as_fd()] {
-                let data = epoll::EventData::new_u64(0);
-                epoll::add(&both, descriptor, data, epoll::EventFlags::IN).map_err(errno)?;
-            }
-            event_fd_queue.watch = Some(Watch { both, changes, reported: Mutex::new(addresses::all()), event });
+            event_fd_queue.report(changes.as_fd())?;
+            event_fd_queue.watch = Some(Watch { changes, reported: Mutex::new(addresses::all()), event });
         }
         Ok(event_fd_queue)
+    }
+
+    /// Makes the program's descriptor readable while `descriptor` is.
+    fn report(&self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.descriptor, descriptor, data, epoll::EventFlags::IN).map_err(errno)
     }
 
     /// Returns the descriptor that the program uses.
@@ -80,7 +81,7 @@ impl<T> EventFdQueue<T> {
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
+        self.descriptor.as_fd()
     }
 
     /// Adds an event to the queue. This function never blocks.
@@ -88,7 +89,7 @@ impl<T> EventFdQueue<T> {
         let mut events = self.lock();
         events.push_back(event);
         // The write could block only if the sum of all unread values reached 2^64 - 1.
-        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
     }
 
     /// Takes the oldest event. If the queue is empty, the call blocks, or fails with `EAGAIN` if the program has set
@@ -172,13 +173,9 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Makes the descriptor unreadable. The caller must hold the lock. This function never blocks, even if the program
-    /// itself has read the descriptor.
+    /// Makes the descriptor unreadable. The caller must hold the lock.
     fn clear(&self) {
-        // Miri does not support poll(2).
-        if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), None, Some(&NO_TIME)), Ok(true)) {
-            let _ = rustix::io::read(&self.descriptor, &mut [0; size_of::<u64>()]);
-        }
+        let _ = rustix::io::read(&self.eventfd, &mut [0; size_of::<u64>()]);
     }
 
     /// Whether the program has set `O_NONBLOCK`.
@@ -216,9 +213,12 @@ fn poll(descriptor: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, time: Option<
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::FromRawFd;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     fn is_readable<T>(event_fd_queue: &EventFdQueue<T>) -> bool {
         poll(event_fd_queue.as_fd(), None, Some(&NO_TIME)).expect("a descriptor")
@@ -324,26 +324,24 @@ mod tests {
         assert_eq!(take(&event_fd_queue), Err(Errno::AGAIN));
     }
 
+    /// As with the kernel's channels. A program that waits until a descriptor is readable or writable would spin.
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]
-    fn program_may_read_the_descriptor_itself() {
-        let event_fd_queue = EventFdQueue::new().expect("a descriptor");
-        let read = || {
-            let mut sum = 0_u64;
-            // SAFETY: `sum` has eight writable bytes.
-            unsafe { libc::read(event_fd_queue.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
-            sum
-        };
-        event_fd_queue.put(1);
-        event_fd_queue.put(2);
-        assert_eq!(read(), 2);
-        assert_eq!((take(&event_fd_queue), take(&event_fd_queue)), (Ok(1), Ok(2)));
-        event_fd_queue.put(3);
-        assert_eq!(read(), 1);
-        assert_eq!(event_fd_queue.remove(|_| true), 1);
-        event_fd_queue.put(4);
-        assert!(is_readable(&event_fd_queue));
-        assert_eq!(take(&event_fd_queue), Ok(4));
+    fn descriptor_is_never_writable() {
+        for event_fd_queue in [EventFdQueue::new(), EventFdQueue::watching(|| 0)] {
+            let event_fd_queue = event_fd_queue.expect("descriptors");
+            let found = || {
+                let asked = PollFlags::IN | PollFlags::OUT;
+                let mut poll = [PollFd::from_borrowed_fd(event_fd_queue.as_fd(), asked)];
+                rustix::event::poll(&mut poll, Some(&NO_TIME)).expect("a descriptor");
+                poll[0].revents()
+            };
+            assert_eq!(found(), PollFlags::empty());
+            event_fd_queue.put(1);
+            assert_eq!(found(), PollFlags::IN);
+            assert_eq!(take(&event_fd_queue), Ok(1));
+            assert_eq!(found(), PollFlags::empty());
+        }
     }
 
     #[test]
