@@ -116,7 +116,8 @@ fn is_registered() -> bool {
 pub enum RegisterError {
     /// A device name is invalid.
     #[error(
-        "cannot register device {name:?}: a name has 1 to {} printable ASCII characters and no `/`, `,` or space; \
+        "cannot register device {name:?}: a name has 1 to {} printable ASCII characters and no `/`, `,` or space, and is \
+         not `.` or `..`; \
          change it in {DEVICES_VARIABLE} or in the program",
         device::NAME_SIZE - 1
     )]
@@ -193,7 +194,8 @@ fn checked(names: Vec<String>) -> Result<Vec<String>, RegisterError> {
         return Err(RegisterError::Many { count: names.len() });
     }
     for (place, name) in names.iter().enumerate() {
-        let fits = !name.is_empty() && name.len() < device::NAME_SIZE;
+        // A device has a folder of its name.
+        let fits = !["", ".", ".."].contains(&name.as_str()) && name.len() < device::NAME_SIZE;
         if !fits || !name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b',') {
             return Err(RegisterError::Name { name: name.clone() });
         }
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn invalid_name_is_refused() {
         let long = "x".repeat(64);
-        for name in [",", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
+        for name in [",", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", "..", &long] {
             assert!(matches!(from_variable(name), Err(RegisterError::Name { .. })), "{name:?}");
         }
         assert!(from_variable(&long[1..]).is_ok());

@@ -64,7 +64,7 @@ mod wiring;
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
 pub use ipc::PEERS_VARIABLE;
 #[doc(hidden)]
-pub use verbs::kernel_file::{attribute_file, is_device_file};
+pub use verbs::files::{File, files};
 
 /// Compiles the code of the README.
 #[cfg(doctest)]

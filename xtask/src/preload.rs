@@ -1,7 +1,7 @@
 //! `cargo xtask preload`: softrnic for C programs.
 //!
-//! cargo builds the object for `LD_PRELOAD`. The pair of libraries needs symbol versions, which cargo cannot set: `cc`
-//! links the same code from a static library, with a version script.
+//! The libraries need symbol versions, which cargo cannot set: `cc` links them from a static library, with a version
+//! script.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -53,13 +53,14 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     let libraries = folder.join("lib");
     fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
 
-    // Builds the pair first, because both builds put their libraries in the same folder.
+    // Both builds put the static library in the same folder.
+    let archive = release.join("libsoftrnic_preload.a");
     cargo(root, beside, &["--features", "softrnic-preload/pair"])?;
-    link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
+    link(root, &archive, &libraries.join("libibverbs.so.1"))?;
+    link_rdmacm(root, &libraries)?;
     cargo(root, beside, &[])?;
-    for name in ["libsoftrnic_preload.so", "softrnic-run"] {
-        place(&release.join(name), &folder.join(name))?;
-    }
+    link(root, &archive, &folder.join("libsoftrnic_preload.so"))?;
+    place(&release.join("softrnic-run"), &folder.join("softrnic-run"))?;
     Ok(Built { run: folder.join("softrnic-run"), libraries })
 }
 
@@ -70,24 +71,31 @@ fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     repo::build(command)
 }
 
-/// Builds the pair: one library has all functions, the other only the versions.
-fn link(root: &Path, archive: &Path, libraries: &Path) -> Result<()> {
-    let script = |name: &str| format!("-Wl,--version-script={}", root.join(SOURCES).join(name).display());
-    let fresh = |name: &str| libraries.join(format!("{name}.new"));
+/// Links a library with all functions.
+fn link(root: &Path, archive: &Path, library: &Path) -> Result<()> {
+    let fresh = library.with_extension("new");
+    let name = library.file_name().unwrap_or_default().display().to_string();
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
+    command.arg(format!("-Wl,-soname,{name}")).arg(script(root, "libibverbs.map"));
+    command.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+    command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc", "-o"]).arg(&fresh);
+    run(command)?;
+    rename(&fresh, library)
+}
 
-    let mut verbs = Command::new("cc");
-    verbs.args(["-shared", "-Wl,-soname,libibverbs.so.1", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
-    verbs.arg(script("libibverbs.map")).arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
-    verbs.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc", "-o"]).arg(fresh("libibverbs.so.1"));
-    run(verbs)?;
-    rename(&fresh("libibverbs.so.1"), &libraries.join("libibverbs.so.1"))?;
+/// Links the other library of the pair, which only has the versions of librdmacm.
+fn link_rdmacm(root: &Path, libraries: &Path) -> Result<()> {
+    let (library, fresh) = (libraries.join("librdmacm.so.1"), libraries.join("librdmacm.so.new"));
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-nostdlib", "-Wl,-soname,librdmacm.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);
+    command.arg(script(root, "librdmacm.map")).arg(libraries.join("libibverbs.so.1")).arg("-o").arg(&fresh);
+    run(command)?;
+    rename(&fresh, &library)
+}
 
-    let mut rdmacm = Command::new("cc");
-    rdmacm.args(["-shared", "-nostdlib", "-Wl,-soname,librdmacm.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);
-    rdmacm.arg(script("librdmacm.map")).arg(libraries.join("libibverbs.so.1"));
-    rdmacm.arg("-o").arg(fresh("librdmacm.so.1"));
-    run(rdmacm)?;
-    rename(&fresh("librdmacm.so.1"), &libraries.join("librdmacm.so.1"))
+fn script(root: &Path, name: &str) -> String {
+    format!("-Wl,--version-script={}", root.join(SOURCES).join(name).display())
 }
 
 /// Copies a file to a path from which a program may be running.

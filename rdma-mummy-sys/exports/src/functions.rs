@@ -1,6 +1,6 @@
 //! The functions under their C names, from the lists in `rdma-mummy-sys`.
 
-/// Defines all functions in the calling crate; each calls `$ready` first.
+/// Defines all functions in the calling crate; each calls `$ready` first, and drops its result at the end.
 #[macro_export]
 macro_rules! functions {
     ($ready:path) => {
@@ -42,9 +42,19 @@ macro_rules! export {
     (@one $ready:path, ibv_close_device ($context:ident: $type:ty) -> $result:ty) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn ibv_close_device($context: $type) -> $result {
-            $ready();
+            let _ready = $ready();
             // SAFETY: the caller upholds the contract of the C function, which is that of this one.
             unsafe { $crate::close_device($context) }
+        }
+    };
+
+    // Reads a file of the program's choice, so nothing marks it as a call of the library.
+    (@one $ready:path, ibv_read_sysfs_file ($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn ibv_read_sysfs_file($($argument: $type),*) -> $result {
+            drop($ready());
+            // SAFETY: the caller upholds the contract of the C function, which is that of this one.
+            unsafe { library::ibv_read_sysfs_file($($argument),*) }
         }
     };
 
@@ -53,7 +63,7 @@ macro_rules! export {
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             // Some functions are safe in Rust. This constant gives each of them the type that it has in C.
             const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
-            $ready();
+            let _ready = $ready();
             // SAFETY: the caller upholds the contract of the C function, which is that of this one.
             unsafe { FUNCTION($($argument),*) }
         }

@@ -14,7 +14,7 @@ type Rsocket = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    crate::register::ready();
+    let _inside = crate::register::ready();
     let system = match rdmacm::serves() {
         // SAFETY: the name is a C string.
         Ok(None) => unsafe { libc::dlsym(libc::RTLD_NEXT, c"rsocket".as_ptr()) },

@@ -41,19 +41,19 @@ impl Device {
     pub(super) fn new(name: &str, place: c_int) -> Self {
         // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
-        // In the kernel, the character device of an RDMA device has a name of its own. A soft device uses one name for
-        // both.
-        for copy in [&mut c.name, &mut c.dev_name] {
-            for (to, from) in copy.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
-                *to = from as c_char;
-            }
-        }
+        let index = FIRST_INDEX.saturating_add(place);
+        let verbs_name = verbs_name(index);
+        write(&mut c.name, name);
+        write(&mut c.dev_name, &verbs_name);
+        // The files exist for programs that `softrnic-run` starts (see `files`).
+        write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
+        write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
         let is_iwarp = name.starts_with(IWARP_PREFIX);
         (c.node_type, c.transport_type) = match is_iwarp {
             true => (ibv_node_type::IBV_NODE_RNIC, ibv_transport_type::IBV_TRANSPORT_IWARP),
             false => (ibv_node_type::IBV_NODE_CA, ibv_transport_type::IBV_TRANSPORT_IB),
         };
-        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index: FIRST_INDEX.saturating_add(place), is_iwarp }
+        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, is_iwarp }
     }
 
     /// Returns the device of a C pointer.
@@ -90,6 +90,11 @@ impl Device {
         unsafe { CStr::from_ptr((&raw const (*self.as_c()).name).cast()) }.to_bytes()
     }
 
+    /// Returns the name of the character device, which the kernel calls `uverbs` and a number.
+    pub(super) fn verbs_name(&self) -> String {
+        verbs_name(self.index)
+    }
+
     /// Returns the GUID in big-endian byte order.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
@@ -105,6 +110,18 @@ impl Device {
         let mut gid = Gid::ZERO;
         gid.0[..6].copy_from_slice(&[a, b, c, d, e, f]);
         gid
+    }
+}
+
+fn verbs_name(index: c_int) -> String {
+    format!("uverbs{index}")
+}
+
+/// Writes a string and its terminator. The text is cut if it is too long.
+fn write(to: &mut [c_char], text: &str) {
+    let length = to.len().saturating_sub(1);
+    for (to, from) in to.iter_mut().take(length).zip(text.bytes()) {
+        *to = from as c_char;
     }
 }
 

@@ -60,10 +60,7 @@ fn table() -> Vec<Option<Address>> {
 unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv_gid_type, c_uint) {
     // SAFETY: guaranteed by the caller.
     match unsafe { Device::iwarp_of(context) } {
-        Some(device) => {
-            let address = Address { ip: device.iwarp_gid().0.into(), interface_index: 0 };
-            (vec![Some(address)], 1, ibv_gid_type::IBV_GID_TYPE_IB, 0)
-        }
+        Some(device) => (iwarp_table(device), 1, ibv_gid_type::IBV_GID_TYPE_IB, 0),
         None => (table(), TABLE_LENGTH, ibv_gid_type::IBV_GID_TYPE_ROCE_V2, SYSFS_ROCE_V2),
     }
 }
@@ -74,10 +71,15 @@ pub(crate) fn by_index(index: u32) -> Option<Gid> {
     slot.map(|address| Gid::from(address.ip))
 }
 
-/// Returns the index of the network interface to which the GID at `index` belongs, or `None` if the table has no GID
-/// there.
-pub(crate) fn interface_of(index: u32) -> Option<u32> {
-    Some(table().get(index as usize).copied().flatten()?.interface_index)
+/// Returns the table of an iWARP device.
+fn iwarp_table(device: &Device) -> Vec<Option<Address>> {
+    vec![Some(Address { ip: device.iwarp_gid().0.into(), interface_index: 0 })]
+}
+
+/// Returns the GIDs of a device, with their indexes.
+pub(super) fn all(device: &Device) -> Vec<(usize, Address)> {
+    let table = if device.is_iwarp() { iwarp_table(device) } else { table() };
+    table.into_iter().enumerate().filter_map(|(index, slot)| Some((index, slot?))).collect()
 }
 
 /// Returns the first index whose GID satisfies `is_it`.

@@ -15,10 +15,10 @@ pub(crate) mod device;
 pub(crate) mod device_memory;
 pub(crate) mod event_fd_queue;
 pub(crate) mod failure;
+pub(crate) mod files;
 pub(crate) mod gid;
 pub(crate) mod guard;
 pub(crate) mod import;
-pub(crate) mod kernel_file;
 pub(crate) mod memory_region;
 #[cfg(test)]
 mod memory_tests;

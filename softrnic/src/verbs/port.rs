@@ -20,7 +20,7 @@ pub(crate) const PORT: u8 = 1;
 /// The only partition key: the default partition with full membership.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The reported speed in units of 100 Mbit/s. It is that of four lanes of 25 Gbit/s, but it does not limit the device.
-const SPEED: u64 = 1000;
+pub(super) const SPEED: u64 = 1000;
 /// The code for four lanes.
 const WIDTH_4X: u8 = 2;
 /// The code for 25 Gbit/s per lane.
@@ -30,7 +30,7 @@ const LINK_UP: u8 = 5;
 // The reported MTU must equal the MTU that limits datagrams and by which QPs count packets.
 const _: () = assert!(limits::MTU == 4096);
 
-fn attributes(is_iwarp: bool) -> ibv_port_attr {
+pub(super) fn attributes(is_iwarp: bool) -> ibv_port_attr {
     ibv_port_attr {
         state: ibv_port_state::IBV_PORT_ACTIVE,
         max_mtu: ibv_mtu::IBV_MTU_4096,

@@ -46,7 +46,7 @@ fn number(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-fn attributes(guid: u64) -> ibv_device_attr {
+pub(super) fn attributes(guid: u64) -> ibv_device_attr {
     // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     let version = env!("CARGO_PKG_VERSION").bytes();

@@ -15,7 +15,7 @@ installs nothing and does not change the program.
 
 Options:
       --libraries  Replace libibverbs.so.1 and librdmacm.so.1 [default: preload]
-                   For machines without them, and for programs that dlopen them
+                   For machines without them
   -h, --help       Print help
   -V, --version    Print version
 
@@ -39,7 +39,7 @@ Examples:
 pub(crate) enum Method {
     /// The loader finds softrnic through `LD_PRELOAD`.
     Preload,
-    /// The loader finds softrnic through `LD_LIBRARY_PATH`.
+    /// The loader finds softrnic through `LD_LIBRARY_PATH`, in place of the system's libraries.
     Libraries,
 }
 

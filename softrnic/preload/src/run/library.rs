@@ -1,4 +1,4 @@
-//! Finds the library, and chooses the environment variable that makes the loader use it.
+//! Finds the library, and chooses the environment variables that make the loader use it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,17 +17,33 @@ const FOLDER: &str = "lib";
 /// One of the two libraries; the other one is in the same folder.
 const IBVERBS: &str = "libibverbs.so.1";
 
-/// Returns the variable to set, and its value. If the variable is already set, its current value is appended to that of
-/// softrnic.
-pub(crate) fn variable(method: Method) -> Result<(&'static str, OsString), Refusal> {
+/// Returns the variables to set, and their values. If a variable is already set, its current value is appended to that
+/// of softrnic.
+pub(crate) fn variables(method: Method) -> Result<Vec<(&'static str, OsString)>, Refusal> {
     let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
     let set = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let path = library_path(method, set.as_deref(), own.as_deref())?;
-    let (name, separators, described) = match method {
-        // The loader splits the value at these characters and supports no quotes.
-        Method::Preload => ("LD_PRELOAD", &b" :"[..], "spaces and colons"),
-        Method::Libraries => ("LD_LIBRARY_PATH", &b":;"[..], "colons and semicolons"),
-    };
+    match method {
+        Method::Preload => Ok(vec![preload(&path)?]),
+        // The library is also preloaded, because its functions for files must precede those of the C library. The
+        // loader finds the loaded library under its name.
+        Method::Libraries => Ok(vec![
+            preload(&path.join(IBVERBS))?,
+            variable("LD_LIBRARY_PATH", &path, (b":;", "colons and semicolons"))?,
+        ]),
+    }
+}
+
+fn preload(path: &Path) -> Result<(&'static str, OsString), Refusal> {
+    variable("LD_PRELOAD", path, (b" :", "spaces and colons"))
+}
+
+/// Returns a variable and its value. The loader splits the value at the separators and supports no quotes.
+fn variable(
+    name: &'static str,
+    path: &Path,
+    (separators, described): (&[u8], &str),
+) -> Result<(&'static str, OsString), Refusal> {
     if path.as_os_str().as_encoded_bytes().iter().any(|byte| separators.contains(byte)) {
         return Err(Refusal::new(
             CANNOT_RUN,

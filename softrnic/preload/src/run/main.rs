@@ -65,14 +65,14 @@ fn run(words: Vec<OsString>) -> Result<(), Refusal> {
 fn become_program(method: Method, name: &OsStr, arguments: &[OsString]) -> Refusal {
     let prepared = program::find(name).and_then(|file| {
         program::check(&file)?;
-        library::variable(method)
+        library::variables(method)
     });
-    let (variable, value) = match prepared {
+    let variables = match prepared {
         Ok(prepared) => prepared,
         Err(refusal) => return refusal,
     };
     let mut command = Command::new(name);
-    command.args(arguments).env(variable, value);
+    command.args(arguments).envs(variables);
     for (name, value) in DEFAULTS.iter().filter(|(name, _)| env::var_os(name).is_none()) {
         command.env(name, value);
     }

@@ -24,6 +24,7 @@ use crate::{packages, repo};
 const OWN: &[(&str, &str, &[&str])] = &[
     ("one_process", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("by_version", "cc", &["-ldl"]),
+    ("files", "cc", &["-ldl"]),
     ("cancel", "cc", &["-libverbs", "-lpthread"]),
     ("mpi", "mpicc", &[]),
 ];

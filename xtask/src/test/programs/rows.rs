@@ -196,6 +196,10 @@ pub(crate) const ROWS: &[Row] = &[
     row("own_program_alone", Alone, Shape::One("{build}/one_process"), "all is well"),
     row("versions_libraries", Libraries, Shape::One("{build}/by_version"), "all is well"),
     row("versions_alone", Alone, Shape::One("{build}/by_version"), "all is well"),
+    always(row("files", Preload, Shape::One("{build}/files"), "all is well")),
+    always(row("files_libraries", Libraries, Shape::One("{build}/files"), "all is well")),
+    always(row("files_after_dlopen", Preload, Shape::One("{build}/files dlopen"), "all is well")),
+    always(row("files_after_dlopen_libraries", Libraries, Shape::One("{build}/files dlopen"), "all is well")),
     row("fork_before_the_first_verb", Preload, Shape::One("{build}/one_process fork"), "all is well"),
     row("threads_that_are_cancelled", Preload, Shape::One("{build}/cancel"), "all is well"),
     //
@@ -407,6 +411,7 @@ pub(crate) const ROWS: &[Row] = &[
     fabric!("fabric_dgram_many", Preload, "verbs -e dgram -S 1024 -I 10000", "1k      10k     =10k     19m"),
     //
     row("ucx_info", Preload, Shape::One("ucx_info -d"), "Device: soft0:1"),
+    row("ucx_info_libraries", Libraries, Shape::One("ucx_info -d"), "Device: soft0:1"),
     ucx!("ucx_rc_tag", "rc_v", "tag_bw -n 1000"),
     ucx!("ucx_rc_tag_latency", "rc_v", "tag_lat -n 1000"),
     ucx!("ucx_rc_tag_large", "rc_v", "tag_bw -n 20 -s 4194304"),
