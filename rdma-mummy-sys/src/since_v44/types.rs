@@ -61,6 +61,8 @@ pub struct ibv_mr_init_attr {
     pub fd_offset: u64,
     /// A handle with access hints.
     pub dmah: *mut ibv_dmah,
+    /// The buffer from `ibv_alloc_buf` that contains `addr`. Releases before 64 have no such field.
+    pub buf: *mut ibv_buf,
 }
 
 /// `ibv_mr_init_attr::iova` is valid.
@@ -73,6 +75,8 @@ pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
 pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
 /// `ibv_mr_init_attr::dmah` is valid.
 pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
+/// `ibv_mr_init_attr::buf` is valid.
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
 
 /// An opaque buffer allocated by the provider, from `ibv_alloc_buf`.
 #[repr(C)]

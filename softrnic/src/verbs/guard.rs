@@ -8,6 +8,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use rdma_mummy_sys::since_v44::{ibv_buf, ibv_mr_init_attr};
 use rdma_mummy_sys::*;
 
 use super::context::Context;
@@ -105,6 +106,9 @@ guarded! {
     null: memory_region::reg_mr_iova(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, access: c_int) -> *mut ibv_mr;
     null: memory_region::reg_mr_iova2(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr;
     null: memory_region::reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, descriptor: c_int, access: c_int) -> *mut ibv_mr;
+    null: buffer::reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr;
+    null: buffer::alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void;
+    null: buffer::reg_buf_mr(pd: *mut ibv_pd, buf: *mut ibv_buf, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
     minus_one: memory_region::rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, address: *mut c_void, length: usize, access: c_int) -> c_int;
     code: memory_region::dereg_mr(mr: *mut ibv_mr) -> c_int;
     minus_one: async_event::get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;

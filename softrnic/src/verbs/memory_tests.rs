@@ -123,7 +123,7 @@ fn registrations_that_the_kernel_refuses_are_refused() {
         refused(reg_mr(bench.pd, start, 0, LOCAL_WRITE), libc::EINVAL);
         refused(reg_mr(bench.pd, start, length, REMOTE_WRITE), libc::EINVAL);
         refused(reg_mr(bench.pd, start, length, 1 << 10), libc::EINVAL);
-        refused(reg_mr(bench.pd, start, length, 1 << 6), libc::EOPNOTSUPP);
+        refused(reg_mr(bench.pd, ptr::null_mut(), usize::MAX, LOCAL_WRITE | 1 << 6), libc::EOPNOTSUPP);
         refused(reg_mr(bench.pd, ptr::null_mut(), length, LOCAL_WRITE), libc::EFAULT);
         refused(reg_iova(bench.pd, start, length, 1, 0), libc::EINVAL);
         refused(reg_iova(bench.pd, start, length, u64::MAX - page_size() as u64 + 1, 0), libc::EINVAL);
@@ -344,6 +344,55 @@ fn gpu_memory_is_registered_by_address() {
         assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), address, 100, 0), 0);
         assert_eq!(bench.read((*mr).lkey, device + 90, 1).unwrap(), b"0");
         assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}
+
+#[test]
+fn buffer_is_registered_within_its_bounds() {
+    use rdma_mummy_sys::since_v44::*;
+    let bench = Bench::new();
+    let table = table::table().since_v44;
+    let (allocate, free) = (table.ibv_alloc_buf.unwrap(), table.ibv_free_buf.unwrap());
+    let (register, any) = (table.ibv_reg_buf_mr.unwrap(), table.ibv_reg_mr_ex.unwrap());
+    let mut buf = ptr::null_mut();
+    // SAFETY: the domains and the buffer are alive while they are used, and the attributes are readable.
+    unsafe {
+        let start = allocate(bench.pd, 5000, &raw mut buf);
+        assert!(start.addr().is_multiple_of(page_size()));
+        assert!(allocate(bench.pd, 0, &raw mut buf).is_null());
+        let mr = register(bench.pd, buf, start.byte_add(1000), 4000, LOCAL_WRITE);
+        assert_eq!(((*mr).addr, (*mr).length), (start.byte_add(1000), 4000));
+        assert_eq!(bench.write(bench.pd, (*mr).lkey, start.addr() as u64 + 4996, b"last"), Ok(()));
+        assert_eq!(std::slice::from_raw_parts(start.cast::<u8>().add(4996), 4), b"last");
+        assert_eq!(dereg_mr(mr), 0);
+        assert!(register(bench.pd, buf, start.byte_add(1001), 4000, LOCAL_WRITE).is_null());
+        assert!(register(bench.pd, buf, start.wrapping_byte_sub(1), 10, LOCAL_WRITE).is_null());
+        assert!(register(bench.other, buf, start, 10, LOCAL_WRITE).is_null(), "another domain");
+        assert_eq!(table.ibv_export_buf_dmabuf_fd.unwrap()(buf), -1);
+
+        let mut attr = ibv_mr_init_attr {
+            length: 10,
+            access: LOCAL_WRITE,
+            comp_mask: IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_IOVA,
+            iova: 0x10_0000,
+            addr: start,
+            fd: -1,
+            fd_offset: 0,
+            dmah: ptr::null_mut(),
+            buf,
+        };
+        for mask in [attr.comp_mask, attr.comp_mask | IBV_REG_MR_MASK_BUF] {
+            attr.comp_mask = mask;
+            let mr = any(bench.pd, &raw mut attr);
+            assert_eq!(bench.read((*mr).lkey, 0x10_0000, 10).map(|bytes| bytes.len()), Ok(10));
+            assert_eq!(dereg_mr(mr), 0);
+        }
+        for mask in [IBV_REG_MR_MASK_IOVA, IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_DMAH, 1 << 6] {
+            attr.comp_mask = mask;
+            assert!(any(bench.pd, &raw mut attr).is_null(), "{mask:#x}");
+        }
+        free(buf);
     }
     bench.end();
 }

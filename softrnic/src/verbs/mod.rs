@@ -3,11 +3,12 @@
 //! Each file contains a C object and the verbs that operate on it. A verb is an `extern "C"` function, which has the
 //! name of the C function without `ibv_`. `table` lists all functions.
 //!
-//! Unsupported features: on-demand paging, flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
+//! Unsupported features: flow steering, work queues, RSS, tag matching, packet pacing, counters, raw
 //! packets, and path migration. Posting, polling and waiting for events are not cancellation points (`pthread_cancel`).
 
 pub(crate) mod address_handle;
 pub(crate) mod async_event;
+mod buffer;
 pub(crate) mod completion_channel;
 pub(crate) mod completion_queue;
 pub(crate) mod context;

@@ -5,7 +5,7 @@ use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 use rdma_mummy_sys::verbs_context;
 
-use super::{async_event, context, device, guard};
+use super::{async_event, buffer, context, device, guard};
 
 /// Returns the functions of the library.
 pub(crate) fn table() -> IbverbsTable {
@@ -67,7 +67,15 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_resolve_eth_l2_from_gid: Some(guard::resolve_eth_l2_from_gid),
         ibv_attach_mcast: Some(guard::attach_mcast),
         ibv_detach_mcast: Some(guard::detach_mcast),
-        since_v44: IbverbsSinceV44 { ibv_query_port_speed: Some(guard::query_port_speed), ..Default::default() },
+        since_v44: IbverbsSinceV44 {
+            ibv_query_port_speed: Some(guard::query_port_speed),
+            ibv_reg_mr_ex: Some(guard::reg_mr_ex),
+            ibv_alloc_buf: Some(guard::alloc_buf),
+            ibv_free_buf: Some(buffer::free_buf),
+            ibv_reg_buf_mr: Some(guard::reg_buf_mr),
+            ibv_export_buf_dmabuf_fd: Some(buffer::export_buf_dmabuf_fd),
+            ..Default::default()
+        },
         ..Default::default()
     }
 }

@@ -47,7 +47,7 @@ fn open_device_reports_its_attributes() {
         assert_eq!(ibv_query_device_ex(context, ptr::null(), &raw mut extended), 0);
         assert_eq!(extended.orig_attr.max_qp, attr.max_qp);
         assert_eq!(extended.completion_timestamp_mask, u64::MAX);
-        assert_eq!(extended.odp_caps.general_caps, 0);
+        assert_eq!(extended.odp_caps.general_caps, u64::from(ibv_odp_general_caps::IBV_ODP_SUPPORT.0));
 
         let mut port: ibv_port_attr = zeroed();
         assert_eq!(ibv_query_port(context, 1, &raw mut port), 0);

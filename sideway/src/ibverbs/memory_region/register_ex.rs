@@ -97,6 +97,7 @@ impl ProtectionDomain {
             fd: -1,
             fd_offset: 0,
             dmah: ptr::null_mut(),
+            buf: ptr::null_mut(),
         };
         match (ptr, dmabuf) {
             (Some(ptr), None) => {
