@@ -2,15 +2,10 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::sys::unpoisoned;
-
-/// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
-/// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
-/// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
-/// request, so that no request of another process fails for this reason.
-const LONGEST: Duration = Duration::from_secs(3);
+use crate::wire::transport::MAX_UNSETTLED;
 
 /// The QPs, by their numbers.
 #[derive(Debug)]
@@ -76,7 +71,7 @@ impl Unsettled {
         entries.retain(|entry| settled.iter().all(|other| other.last != entry.last));
         self.has_any.store(!entries.is_empty(), Ordering::Release);
         let now = Instant::now();
-        let holds = |entry: &mut Entry| now - *entry.since.get_or_insert(now) < LONGEST;
+        let holds = |entry: &mut Entry| now - *entry.since.get_or_insert(now) < MAX_UNSETTLED;
         entries.iter_mut().fold(false, |any, entry| holds(entry) | any)
     }
 }
@@ -85,6 +80,7 @@ impl Unsettled {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 

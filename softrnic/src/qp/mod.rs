@@ -13,8 +13,8 @@
 //! it would have on a network.
 //!
 //! If a peer answers a send with a message, the program sees the completion of its send before it receives the answer,
-//! also between processes. There are two exceptions: an earlier read is in flight on the same QP, or a thread that
-//! posts is held up for more than 3 s (`ipc::peers::MAX_UNSETTLED`). Between QPs of one process, another thread may
+//! also between processes and hosts. There are two exceptions: an earlier read is in flight on the same QP, or a thread
+//! that posts is held up for more than 3 s (`wire::transport::MAX_UNSETTLED`). Between QPs of one process, another thread may
 //! receive the answer first.
 //!
 //! | file | contents |

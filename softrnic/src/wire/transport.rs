@@ -21,11 +21,18 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::address::Gid;
 use super::bytes::Segment;
 use super::message::Refusal;
 use super::packet::{Packet, Part, Payload, Response};
+
+/// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
+/// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
+/// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
+/// request, so that no request of another process fails for this reason.
+pub(crate) const MAX_UNSETTLED: Duration = Duration::from_secs(3);
 
 /// Finds the carriers to QPs outside this process.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {

@@ -5,7 +5,7 @@ use std::iter;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,10 @@ struct Log {
     lacking: AtomicU32,
     /// Whether the QP ends its connection when the next message arrives.
     ends: AtomicBool,
+    /// Whether another thread holds the send queue, so that the QP handles responses later.
+    is_held: AtomicBool,
+    /// The thread that delivers a response waits for a message on this channel, if it is set.
+    pause: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl Log {
@@ -82,12 +86,15 @@ impl Deliver for Log {
     }
 
     fn response(&self, response: &Response, _payload: &[Segment]) -> bool {
+        if let Some(pause) = self.pause.lock().unwrap().take() {
+            pause.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
         self.add(Seen::Response(response.psn));
-        true
+        !self.is_held.load(Ordering::SeqCst)
     }
 
     fn is_settled(&self, _number: u32) -> bool {
-        true
+        !self.is_held.load(Ordering::SeqCst)
     }
 
     fn lost(&self, _carrier: &Arc<dyn Carrier>) {}
@@ -286,6 +293,56 @@ fn send_completes_before_its_answer_arrives() {
     peer.write_all(&send(1, b"answer")).unwrap();
     wait("the answer", || connection.serve(true));
     assert_eq!(log.seen(), [Seen::Response(9), Seen::Part(6)]);
+}
+
+/// The completion may wait for the thread that holds the send queue.
+#[test]
+fn answer_waits_until_the_qp_has_handled_the_completion() {
+    for is_polled in [false, true] {
+        let (engine, log) = engine();
+        let (connection, mut peer) = pair(engine, None);
+        engine.begin(&connection).unwrap();
+        log.is_held.store(true, Ordering::SeqCst);
+        put(&connection, 3).unwrap();
+        connection.flush();
+        peer.write_all(&[send(1, b"answer"), send(2, b"next")].concat()).unwrap();
+        for _ in 0..100 {
+            connection.serve(true);
+        }
+        assert_eq!(log.seen(), [Seen::Response(3)]);
+        // The peer may already have closed the connection.
+        drop(peer);
+        log.is_held.store(false, Ordering::SeqCst);
+        wait("the answer", || {
+            if is_polled {
+                engine.progress();
+            }
+            log.seen().len() >= 3
+        });
+        assert_eq!(log.seen()[..3], [Seen::Response(3), Seen::Part(6), Seen::Part(4)]);
+    }
+}
+
+/// Another thread may have taken the completion, but may not have delivered it yet.
+#[test]
+fn answer_waits_for_the_thread_that_delivers_the_completion() {
+    let (engine, log) = engine();
+    let (connection, mut peer) = pair(engine, None);
+    let (resume, pause) = mpsc::channel();
+    *log.pause.lock().unwrap() = Some(pause);
+    put(&connection, 3).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| connection.flush());
+        wait("the completion", || log.pause.try_lock().is_err());
+        peer.write_all(&send(1, b"answer")).unwrap();
+        for _ in 0..100 {
+            connection.serve(true);
+        }
+        assert_eq!(log.seen(), []);
+        resume.send(()).unwrap();
+    });
+    connection.settle();
+    assert_eq!(log.seen(), [Seen::Response(3), Seen::Part(6)]);
 }
 
 /// The kernel's siw may not read the first frame until another one arrives.

@@ -3,6 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use crate::wire::bytes::Segment;
 use crate::wire::message::{Request, UNKNOWN_LENGTH};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER, psn_after};
-use crate::wire::transport::Carrier;
+use crate::wire::transport::{Carrier, MAX_UNSETTLED};
 
 /// The maximum number of times that one socket is read before the other sockets are served. It ensures that a fast peer
 /// does not delay other connections.
@@ -41,6 +42,11 @@ pub(super) struct Incoming {
     write: (u32, u64, u64),
     is_in_write: bool,
     waiting: Option<Waiting>,
+    /// Whether the segments that have arrived are held back until the QP has handled earlier completions. While they
+    /// are, the socket is not read.
+    pub(super) is_held: bool,
+    /// Since when the QP has not handled earlier completions.
+    unsettled: Option<Instant>,
 }
 
 /// A part of a message that waits until a receive is posted.
@@ -61,6 +67,8 @@ impl Incoming {
             write: (0, 0, 0),
             is_in_write: false,
             waiting: None,
+            is_held: false,
+            unsettled: None,
         }
     }
 }
@@ -74,8 +82,14 @@ impl Connection {
         if !self.retry(incoming, carrier) {
             return false;
         }
+        if incoming.is_held {
+            self.deliver(incoming, carrier);
+            if incoming.is_held {
+                return false;
+            }
+        }
         for round in 0..MAX_READS {
-            if incoming.waiting.is_some() {
+            if incoming.waiting.is_some() || incoming.is_held {
                 return true;
             }
             let space = incoming.frames.space();
@@ -129,8 +143,26 @@ impl Connection {
         true
     }
 
+    /// Whether the segments that have arrived can be delivered. The peer may have sent them in response to messages that
+    /// TCP has only just accepted, so these messages complete first. If they have not completed, this connection is
+    /// served again soon.
+    fn is_next(&self, incoming: &mut Incoming) -> bool {
+        incoming.is_held = false;
+        if self.is_settled() {
+            incoming.unsettled = None;
+        } else if incoming.unsettled.get_or_insert_with(Instant::now).elapsed() < MAX_UNSETTLED {
+            incoming.is_held = true;
+            self.engine.notify(self.id);
+            thread::yield_now();
+        }
+        !incoming.is_held
+    }
+
     /// Delivers the segments that have arrived completely.
     fn deliver(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) {
+        if !self.is_next(incoming) {
+            return;
+        }
         loop {
             let mut out = self.out();
             if out.end.is_ending {
@@ -242,12 +274,7 @@ impl Connection {
                     (0, &[][..])
                 }
             };
-            let has_completed = out.has_completed();
             drop(out);
-            if has_completed {
-                // The peer may respond to messages that TCP has only just accepted, so these messages complete first.
-                self.complete();
-            }
             let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
             if part.is_last() {
                 *psn = psn_after(*psn, 1);
@@ -261,22 +288,20 @@ impl Connection {
         }
     }
 
-    /// Delivers a response to the QP.
-    pub(super) fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) {
+    /// Delivers a response to the QP. Returns `false` if another thread has locked the QP. That thread then handles the
+    /// response.
+    pub(super) fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) -> bool {
         let response = Response { number: self.number, source_number: STREAM_PEER, psn, attempt, kind };
-        // If another thread has locked the QP, that thread handles the response.
-        with_segment(payload, |segments| {
-            self.engine.deliver.response(&response, segments);
-        });
+        with_segment(payload, |segments| self.engine.deliver.response(&response, segments))
     }
 }
 
 /// Calls `call` with a segment that contains the bytes of `payload`, or with no segment if there are no bytes.
-fn with_segment(payload: &[u8], call: impl FnOnce(&[Segment])) {
+fn with_segment<T>(payload: &[u8], call: impl FnOnce(&[Segment]) -> T) -> T {
     if payload.is_empty() {
         return call(&[]);
     }
     // SAFETY: the slice is alive during the call, and the receivers only read it.
     let segment = unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
-    call(slice::from_ref(&segment));
+    call(slice::from_ref(&segment))
 }

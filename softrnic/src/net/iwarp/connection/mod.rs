@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     is_unready: AtomicBool,
     /// Whether a part waits until a receive is posted. While it waits, the socket is not read.
     is_waiting: AtomicBool,
+    /// Whether the QP may not have handled all completions that were delivered.
+    is_unsettled: AtomicBool,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             is_receiving: AtomicBool::new(false),
             is_unready: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
+            is_unsettled: AtomicBool::new(false),
         })
     }
 
@@ -231,18 +234,43 @@ impl Connection {
         self.engine.watch(self, self.flags(out));
     }
 
-    /// Delivers the completions in order. Only one thread at a time does this.
-    fn complete(&self) {
+    /// Delivers the completions in order. Only one thread at a time does this. Returns `false` if another thread does
+    /// it.
+    fn complete(&self) -> bool {
         let mut out = self.out();
         if std::mem::replace(&mut out.is_completing, true) {
-            return;
+            return false;
         }
         while let Some((psn, attempt, original)) = out.completed() {
             drop(out);
-            self.respond(psn, attempt, ResponseKind::Reply(Reply::Done { original }), &[]);
+            if !self.respond(psn, attempt, ResponseKind::Reply(Reply::Done { original }), &[]) {
+                self.is_unsettled.store(true, Ordering::Relaxed);
+            }
             out = self.out();
         }
         out.is_completing = false;
+        true
+    }
+
+    /// Whether the QP has handled the completions of all messages that TCP has accepted so far. Completions that another
+    /// thread has not delivered yet, or that wait for the thread that holds the send queue, are handled soon.
+    fn is_settled(&self) -> bool {
+        let (has_completed, is_completing) = {
+            let out = self.out();
+            (out.has_completed(), out.is_completing)
+        };
+        if is_completing || has_completed && !self.complete() {
+            return false;
+        }
+        // The flag is cleared before the check, because another thread may deliver a completion during the check.
+        if !self.is_unsettled.load(Ordering::Relaxed) || !self.is_unsettled.swap(false, Ordering::Relaxed) {
+            return true;
+        }
+        let is_settled = self.engine.deliver.is_settled(self.number);
+        if !is_settled {
+            self.is_unsettled.store(true, Ordering::Relaxed);
+        }
+        is_settled
     }
 
     /// Continues to close the connection, if closing has begun.
@@ -336,7 +364,13 @@ impl Carrier for Connection {
             let incoming = unpoisoned(self.incoming.lock());
             incoming.received + rustix::io::ioctl_fionread(&*self.socket).unwrap_or(0)
         };
-        while self.serve(true) && unpoisoned(self.incoming.lock()).received < end {}
+        loop {
+            let has_found = self.serve(true);
+            let incoming = unpoisoned(self.incoming.lock());
+            if !incoming.is_held && (!has_found || incoming.received >= end) {
+                break;
+            }
+        }
     }
 
     fn end(&self) {
