@@ -249,7 +249,7 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
         };
         let limits = {
             let mut world = world();
-            let identifier = world.id(id.addr())?;
+            let identifier = world.current(id.addr())?;
             if identifier.state != State::Requested {
                 return Err(Errno::INVALID);
             }
@@ -330,7 +330,7 @@ pub(super) fn respond(id: *mut rdma_cm_id) -> Result<(), Errno> {
 
 fn ready(id: usize) -> Result<(), Errno> {
     let mut world = world();
-    let identifier = world.id(id)?;
+    let identifier = world.current(id)?;
     if identifier.state != State::Responded {
         return Err(Errno::INVALID);
     }
@@ -372,7 +372,7 @@ unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_voi
         false => (Kind::Reject, reason),
     };
     let mut world = world();
-    let identifier = world.id(id.addr())?;
+    let identifier = world.current(id.addr())?;
     if !matches!(identifier.state, State::Requested | State::Responded) {
         return Err(Errno::INVALID);
     }
@@ -422,7 +422,7 @@ impl World {
         if identifier.is_iwarp {
             self.end_stream(id, &[]);
         }
-        match self.id(id)?.state {
+        match self.current(id)?.state {
             State::Connected => {
                 self.id(id)?.state = State::Disconnecting;
                 self.send(id, &Message::new(Kind::Disconnect));
@@ -447,7 +447,7 @@ impl World {
 pub(super) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
     let notify = || {
         let mut world = world();
-        match (event, world.id(id.addr())?.state) {
+        match (event, world.current(id.addr())?.state) {
             (ibv_event_type::IBV_EVENT_COMM_EST, State::Accepted) => {
                 world.established(id.addr());
                 Ok(())

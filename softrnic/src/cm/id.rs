@@ -180,6 +180,7 @@ impl World {
 
     /// Ends the connection of an identifier, and removes its queued events.
     fn retire(&mut self, id: usize) -> Result<(), Errno> {
+        self.current(id)?;
         self.set_deadline(id, None);
         let identifier = self.id(id)?;
         let (channel, state) = (identifier.channel, mem::replace(&mut identifier.state, State::Destroyed));

@@ -9,9 +9,10 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use super::World;
 use super::events::{Parameters, Pending, is_datagram, no_connection, no_datagram};
-use super::id::State;
+use super::id::{Identifier, State};
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
+use crate::sys::errno::Errno;
 
 /// The time-out of requests, replies and disconnect requests. It is about as long as the connection manager of the
 /// kernel retries them.
@@ -19,6 +20,9 @@ pub(super) const CM_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a disconnected QP is in timewait before it can be connected again. It is about as long as in the kernel on
 /// Ethernet.
 const TIMEWAIT: Duration = Duration::from_millis(537);
+
+/// The maximum number of packets that a call handles before it reads the state. A peer sends at most three.
+const MAX_PACKETS: usize = 8;
 
 /// The reason for a rejection. The numbers are those of the InfiniBand specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,17 +102,36 @@ impl World {
         }
     }
 
-    /// Handles the socket of a connection when it is ready.
-    pub(super) fn handle_link(&mut self, id: usize) {
-        let Ok(identifier) = self.id(id) else { return };
-        if identifier.is_iwarp {
-            return self.handle_stream(id);
+    /// Returns an identifier after the packets of its peer that have arrived were handled. The kernel handles packets
+    /// when they arrive, and not when the program takes an event. A call whose result depends on the state therefore
+    /// reads the state from this function.
+    pub(super) fn current(&mut self, id: usize) -> Result<&mut Identifier, Errno> {
+        for _ in 0..MAX_PACKETS {
+            if !self.handle_link(id) {
+                break;
+            }
         }
-        let Some(link) = &identifier.link else { return };
+        self.id(id)
+    }
+
+    /// Handles the socket of a connection when it is ready. Returns whether further packets may have arrived.
+    pub(super) fn handle_link(&mut self, id: usize) -> bool {
+        let Ok(identifier) = self.id(id) else { return false };
+        if identifier.is_iwarp {
+            self.handle_stream(id);
+            return false;
+        }
+        let Some(link) = &identifier.link else { return false };
         match receive(&*link.socket) {
-            Received::Message(message) => self.handle_message(id, *message),
-            Received::Nothing => {}
-            Received::End => self.handle_peer_end(id),
+            Received::Message(message) => {
+                self.handle_message(id, *message);
+                true
+            }
+            Received::Nothing => false,
+            Received::End => {
+                self.handle_peer_end(id);
+                false
+            }
         }
     }
 

@@ -50,11 +50,7 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     let (datagram, kind, attached, mut attr) =
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
     let mut world = world();
-    if world.id(id.addr())?.state == State::Requested {
-        // The packets of the peer are handled first, because the peer may have withdrawn its request.
-        world.handle_link(id.addr());
-    }
-    let id = world.id(id.addr())?;
+    let id = world.current(id.addr())?;
     if !attached {
         return Err(Errno::INVALID);
     }

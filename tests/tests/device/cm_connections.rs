@@ -1,9 +1,15 @@
 //! Connections by address, established and ended on one channel.
 
+#![expect(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
-use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace, RejectReason};
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, EventChannel, EventKind, EventType, PortSpace, RejectReason,
+};
 use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
 use sideway_tests::programs::port;
 
@@ -96,6 +102,80 @@ fn accept_is_not_followed_by_a_reject() {
     assert!(error.hint().unwrap().contains("already answered"), "{error}");
     expect(&channel, EventType::Established);
     expect(&channel, EventType::Established);
+}
+
+/// A connection that the passive end has accepted, and whose event it has not taken yet although the packet that
+/// establishes the connection has arrived. The ends have separate channels.
+fn established_unread() -> ([Arc<EventChannel>; 2], [End; 2]) {
+    let (here, there) = (channel(), channel());
+    let (active, passive) = requested(&here, &there);
+    passive.id.accept(&ConnectionParameter::default()).unwrap();
+    expect(&here, EventType::Established);
+    wait_readable(&there);
+    ([here, there], [active, passive])
+}
+
+/// Both ends of a connect request.
+fn requested(here: &Arc<EventChannel>, there: &Arc<EventChannel>) -> (End, End) {
+    let (_listener, address) = listen(there, PortSpace::Tcp);
+    let active = End::of(resolve(here, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let passive = End::of(Arc::clone(expect(there, EventType::ConnectRequest).cm_id()));
+    (active, passive)
+}
+
+fn wait_readable(channel: &Arc<EventChannel>) {
+    // SAFETY: the channel keeps its descriptor open, and the descriptor is only polled.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(channel.as_raw_fd()) };
+    let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    let limit = Timespec::try_from(LONG).unwrap();
+    assert_eq!(rustix::event::poll(&mut poll, Some(&limit)), Ok(1), "timed out waiting for an event");
+}
+
+/// perftest 6 does so at the end of its server.
+#[test]
+fn disconnect_before_the_established_event_is_taken_reaches_the_peer() {
+    let ([here, there], [_active, passive]) = established_unread();
+    passive.id.disconnect().unwrap();
+    expect(&here, EventType::Disconnected);
+    expect(&there, EventType::Established);
+}
+
+#[test]
+fn disconnect_before_the_disconnected_event_is_taken_responds_to_the_peer() {
+    let ([here, there], [active, passive]) = established_unread();
+    expect(&there, EventType::Established);
+    active.id.disconnect().unwrap();
+    wait_readable(&there);
+    passive.id.disconnect().unwrap();
+    expect(&there, EventType::Disconnected);
+    expect(&here, EventType::Disconnected);
+    for channel in [&here, &there] {
+        expect(channel, EventType::TimewaitExit);
+    }
+}
+
+#[test]
+fn destroyed_identifier_disconnects_its_peer_before_it_takes_the_established_event() {
+    let ([here, _there], [_active, passive]) = established_unread();
+    drop(passive);
+    expect(&here, EventType::Disconnected);
+}
+
+#[test]
+fn withdrawn_request_cannot_be_answered() {
+    for is_accepted in [false, true] {
+        let (here, there) = (channel(), channel());
+        let (active, passive) = requested(&here, &there);
+        drop(active);
+        wait_readable(&there);
+        let answer = match is_accepted {
+            true => passive.id.accept(&ConnectionParameter::default()),
+            false => passive.id.reject(b""),
+        };
+        assert_eq!(answer.unwrap_err().errno().raw(), libc::EINVAL, "{is_accepted}");
+        expect(&there, EventType::Rejected);
+    }
 }
 
 #[test]
