@@ -20,7 +20,16 @@ use super::route::{Owner, Routed, stamp};
 use crate::bindings::rdma_cma::{rdma_addrinfo, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use crate::since_v44::ibv_buf;
 
-pub(super) type Objects = BTreeMap<usize, &'static Registered>;
+pub(super) type Objects = BTreeMap<usize, Object>;
+
+/// An object of a provider.
+#[derive(Debug)]
+pub(super) struct Object {
+    provider: &'static Registered,
+    /// The address of the channel that was made with the object and is destroyed with it, if the object is an
+    /// identifier without a channel of the program.
+    channel: Option<usize>,
+}
 
 static MADE_HERE: RwLock<Objects> = RwLock::new(BTreeMap::new());
 /// Whether any object was ever added.
@@ -31,14 +40,44 @@ pub(crate) fn remember<T>(object: *const T, owner: Owner) {
     if let (Owner::Provider(registered), false) = (owner, object.is_null()) {
         gate::watch();
         ANY.store(true, Ordering::Release);
-        lock().insert(object.addr(), registered);
+        lock().insert(object.addr(), Object { provider: registered, channel: None });
     }
 }
 
-/// Removes `object`.
+/// Adds the channel of `id`, unless it is a channel of the program. Does nothing if `id` is not in the map.
+///
+/// # Safety
+///
+/// `id` is a live identifier.
+pub(crate) unsafe fn remember_channel(id: *const rdma_cm_id) {
+    // SAFETY: by contract the identifier is live.
+    let channel = unsafe { (*id).channel }.addr();
+    let mut objects = lock();
+    if channel == 0 || objects.contains_key(&channel) {
+        return;
+    }
+    if let Some(object) = objects.get_mut(&id.addr()) {
+        object.channel = Some(channel);
+        let provider = object.provider;
+        objects.insert(channel, Object { provider, channel: None });
+    }
+}
+
+/// Removes the channel that was made with `id`, if any.
+pub(crate) fn forget_channel(id: *const rdma_cm_id) {
+    let mut objects = lock();
+    if let Some(channel) = objects.get_mut(&id.addr()).and_then(|object| object.channel.take()) {
+        objects.remove(&channel);
+    }
+}
+
+/// Removes `object`, and the channel that was made with it.
 pub(crate) fn forget<T>(object: *const T) {
     if ANY.load(Ordering::Acquire) {
-        lock().remove(&object.addr());
+        let mut objects = lock();
+        if let Some(channel) = objects.remove(&object.addr()).and_then(|object| object.channel) {
+            objects.remove(&channel);
+        }
     }
 }
 
@@ -56,7 +95,7 @@ fn owner<T>(object: *const T) -> Owner {
         return Owner::System;
     }
     let made_here = MADE_HERE.read().unwrap_or_else(PoisonError::into_inner);
-    made_here.get(&object.addr()).map_or(Owner::System, |registered| Owner::Provider(registered))
+    made_here.get(&object.addr()).map_or(Owner::System, |object| Owner::Provider(object.provider))
 }
 
 /// Marks the device of `id` as one of `owner`, if `owner` is a provider in this process. Needed because a provider may

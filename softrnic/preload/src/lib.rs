@@ -8,13 +8,13 @@
 //! devices, and `dlopen` the programs that open the libraries themselves. The feature `pair` is for building the two
 //! libraries that replace those of the system. It adds rsockets and the private symbols to which drivers link, and needs
 //! no `dlopen`, because the libraries have the names of the system's.
+//!
+//! rsockets are those of rdma-core's librdmacm, which calls its own exported functions through the dynamic loader and
+//! therefore uses softrnic.
 
 #[cfg(not(feature = "pair"))]
 mod dlopen;
 mod files;
 mod register;
-// A test build uses the workspace's features, so `rdma-mummy-exports` may already define `rsocket`.
-#[cfg(not(any(feature = "pair", test)))]
-mod rsockets;
 
 rdma_mummy_exports::functions!(crate::register::ready);

@@ -108,6 +108,31 @@ pub(super) struct Identifier {
 // SAFETY: the pointers refer to C structs, which are not bound to a thread.
 unsafe impl Send for Identifier {}
 
+/// An identifier in memory.
+///
+/// The rsockets of rdma-core's librdmacm also work with the identifiers of softrnic, because librdmacm calls the
+/// functions that it exports through the dynamic loader. They read two of the fields that librdmacm itself has after
+/// the C struct.
+#[repr(C)]
+struct Memory {
+    id: rdma_cm_id,
+    /// The device in librdmacm's list of devices. If it is null, rsockets use the limits of all devices.
+    device: *mut c_void,
+    /// One of these fields is set if the calls of the identifier are synchronous, as those of rsockets are. Its offset
+    /// depends on the version of librdmacm, so all bytes are set.
+    others: [u8; 512],
+}
+
+/// Frees an identifier.
+///
+/// # Safety
+///
+/// The identifier came from [`World::make_id`], and is no longer used.
+pub(super) unsafe fn free(id: *mut rdma_cm_id) {
+    // SAFETY: guaranteed by the caller: the identifier is the start of a box.
+    drop(unsafe { Box::from_raw(id.cast::<Memory>()) });
+}
+
 /// Returns the QP type of a port space. For `RDMA_PS_IB`, it is the type that the program has requested.
 pub(super) fn type_of(ps: rdma_port_space, requested: ibv_qp_type) -> Result<ibv_qp_type, Errno> {
     match ps {
@@ -133,7 +158,9 @@ impl World {
             None => self.make_channel()?,
         };
         // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
-        let c = Box::into_raw(Box::new(unsafe { mem::zeroed::<rdma_cm_id>() }));
+        let id = unsafe { mem::zeroed() };
+        let memory = Memory { id, device: ptr::null_mut(), others: [1; _] };
+        let c = Box::into_raw(Box::new(memory)).cast::<rdma_cm_id>();
         // SAFETY: `c` is on the heap and not yet shared.
         unsafe {
             ((*c).channel, (*c).context) = (channel, context);
@@ -262,7 +289,7 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the identifier and its path came from `make_id` and `write_path`, and are no longer used.
     unsafe {
         free_path((*id).route.path_rec);
-        drop(Box::from_raw(id));
+        free(id);
     }
     Ok(())
 }

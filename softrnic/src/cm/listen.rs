@@ -18,7 +18,7 @@ use rustix::net::{Shutdown, SocketFlags};
 use super::calls::{return_code, system};
 use super::channel::{Source, Watched};
 use super::events::{Parameters, Pending, is_datagram, no_datagram};
-use super::id::State;
+use super::id::{State, free};
 use super::iwarp::Setup;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, Reason, Received, connection, receive, send_message};
@@ -261,7 +261,7 @@ impl World {
                     self.channels.remove(&channel);
                 }
                 // SAFETY: the identifier was never returned to the program.
-                drop(unsafe { Box::from_raw(made) });
+                unsafe { free(made) };
                 Err(errno)
             }
         }

@@ -164,7 +164,8 @@ pub(super) unsafe fn create_cqs(id: *mut rdma_cm_id, sends: u32, receives: u32) 
     make().inspect_err(|_| unsafe { destroy_cqs(id) })
 }
 
-/// Destroys the completion queues that the identifier created.
+/// Destroys the completion queues of the identifier and their channels. The program may have stored one queue in both
+/// fields, as rdma-core's rsockets do.
 ///
 /// # Safety
 ///
@@ -175,19 +176,25 @@ pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
         if (*id).qp_type == ibv_qp_type::IBV_QPT_XRC_RECV && !(*id).srq.is_null() {
             return;
         }
-        for cq in [&raw mut (*id).recv_cq, &raw mut (*id).send_cq] {
-            let cq = mem::replace(&mut *cq, ptr::null_mut());
-            if !cq.is_null() {
-                destroy_cq(cq);
-            }
+        for cq in taken(&raw mut (*id).recv_cq, &raw mut (*id).send_cq) {
+            destroy_cq(cq);
         }
-        for channel in [&raw mut (*id).recv_cq_channel, &raw mut (*id).send_cq_channel] {
-            let channel = mem::replace(&mut *channel, ptr::null_mut());
-            if !channel.is_null() {
-                destroy_comp_channel(channel);
-            }
+        for channel in taken(&raw mut (*id).recv_cq_channel, &raw mut (*id).send_cq_channel) {
+            destroy_comp_channel(channel);
         }
     }
+}
+
+/// Clears two fields, and returns the objects that were in them.
+///
+/// # Safety
+///
+/// The fields are readable and writable.
+unsafe fn taken<T>(first: *mut *mut T, second: *mut *mut T) -> impl Iterator<Item = *mut T> {
+    // SAFETY: guaranteed by the caller.
+    let (first, second) = unsafe { (first.replace(ptr::null_mut()), second.replace(ptr::null_mut())) };
+    let second = if second == first { ptr::null_mut() } else { second };
+    [first, second].into_iter().filter(|object| !object.is_null())
 }
 
 /// `rdma_destroy_qp(id)`.

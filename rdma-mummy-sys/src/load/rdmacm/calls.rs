@@ -9,7 +9,7 @@ use super::choice::chosen;
 use crate::bindings::rdma_cma::*;
 use crate::bindings::verbs::{ibv_pd, ibv_qp_init_attr};
 use crate::load::failure;
-use crate::load::objects::{forget, remember, stamp_device};
+use crate::load::objects::{forget, forget_channel, remember, remember_channel, stamp_device};
 use crate::load::provider::Registered;
 use crate::load::route::{Owner, Routed, find};
 
@@ -124,13 +124,26 @@ fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
         if result == 0 {
             // SAFETY: the call succeeded, so `id` holds an identifier that `owner` made and no other code has yet.
             unsafe {
-                remember(*id, owner);
+                remember_id(*id, owner);
                 stamp_device(*id, owner);
             }
         }
         Ok(result)
     });
     made.unwrap_or_else(failure::minus_one)
+}
+
+/// Records the provider of an identifier, and of the channel that was made with it.
+///
+/// # Safety
+///
+/// `owner` has made `id`, and no other code has it yet.
+unsafe fn remember_id(id: *mut rdma_cm_id, owner: Owner) {
+    remember(id, owner);
+    if let Owner::Provider(_) = owner {
+        // SAFETY: by contract the identifier is live.
+        unsafe { remember_channel(id) };
+    }
 }
 
 /// `rdma_destroy_id`: see `rdma_destroy_id(3)`.
@@ -149,7 +162,8 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
             // again.
             let result = unsafe { destroy(id) };
             if result != 0 {
-                remember(id, owner);
+                // SAFETY: the provider has not destroyed the identifier.
+                unsafe { remember_id(id, owner) };
             }
             result
         }
@@ -255,8 +269,18 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
         return failure::minus_one(libc::EINVAL);
     }
     match find::<RdmacmTable, _>(owner, |table| table.rdma_migrate_id) {
-        // SAFETY: the function comes from the provider of both, and the caller upholds its contract.
-        Ok(migrate) => unsafe { migrate(id, channel) },
+        Ok(migrate) => {
+            if let Owner::Provider(_) = owner {
+                forget_channel(id);
+            }
+            // SAFETY: the function comes from the provider of both, and the caller upholds its contract.
+            let result = unsafe { migrate(id, channel) };
+            if let Owner::Provider(_) = owner {
+                // SAFETY: the identifier is live.
+                unsafe { remember_channel(id) };
+            }
+            result
+        }
         Err(code) => failure::minus_one(code),
     }
 }
@@ -298,9 +322,24 @@ unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
         // Only a connect request has an identifier that the program has not seen. Adding any other would be wrong:
         // another thread may be destroying that identifier, and have removed it from the map.
         if (*event).event == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
-            remember((*event).id, owner);
+            remember_id((*event).id, owner);
         }
         stamp_device((*event).id, owner);
+    }
+}
+
+/// Returns the provider of an event. If the event was not reported by [`rdma_get_cm_event`], a synchronous call has
+/// stored it in its identifier, so it has the provider of this identifier.
+///
+/// # Safety
+///
+/// `event` is null or live.
+unsafe fn owner_of_event(event: *mut rdma_cm_event) -> Owner {
+    // SAFETY: the event is not dereferenced.
+    match unsafe { event.owner() } {
+        // SAFETY: by contract the event is live; the identifier is not dereferenced.
+        Owner::System => unsafe { (*event).id.owner() },
+        owner => owner,
     }
 }
 
@@ -310,8 +349,8 @@ unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
 ///
 /// `event` came from `rdma_get_cm_event` and is not used afterwards.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: the event is not dereferenced.
-    let owner = unsafe { event.owner() };
+    // SAFETY: the event is live.
+    let owner = unsafe { owner_of_event(event) };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_ack_cm_event) {
         Ok(acknowledge) => {
             forget(event);

@@ -112,6 +112,21 @@ macro_rules! cm {
     };
 }
 
+/// A row of the rsocket programs of rdmacm-utils: the program, and the options of both sides. `-T v` checks the data.
+macro_rules! rsockets {
+    ($name:literal, $way:expr, $program:literal, $words:literal) => {
+        row(
+            $name,
+            $way,
+            Shape::Retried(
+                concat!($program, " -p {port} ", $words),
+                concat!($program, " -p {port} -s 127.0.0.1 ", $words),
+            ),
+            "custom",
+        )
+    };
+}
+
 /// A row of ucx_perftest: the transport and the client's arguments.
 macro_rules! ucx {
     ($name:literal, $transport:literal, $words:literal) => {
@@ -384,7 +399,10 @@ pub(crate) const ROWS: &[Row] = &[
         "disconnect",
     ),
     // These programs need librdmacm's own identifiers, so softrnic refuses them.
-    row("rsockets", Preload, Shape::Waiting("rstream -b 127.0.0.1 -p {port}"), "Operation not supported"),
+    rsockets!("rsockets", Preload, "rstream", "-S 65536 -C 10 -I 100 -T v"),
+    rsockets!("rsockets_libraries", Libraries, "rstream", "-S 65536 -C 10 -I 100 -T v"),
+    rsockets!("rsockets_iwarp", Preload, "env SOFTRNIC_DEVICES=softiw0 rstream", "-S 65536 -C 10 -I 100 -T v"),
+    rsockets!("rsockets_io", Preload, "riostream", "-S 4096 -C 10 -I 10 -T v"),
     perftest_cm!("write_bw_by_address", "ib_write_bw -n 1000", "65536      1000"),
     perftest_cm!("write_lat_by_address", "ib_write_lat -n 1000", "2       1000"),
     perftest_cm!("read_bw_by_address", "ib_read_bw -n 1000", "65536      1000"),
