@@ -254,6 +254,8 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
             cargo(&[&test[..], &["--test", "calls", "killed_"]].concat(), &[("TRESPASS_KILLS", "250")])?;
             cargo(&[&test[..], &["--test", "calls", "hostile_neighbours"]].concat(), &[("TRESPASS_HOSTILE", "200")])?;
             cargo(&[&test[..], &["--test", "calls", "beyond_4_gib", "--", "--ignored"]].concat(), &[])?;
+            let test = ["test", "--release", "--package", "stride-perf", "--lib", "hostile_neighbours"];
+            cargo(&test, &[("STRIDE_HOSTILE", "200")])?;
             packages::require("reading captured frames", &[packages::DISSECTING])?;
             cargo(&["build", "--package", "stride-perf"], &[])?;
             let test = ["test", "--package", "sideway-tests", "--test", "device", "hosts::", "--", "--ignored"];

@@ -46,13 +46,35 @@ impl Connection {
     /// if the peer is silent, `Unreachable` if the peer closes the connection. In the last case, one server process may
     /// have exited, and the next one may be about to start.
     pub fn handshake(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
+        Self::new(wire, role, timeout).greet(|new| Frame::read(&mut *new.wire, Deadline::after(timeout)))
+    }
+
+    /// Performs the handshake of a server with a client whose first frame was read before.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as [`handshake`](Self::handshake).
+    pub(super) fn accept(
+        wire: impl Wire + 'static,
+        first: Result<Frame, Unframed>,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        Self::new(wire, Role::Server, timeout).greet(|_| first).map(|(new, _)| new)
+    }
+
+    fn new(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Self {
+        Self { wire: Box::new(wire), role, timeout, last_received: Instant::now(), notes: Vec::new(), version: None }
+    }
+
+    /// Sends the hello of this side, and receives that of the peer.
+    fn greet(self, first: impl FnOnce(&mut Self) -> Result<Frame, Unframed>) -> Result<(Self, Hello), Failure> {
+        let mut new = self;
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
-        let (wire, last_received) = (Box::new(wire), Instant::now());
-        let mut new = Self { wire, role, timeout, last_received, notes: Vec::new(), version: None };
         // An incompatible peer may have closed the connection already. The data that the peer sent before explains more
         // than the error of this write.
         let sent = new.write(&Message::Hello(hello));
-        let theirs = new.hello()?;
+        let first = first(&mut new);
+        let theirs = new.hello(first)?;
         sent.map_err(|error| new.lost(&error))?;
         new.version = Some(short(theirs.version.clone()));
         match theirs.busy {
@@ -72,6 +94,7 @@ impl Connection {
     }
 
     /// Changes how long the peer may be silent.
+    #[cfg(test)]
     pub(super) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -223,10 +246,10 @@ impl Connection {
         })
     }
 
-    /// Reads the hello of the peer.
-    fn hello(&mut self) -> Result<Hello, Failure> {
+    /// Returns the hello of the peer, which is its first frame.
+    fn hello(&mut self, first: Result<Frame, Unframed>) -> Result<Hello, Failure> {
         let incompatible = |text: String| Err(Failure::Incompatible(text));
-        let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
+        let frame = match first {
             Ok(frame) => frame,
             Err(Unframed::Foreign(bytes)) => return incompatible(format!("the peer is {}", speaker(&bytes))),
             Err(Unframed::End(_)) => return Err(Failure::Unreachable(closed())),

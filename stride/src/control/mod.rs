@@ -23,6 +23,7 @@ mod client;
 mod connection;
 mod failure;
 mod frame;
+mod greeting;
 mod interval_check;
 mod keepalive;
 mod loopback;

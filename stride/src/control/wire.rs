@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
 /// A byte stream whose reads and writes have a time limit.
-pub trait Wire: Read + Write {
+pub trait Wire: Read + Write + Send {
     /// Limits later reads and writes to `time`. A call that exceeds it fails with `WouldBlock` or `TimedOut`.
     ///
     /// # Errors

@@ -77,36 +77,61 @@ impl Frame {
         write_all(wire, &bytes, deadline)
     }
 
-    /// Reads a frame. The buffer grows with the bytes that arrive, so a large announced length alone uses no memory.
+    /// Reads a frame.
     pub(super) fn read(wire: &mut dyn Wire, deadline: Deadline) -> Result<Self, Unframed> {
-        let mut header = [0; HEADER];
-        let mut have = 0;
-        while let Some(rest) = header.get_mut(have..).filter(|rest| !rest.is_empty()) {
-            match read_some(wire, rest, deadline)? {
-                0 => return Err(Unframed::End(have)),
-                count => have += count,
-            }
-            let there = header.get(..have.min(MAGIC.len())).unwrap_or_default();
-            if !MAGIC.starts_with(there) {
-                return Err(Unframed::Foreign(header.get(..have).unwrap_or_default().to_vec()));
+        let mut partial = Partial::new(LONGEST);
+        loop {
+            if let Some(frame) = partial.read(|into| read_some(wire, into, deadline))? {
+                return Ok(frame);
             }
         }
-        let [.., p0, p1, k0, k1, l0, l1, l2, l3] = header;
-        let length = u32::from_be_bytes([l0, l1, l2, l3]);
-        if length > LONGEST {
-            return Err(Unframed::Long(length));
-        }
-        let mut body = Vec::new();
+    }
+}
+
+/// The part of a frame that has arrived. The buffer grows with the bytes that arrive, so a large announced length alone
+/// uses no memory.
+#[derive(Debug)]
+pub(super) struct Partial {
+    bytes: Vec<u8>,
+    longest: u32,
+}
+
+impl Partial {
+    /// Expects a frame whose body has at most `longest` bytes.
+    pub(super) fn new(longest: u32) -> Self {
+        Self { bytes: Vec::new(), longest }
+    }
+
+    /// Calls `read` once, with a slice that ends within the frame. Returns the frame if it is complete.
+    pub(super) fn read(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Result<Option<Frame>, Unframed> {
         let mut part = [0; 4096];
-        while body.len() < length as usize {
-            let most = part.len().min(length as usize - body.len());
-            let into = part.get_mut(..most).unwrap_or_default();
-            match read_some(wire, into, deadline)? {
-                0 => return Err(Unframed::End(HEADER + body.len())),
-                count => body.extend(part.iter().take(count)),
-            }
+        let most = part.len().min(self.length()? - self.bytes.len());
+        match read(part.get_mut(..most).unwrap_or_default())? {
+            0 => return Err(Unframed::End(self.bytes.len())),
+            count => self.bytes.extend(part.iter().take(count)),
         }
-        Ok(Self { protocol: u16::from_be_bytes([p0, p1]), kind: u16::from_be_bytes([k0, k1]), body })
+        let start = self.bytes.get(..self.bytes.len().min(MAGIC.len())).unwrap_or_default();
+        if !MAGIC.starts_with(start) {
+            return Err(Unframed::Foreign(std::mem::take(&mut self.bytes)));
+        }
+        if self.bytes.len() < self.length()? {
+            return Ok(None);
+        }
+        let mut body = std::mem::take(&mut self.bytes);
+        let number = |at: usize| [at, at + 1].map(|at| body.get(at).copied().unwrap_or_default());
+        let (protocol, kind) = (u16::from_be_bytes(number(8)), u16::from_be_bytes(number(10)));
+        drop(body.drain(..HEADER));
+        Ok(Some(Frame { protocol, kind, body }))
+    }
+
+    /// Returns the length of the frame, or of its header until the header is complete.
+    fn length(&self) -> Result<usize, Unframed> {
+        let Some([.., l0, l1, l2, l3]) = self.bytes.first_chunk::<HEADER>() else { return Ok(HEADER) };
+        let length = u32::from_be_bytes([*l0, *l1, *l2, *l3]);
+        if length > self.longest { Err(Unframed::Long(length)) } else { Ok(HEADER + length as usize) }
     }
 }
 

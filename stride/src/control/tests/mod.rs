@@ -1,6 +1,7 @@
 //! Tests both sides with fake endpoints, in memory and over sockets, and tests each side against malicious peers.
 
 mod hostile;
+mod neighbours;
 mod sockets;
 mod whole;
 

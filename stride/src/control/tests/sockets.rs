@@ -1,10 +1,11 @@
 //! Tests of a server over real sockets.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use sideway_test_names::Port;
 
+use super::super::greeting::MAX_PENDING;
 use super::*;
 use crate::endpoint::Role;
 use crate::endpoint::fake::Stage;
@@ -50,38 +51,49 @@ fn second_client_gets_a_busy_error() {
 }
 
 #[test]
-fn silent_connections_delay_clients_without_blocking_them() {
-    let server = Running::usual();
-    let silent = || TcpStream::connect(server.address).unwrap();
-    let _first = silent();
-    thread::scope(|scope| {
-        // Simulates a health check that reconnects as soon as its connection ends.
-        scope.spawn(|| {
-            let _ = silent().read_to_end(&mut Vec::new());
-            let _ = silent().read_to_end(&mut Vec::new());
-        });
-        let met = connect("127.0.0.1", &server.contact(), None).unwrap();
-        measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
-    });
+fn silent_connection_ends_after_the_timeout() {
+    let server = Running::start(Fake::default(), Host::default(), Duration::from_millis(200), false);
+    let mut silent = TcpStream::connect(server.address).unwrap();
+    assert!(server.failure().starts_with("the client was silent for 200ms"));
+    silent.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]
-fn client_that_waits_for_a_silent_connection_is_not_served_after_the_stop() {
+fn idle_connections_stay_open_while_a_client_is_served() {
     let server = Running::usual();
-    let _silent = TcpStream::connect(server.address).unwrap();
-    assert_eq!(server.events.recv_timeout(LONG).unwrap(), Event::Client("127.0.0.1".to_owned()));
-    let mut client = TcpStream::connect(server.address).unwrap();
-    let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
-    connection::write(&mut client, &hello, LONG).unwrap();
-    // By now, the server has usually accepted the client. The test also succeeds if the server has not accepted the
-    // client yet.
-    thread::sleep(Duration::from_millis(200));
+    let idle = [(); 40].map(|()| TcpStream::connect(server.address).unwrap());
+    let mut partial = TcpStream::connect(server.address).unwrap();
+    partial.write_all(b"\x93stri").unwrap();
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+    for stream in idle.iter().chain([&partial]) {
+        stream.set_nonblocking(true).unwrap();
+        assert_eq!(stream.peek(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn connections_without_a_hello_are_limited_in_number_and_bytes() {
+    let server = Running::usual();
+    let mut idle: Vec<_> = (0..MAX_PENDING + 5).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+    for stream in &mut idle[..5] {
+        assert!(stream.read_to_end(&mut Vec::new()).unwrap_or(0) == 0);
+    }
+    let mut long = TcpStream::connect(server.address).unwrap();
+    long.write_all(b"\x93stride\n\0\x04\0\x01\0\0\x10\x01").unwrap();
+    assert!(server.failure().contains("announced a message of 4097 bytes, above the limit"));
+}
+
+#[test]
+fn server_with_silent_connections_stops() {
+    let server = Running::usual();
+    let mut silent = [(); 3].map(|()| TcpStream::connect(server.address).unwrap());
+    server.measure(&request(|_| ()), &mut ()).unwrap();
     server.stop.stop();
-    // The read returns end of file or a reset.
-    let mut answer = Vec::new();
-    let _ = client.read_to_end(&mut answer);
-    assert!(answer.is_empty(), "{}", answer.escape_ascii());
     server.end().unwrap();
+    for stream in &mut silent {
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap_or(0), 0);
+    }
 }
 
 #[test]
