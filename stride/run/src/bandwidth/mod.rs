@@ -60,7 +60,8 @@ pub(crate) fn send<'f, D: Drive, C: Poll>(
             flow.burst(&flow.ends(warm_up))?;
             let (before, ends) = (flow.done, flow.ends(count));
             flow.rehearse()?;
-            flow.begin(Clock::begin(rules.interval, before, buffer));
+            let total = count * flow.qps.len() as u64;
+            flow.begin(Clock::begin(rules.interval, before, buffer), total);
             flow.burst(&ends)?;
             let window = flow.end(flow.done - before);
             flow.drain()?;
@@ -75,7 +76,7 @@ pub(crate) fn send<'f, D: Drive, C: Poll>(
             let before = flow.done;
             let clock = Clock::begin(rules.interval, before, buffer);
             let end = clock.started + time;
-            flow.begin(clock);
+            flow.begin(clock, u64::MAX);
             // If the loop was stopped before the window started, nothing was measured.
             if !flow.is_cut {
                 flow.until(end)?;
@@ -166,12 +167,12 @@ impl<'f, 'r, D: Drive, C: Poll> Flow<'f, 'r, D, C> {
         Ok(())
     }
 
-    /// Starts the window.
-    fn begin(&mut self, clock: Clock) {
+    /// Starts the window, in which at most `total` messages are sent.
+    fn begin(&mut self, clock: Clock, total: u64) {
         self.report();
         self.signal.open(clock.started);
         if let Some(pace) = &mut self.pace {
-            pace.begin(clock.started);
+            pace.begin(clock.started, total);
         }
         self.watch.begin(clock.started);
         self.clock = Some(clock);
