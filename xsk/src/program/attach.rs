@@ -12,7 +12,7 @@ const NATIVE: u32 = 1 << 2;
 /// The place in the kernel at which the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttachMode {
-    /// In the driver if the driver supports this, otherwise in the network stack.
+    /// In the driver if the driver supports this with the interface's MTU and queues, otherwise in the network stack.
     #[default]
     Auto,
     /// In the driver.
@@ -64,9 +64,12 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: Attac
     match mode {
         AttachMode::Native => link(NATIVE, true),
         AttachMode::Generic => link(GENERIC, false),
-        // A veth whose peer has more queues refuses native mode too.
+        // A driver that has native mode refuses it with ERANGE if the MTU is too large for it, and veth with ENOSPC if
+        // the peer has more queues.
         AttachMode::Auto => match link(NATIVE, true) {
-            Err(error) if [libc::EOPNOTSUPP, libc::ENOSPC].contains(&error.errno()) => link(GENERIC, false),
+            Err(error) if [libc::EOPNOTSUPP, libc::ENOSPC, libc::ERANGE].contains(&error.errno()) => {
+                link(GENERIC, false)
+            }
             done => done,
         },
     }

@@ -142,6 +142,7 @@ fn attach_errors_name_their_cause() {
     let kind = |program: &Program, interface: &Interface, mode| program.attach(interface, mode).unwrap_err().kind();
     let (small, large) = (Program::load(Filter::All).unwrap(), Program::load_multi_buffer(Filter::All).unwrap());
     assert_eq!(kind(&small, &net.a, AttachMode::Native), ErrorKind::MtuTooLarge);
+    assert!(!small.attach(&net.a, AttachMode::Auto).unwrap().is_native());
     let first = large.attach(&net.a, AttachMode::Native).unwrap();
     assert_eq!(kind(&large, &net.a, AttachMode::Native), ErrorKind::ProgramAttached);
     assert_eq!(kind(&small, &net.a, AttachMode::Generic), ErrorKind::OtherMode);
