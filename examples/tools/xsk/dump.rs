@@ -93,7 +93,22 @@ fn ports(protocol: u8, segment: Option<&[u8]>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::describe;
+    use super::{describe, is_stopped, run};
+
+    #[test]
+    fn second_signal_does_not_prevent_the_report() {
+        let mut has_reported = false;
+        let status = run(|| {
+            for _ in 0..2 {
+                // SAFETY: the function has no conditions. `run` has installed the handler.
+                unsafe { libc::raise(libc::SIGINT) };
+            }
+            assert!(is_stopped());
+            has_reported = true;
+            Ok(())
+        });
+        assert!(has_reported && status == std::process::ExitCode::SUCCESS);
+    }
 
     #[test]
     fn udp_packet_prints_addresses_and_ports() {

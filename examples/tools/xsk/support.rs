@@ -325,9 +325,14 @@ pub(crate) fn stop() {
 }
 
 extern "C" fn on_signal(signal: i32) {
+    static BEFORE: AtomicBool = AtomicBool::new(false);
     stop();
-    // A second signal ends the process. SAFETY: the call may be made in a handler; the default action has no pointer.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // A third signal ends the process. The second one may be a copy of the first, for example if `timeout` forwards the
+    // signal that the process group receives, so the report must still be printed.
+    if BEFORE.swap(true, Ordering::Relaxed) {
+        // SAFETY: the call may be made in a handler; the default action has no pointer.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 /// Runs a program: until Ctrl-C (SIGINT) or SIGTERM.
