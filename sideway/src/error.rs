@@ -161,12 +161,6 @@ impl fmt::Display for VerbError {
 
 impl std::error::Error for VerbError {}
 
-impl From<VerbError> for io::Error {
-    fn from(error: VerbError) -> Self {
-        io::Error::new(error.kind(), error)
-    }
-}
-
 const _: () = assert!(size_of::<Result<(), VerbError>>() == size_of::<usize>());
 
 #[cfg(test)]
@@ -188,12 +182,5 @@ mod tests {
         assert_eq!(format!("{:?}", Errno::from_raw(9999)), "Errno(9999)");
         assert!(Errno::from_raw(9999).to_string().contains("9999"));
         assert!(Errno::from_raw(-3).to_string().contains("-3"));
-    }
-
-    #[test]
-    fn io_error_from_verb_error_keeps_kind_and_text() {
-        let error: io::Error = VerbError::new("ibv_open_device", Errno::EACCES).into();
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert!(error.to_string().starts_with("ibv_open_device: EACCES"));
     }
 }

@@ -42,3 +42,4 @@ pub mod mlx5;
 pub mod rdmacm;
 
 mod ffi;
+mod io_error;

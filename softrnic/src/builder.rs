@@ -1,7 +1,7 @@
 //! Selects and registers the soft devices.
 
-use std::env;
 use std::sync::Mutex;
+use std::{env, io};
 
 use rdma_mummy_sys::load::{gate, provider};
 use thiserror::Error;
@@ -154,6 +154,16 @@ pub enum RegisterError {
     /// Another provider already has the name `softrnic`.
     #[error("cannot register devices: {0}; link one version of the crate softrnic only")]
     Provider(#[source] provider::RegisterError),
+}
+
+impl From<RegisterError> for io::Error {
+    fn from(error: RegisterError) -> Self {
+        let kind = match error {
+            RegisterError::Registered { .. } | RegisterError::Provider(_) => io::ErrorKind::AlreadyExists,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
 }
 
 /// Parses and checks the value of `SOFTRNIC_DEVICES`.

@@ -3,3 +3,4 @@
 mod architecture;
 mod coverage;
 mod documents;
+mod errors;

@@ -1,6 +1,6 @@
 //! What a program requests for a packet that it sends (`struct xsk_tx_metadata`).
 
-use std::fmt;
+use std::{fmt, io};
 
 use super::packet::Packet;
 use crate::sys::XDP_TXMD_FLAGS_LAUNCH_TIME;
@@ -150,3 +150,13 @@ impl fmt::Display for MetadataError {
 }
 
 impl std::error::Error for MetadataError {}
+
+impl From<MetadataError> for io::Error {
+    fn from(error: MetadataError) -> Self {
+        let kind = match error {
+            MetadataError::NoLaunchTime => io::ErrorKind::Unsupported,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -132,6 +132,19 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
 }
 
 /// A queue pair confined to its thread. If its domain contains a thread domain, posting takes no lock.
+///
+/// This type does not implement [`QueuePair`], whose methods give access to the C object of the queue pair, which may
+/// leave the thread, and to a reset while a completion queue is being polled. Code for both kinds of queue pairs takes
+/// the batch instead of the queue pair:
+///
+/// ```
+/// use sideway::ibverbs::queue_pair::PostSendGuard;
+///
+/// fn add_requests(batch: &mut impl PostSendGuard) {
+///     // …
+/// #   let _ = batch;
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SingleThreadedQueuePair<Q: QueuePair> {
     /// The program never gets access to this queue pair or to its halves, because they could leave the thread.

@@ -284,12 +284,6 @@ impl From<CreateEventChannelError> for ConnectCause {
     }
 }
 
-impl From<ConnectError> for io::Error {
-    fn from(error: ConnectError) -> Self {
-        io::Error::new(error.kind(), error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
