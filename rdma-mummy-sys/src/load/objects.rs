@@ -48,10 +48,10 @@ pub(crate) fn remember<T>(object: *const T, owner: Owner) {
 ///
 /// # Safety
 ///
-/// `id` is a live identifier.
+/// `id` is null or a live identifier.
 pub(crate) unsafe fn remember_channel(id: *const rdma_cm_id) {
-    // SAFETY: by contract the identifier is live.
-    let channel = unsafe { (*id).channel }.addr();
+    // SAFETY: by contract an identifier that is not null is live.
+    let channel = unsafe { id.as_ref() }.map_or(0, |id| id.channel.addr());
     let mut objects = lock();
     if channel == 0 || objects.contains_key(&channel) {
         return;

@@ -137,11 +137,11 @@ fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
 ///
 /// # Safety
 ///
-/// `owner` has made `id`, and no other code has it yet.
+/// `id` is null, or `owner` has made it, and it is live.
 unsafe fn remember_id(id: *mut rdma_cm_id, owner: Owner) {
     remember(id, owner);
     if let Owner::Provider(_) = owner {
-        // SAFETY: by contract the identifier is live.
+        // SAFETY: by contract the identifier is null or live.
         unsafe { remember_channel(id) };
     }
 }
