@@ -64,7 +64,7 @@ mod wiring;
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
 pub use ipc::PEERS_VARIABLE;
 #[doc(hidden)]
-pub use verbs::files::{File, files};
+pub use verbs::files::{File, files, serve_files};
 
 /// Compiles the code of the README.
 #[cfg(doctest)]

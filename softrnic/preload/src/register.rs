@@ -43,6 +43,7 @@ pub(crate) fn ready() -> Inside {
 fn register() {
     // If several threads call this function at the same time, they wait in `register` for the first one. Only one of
     // them prints the error.
+    softrnic::serve_files();
     let registered = softrnic::register();
     if !REGISTERED.swap(true, Ordering::AcqRel)
         && let Err(error) = registered

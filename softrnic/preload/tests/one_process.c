@@ -32,6 +32,8 @@ static struct ibv_context *open_soft(void)
 		if (!strcmp(ibv_get_device_name(list[i]), "soft0"))
 			context = ibv_open_device(list[i]);
 	CHECK(context);
+	CHECK(!strcmp(context->device->ibdev_path, "/sys/class/infiniband/soft0"));
+	CHECK(!access(context->device->ibdev_path, F_OK) && !access(context->device->dev_path, F_OK));
 	ibv_free_device_list(list);
 	return context;
 }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
 
+use super::files;
 use crate::sys;
 use crate::wire::address::Gid;
 
@@ -45,9 +46,10 @@ impl Device {
         let verbs_name = verbs_name(index);
         write(&mut c.name, name);
         write(&mut c.dev_name, &verbs_name);
-        // The files exist for programs that `softrnic-run` starts (see `files`).
-        write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
-        write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
+        if files::are_served() {
+            write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
+            write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
+        }
         let is_iwarp = name.starts_with(IWARP_PREFIX);
         (c.node_type, c.transport_type) = match is_iwarp {
             true => (ibv_node_type::IBV_NODE_RNIC, ibv_transport_type::IBV_TRANSPORT_IWARP),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::device::{self, Device};
 use super::gid;
@@ -27,6 +28,18 @@ pub enum File {
     Link(String),
     /// A link to a character device that any user may read and write.
     CharacterDevice,
+}
+
+static SERVED: AtomicBool = AtomicBool::new(false);
+
+/// Declares that this process serves [`files`], so that the devices name them. Must precede the registration.
+#[doc(hidden)]
+pub fn serve_files() {
+    SERVED.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn are_served() -> bool {
+    SERVED.load(Ordering::Relaxed)
 }
 
 /// Returns the files of all devices, with absolute paths. Their folders contain nothing else, except for
