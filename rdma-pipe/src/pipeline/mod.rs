@@ -14,11 +14,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
 
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::{Link, Listener, Options, Patience, connect, reconnect};
@@ -33,12 +34,16 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Exit status of a process that received SIGPIPE: the reader closed the pipe, which is not a failure.
 const PIPE: u8 = 13;
 
-/// Process groups of the running commands.
-static COMMANDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// Process groups of the running commands; `None` if no command may start any more.
+static COMMANDS: Mutex<Option<Vec<Pid>>> = Mutex::new(Some(Vec::new()));
+
+fn commands() -> MutexGuard<'static, Option<Vec<Pid>>> {
+    COMMANDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Ends all commands of this process. Those that do not end themselves are killed.
 pub fn kill_commands() {
-    let mut running: Vec<Pid> = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+    let mut running: Vec<Pid> = commands().take().unwrap_or_default();
     // Ignores errors: the processes may have ended already.
     running.iter().for_each(|pid| _ = kill_process_group(*pid, Signal::TERM));
     let until = Instant::now() + GRACE;
@@ -169,14 +174,17 @@ fn run_command(text: &str, input: Option<End<'_>>, output: End<'_>) -> Result<u8
     command.arg("-c").arg(text).process_group(0).stdout(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     // If the command cannot be started, the peer that waits for its output is informed at once.
-    let spawned = command.spawn().map_err(|error| {
+    let cannot = |error: std::io::Error| {
         let text = format!("cannot run {}: {}", shell.to_string_lossy(), reason(&error));
         output.failed(Error::new(Kind::Usage, text))
-    });
-    let mut child = spawned?;
-    if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
-        COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
-    }
+    };
+    // Locked until the command is in the list, so that `kill_commands` finds every command that has started.
+    let mut running = commands();
+    let Some(list) = running.as_mut() else { return Err(cannot(std::io::ErrorKind::Interrupted.into())) };
+    let mut child = command.spawn().map_err(cannot)?;
+    let pid = Pid::from_child(&child);
+    list.push(pid);
+    drop(running);
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (received, sent, status) = thread::scope(|scope| {
         let receiving = input.zip(stdin).map(|(input, stdin)| {
@@ -192,10 +200,15 @@ fn run_command(text: &str, input: Option<End<'_>>, output: End<'_>) -> Result<u8
             thread.join().unwrap_or_else(|_| Err(Error::protocol("a thread panicked")))
         };
         let sent = join(sending);
+        // The number of the process is not free before it was waited for, so nothing else is killed under it.
+        let exited = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        while exited().is_err_and(|error| error == Errno::INTR) {}
+        if let Some(running) = commands().as_mut() {
+            running.clear();
+        }
         let status = child.wait();
         (join(receiving), sent, status)
     });
-    COMMANDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let status =
         status.map_err(|error| Error::new(Kind::Usage, format!("cannot wait for the command: {}", reason(&error))))?;
     match (exit_status(status), lenient(received)?, lenient(sent)?) {
