@@ -283,7 +283,11 @@ pub(crate) fn is_same(left: &Path, right: &Path) -> bool {
 /// Removes an entry, if it exists.
 pub(crate) fn remove(path: &Path) {
     match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path).unwrap(),
+        Ok(found) if found.is_dir() => {
+            // A test may have closed some of its directories to their owner.
+            Command::new("chmod").args(["-R", "u+rwx"]).arg(path).status().unwrap();
+            std::fs::remove_dir_all(path).unwrap();
+        }
         Ok(_) => std::fs::remove_file(path).unwrap(),
         Err(_) => {}
     }

@@ -370,7 +370,7 @@ impl Machine {
             [ $status = 23 ] || diff -r --no-dereference s small || exit 4
             [ -z \"$(find small -name '.*.rdcp-*')\" ] || exit 5
             ! diff -rq --no-dereference s small | grep -a ' differ$' || exit 6
-            mount -o remount,size=1g small && rdcp -rpH --sync --delete s/ h:$PWD/small || exit 7
+            mount -t tmpfs -o remount,size=1g none small && rdcp -rpH --sync --delete s/ h:$PWD/small || exit 7
             diff -r --no-dereference s small";
         let owner = if self.is_other { OTHER } else { 0 };
         let namespaces = if is_root() { "-m" } else { "-rm" };
