@@ -4,10 +4,12 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
-/// An error of a transfer. Its text has the form `what failed: why; remedy`.
+/// An error of a transfer. Its text has the form `what failed: why; remedy`, after the name of the host if it is known.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
+    /// The host on which the operation failed; empty for this one.
+    host: String,
     text: String,
 }
 
@@ -49,7 +51,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// Creates an error with this text.
     pub fn new(kind: Kind, text: impl Into<String>) -> Error {
-        Error { kind, text: text.into() }
+        Error { kind, host: String::new(), text: text.into() }
     }
 
     /// Creates an error for a failed operation on a file.
@@ -70,6 +72,20 @@ impl Error {
     /// Whether the connection was lost, so that the transfer can continue over another connection.
     pub fn is_disconnect(&self) -> bool {
         matches!(self.kind, Kind::Broken | Kind::Lost)
+    }
+
+    /// Names the host on which the operation failed, unless an earlier call has named one that is further away.
+    #[must_use]
+    pub fn on(mut self, host: &str) -> Error {
+        if self.host.is_empty() {
+            host.clone_into(&mut self.host);
+        }
+        self
+    }
+
+    /// The host on which the operation failed, and the rest of the text.
+    pub fn parts(&self) -> (&str, &str) {
+        (&self.host, &self.text)
     }
 
     /// Prefixes the text with the operation that failed.
@@ -106,6 +122,9 @@ impl Error {
 
 impl Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.host.is_empty() {
+            write!(f, "{}: ", self.host)?;
+        }
         f.write_str(&self.text)
     }
 }

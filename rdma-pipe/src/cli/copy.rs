@@ -313,10 +313,15 @@ impl Copy<'_> {
             match started.and_then(|(mut far, key)| Ok((far.peer(key)?, far))) {
                 Ok((peer, far)) => {
                     let path = String::from_utf8_lossy(&destination.path);
-                    let mut name = format!("{}:{path}", far.name());
-                    if destinations[..number].contains(destination) {
-                        name = format!("{name} (operand {})", number + 1);
-                    }
+                    let name = match &destination.host {
+                        // A path without a host is on this one.
+                        None => String::new(),
+                        Some(host) if destinations.len() == 1 => host.clone(),
+                        Some(_) if destinations[..number].contains(destination) => {
+                            format!("{}:{path} (operand {})", far.name(), number + 1)
+                        }
+                        Some(_) => format!("{}:{path}", far.name()),
+                    };
                     chain.push(Peer { name, ..peer });
                     fars.push(far);
                 }
@@ -330,7 +335,8 @@ impl Copy<'_> {
     fn with_failures(&self, mut far: Far, mut outcome: Outcome) -> Result<Outcome> {
         let theirs = finish(&mut far, &Progress::default())?;
         // The far side also reports this side's failures, which are recorded here already.
-        let known: Vec<String> = outcome.failures.iter().map(|error| format!("{}: {error}", far.name())).collect();
+        let known: Vec<String> =
+            outcome.failures.iter().map(|error| error.clone().on(far.name()).to_string()).collect();
         outcome.failures.extend(theirs.failures.into_iter().filter(|error| !known.contains(&error.to_string())));
         Ok(outcome)
     }
@@ -357,7 +363,7 @@ fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
     loop {
         match far.reply()? {
             Reply::Finished { totals, failures, .. } => {
-                let failures = failures.into_iter().map(|failure| Error::from(failure).within(far.name())).collect();
+                let failures = failures.into_iter().map(|failure| Error::from(failure).on(far.name())).collect();
                 return Ok(Outcome { totals, carried: totals.bytes, failures });
             }
             Reply::Progress(listed, done, is_listed) => progress.set(listed, done, is_listed),

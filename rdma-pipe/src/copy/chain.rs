@@ -96,6 +96,11 @@ impl Next {
         Some(merged)
     }
 
+    /// The name of the host to which a frame belongs that the next host has sent.
+    fn or_next(&self, host: String) -> String {
+        if host.is_empty() { self.name.clone() } else { host }
+    }
+
     /// Receives frames from the next host and forwards them to the source, until the next host sends its report or is
     /// lost.
     pub(super) fn take_answers(&self, upstream: &Sender) -> Result<Totals> {
@@ -104,12 +109,12 @@ impl Next {
             let answers = match receiver.receive() {
                 Ok(Received::Frame(Frame::Have(answers))) => answers,
                 Ok(Received::Frame(Frame::Result(id, Err(failure)))) => {
-                    let text = format!("{}: {}", self.name, failure.text);
-                    upstream.frame(&Frame::Result(id, Err(Failure { text, ..failure })))?;
+                    let host = self.or_next(failure.host);
+                    upstream.frame(&Frame::Result(id, Err(Failure { host, ..failure })))?;
                     continue;
                 }
-                Ok(Received::Frame(Frame::Removed(path))) => {
-                    upstream.frame(&Frame::Removed(format!("{}:{path}", self.name)))?;
+                Ok(Received::Frame(Frame::Removed { host, path })) => {
+                    upstream.frame(&Frame::Removed { host: self.or_next(host), path })?;
                     continue;
                 }
                 Ok(Received::Frame(Frame::Report(totals))) => return Ok(totals),

@@ -87,7 +87,9 @@ pub fn send(
             Ok(link) => {
                 let begin =
                     Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
-                let (sent, kept, result) = session(link, &begin, (origin, paths), &options, progress);
+                // The sink names the hosts after itself, but not its own.
+                let host = chain.first().map_or("", |peer| &peer.name);
+                let (sent, kept, result) = session((link, host), &begin, (origin, paths), &options, progress);
                 carried += sent;
                 // Sent blocks alone are not progress, because a short file is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
@@ -118,7 +120,7 @@ pub fn send(
             if !is_chain {
                 return Err(error);
             }
-            let error = error.within(chain.remove(at).name);
+            let error = error.on(&chain.remove(at).name);
             if is_alone {
                 return Err(error);
             }
@@ -144,7 +146,7 @@ struct Stopped {
 /// Sends over one connection. Also returns the number of block bytes, and the number of bytes that the sink had
 /// already.
 fn session(
-    link: Link,
+    (link, host): (Link, &str),
     begin: &Frame,
     (origin, paths): (&Origin, &[PathBuf]),
     options: &CopyOptions,
@@ -176,7 +178,7 @@ fn session(
     thread::scope(|scope| {
         let started = (0..READERS)
             .try_for_each(|_| start(scope, || shared.work()).map(drop))
-            .and_then(|()| start(scope, || shared.take_answers(&mut receiver)).map(drop));
+            .and_then(|()| start(scope, || shared.take_answers(&mut receiver, host)).map(drop));
         shared.break_if(started.and_then(|()| sender.frame(begin)).and_then(|()| list(&shared, paths)));
         progress.all_listed();
         let mut state = shared.lock();
@@ -342,8 +344,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Receives the sink's frames, until its report or the end of the connection.
-    fn take_answers(&self, receiver: &mut Receiver) {
+    /// Receives the frames of the sink on this host, until its report or the end of the connection.
+    fn take_answers(&self, receiver: &mut Receiver, host: &str) {
         loop {
             let received = receiver.receive();
             let mut state = self.lock();
@@ -366,11 +368,13 @@ impl Shared<'_> {
                     state.source.have(&answers)
                 }
                 Ok(Received::Frame(Frame::Result(_, Err(failure)))) => {
-                    state.failures.push(Error::from(failure));
+                    state.failures.push(Error::from(failure).on(host));
                     Ok(())
                 }
-                Ok(Received::Frame(Frame::Removed(path))) => {
-                    self.progress.line(|| format!("deleting {}", escape(path.as_ref())));
+                Ok(Received::Frame(Frame::Removed { host: theirs, path })) => {
+                    let host = if theirs.is_empty() { host } else { &theirs };
+                    let at = if host.is_empty() { String::new() } else { format!("{}: ", escape(host.as_ref())) };
+                    self.progress.line(|| format!("deleting {at}{}", escape(path.as_ref())));
                     Ok(())
                 }
                 Ok(Received::Frame(Frame::Lost(name, failure))) => {

@@ -311,7 +311,7 @@ impl Writers<'_> {
     pub(super) fn removed(&self, path: &Path) -> Result<()> {
         let path = escape(path);
         self.progress.line(|| format!("deleting {path}"));
-        self.sender.frame(&Frame::Removed(path))
+        self.sender.frame(&Frame::Removed { host: String::new(), path })
     }
 
     /// Records a failure, and reports it to the sender.

@@ -136,7 +136,7 @@ impl Far {
                 _ => return Err(self.ended()),
             }
             match serde_json::from_slice(&line) {
-                Ok(Reply::Failed(failure)) => return Err(Error::from(failure).within(&self.name)),
+                Ok(Reply::Failed(failure)) => return Err(Error::from(failure).on(&self.name)),
                 Ok(reply) => return Ok(reply),
                 // This line may be output of a login script on the other host.
                 Err(_) => log::info!(

@@ -76,8 +76,13 @@ pub enum Frame {
         /// Whether no more follow.
         last: bool,
     },
-    /// From the sink: this path was removed, or would be.
-    Removed(String),
+    /// From the sink: this path was removed, or would be. The host is empty for the sink itself.
+    Removed {
+        /// The host.
+        host: String,
+        /// The path.
+        path: String,
+    },
 }
 
 /// The hash of a block of a file.
@@ -199,6 +204,8 @@ pub enum Special {
 pub struct Failure {
     /// The exit status that the failure causes; 0 for a broken connection, and 2 if an entry was skipped.
     pub status: u8,
+    /// The host on which the operation failed; empty for the sender of the frame.
+    pub host: String,
     /// The reason, as text.
     pub text: String,
 }
@@ -210,7 +217,8 @@ impl From<&Error> for Failure {
             Kind::Skipped => 2,
             _ => error.copy_status(),
         };
-        Failure { status, text: error.to_string() }
+        let (host, text) = error.parts();
+        Failure { status, host: host.to_owned(), text: text.to_owned() }
     }
 }
 
@@ -226,7 +234,7 @@ impl From<Failure> for Error {
             128.. => Kind::Signal(failure.status - 128),
             _ => Kind::Protocol,
         };
-        Error::new(kind, crate::error::escape(failure.text.as_ref()))
+        Error::new(kind, crate::error::escape(failure.text.as_ref())).on(&crate::error::escape(failure.host.as_ref()))
     }
 }
 
@@ -268,7 +276,7 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<Frame> {
-        let failure = Failure { status: 23, text: "cannot read a: is a directory".to_owned() };
+        let failure = Failure { status: 23, host: "h".to_owned(), text: "cannot read a: is a directory".to_owned() };
         let entry = Entry {
             name: b"n\xffame".to_vec(),
             kind: EntryKind::Link(b"../target".to_vec()),
@@ -341,7 +349,7 @@ mod tests {
 
     #[test]
     fn failure_of_the_peer_cannot_drive_the_terminal() {
-        let error = Error::from(Failure { status: 23, text: "\u{1b}[2J".to_owned() });
-        assert_eq!(error.to_string(), "\\u{1b}[2J");
+        let error = Error::from(Failure { status: 23, host: "\u{7}h".to_owned(), text: "\u{1b}[2J".to_owned() });
+        assert_eq!(error.to_string(), "\\u{7}h: \\u{1b}[2J");
     }
 }

@@ -200,6 +200,34 @@ fn host_that_does_not_start_is_named_and_the_others_are_complete() {
     place.run("rdcp", ["-r", "tree", "h1:/nonexistent/a/", "h2:/nonexistent/b/"]).expect(23);
 }
 
+/// The error of a file names the host, once, wherever it is in the chain.
+#[test]
+fn failed_file_of_each_host_is_named_with_its_host() {
+    let place = Place::new();
+    place.write("tree/d/file", "data");
+    for host in 1..=3 {
+        place.write(&format!("copy{host}/d"), "in the way");
+    }
+    let all = copies(&place);
+    let errors = |ran: &Ran| {
+        let errors = ran.err.lines().filter_map(|line| line.strip_prefix("rdcp: ")).map(str::to_owned);
+        errors.collect::<Vec<_>>()
+    };
+    let ran = place.run("rdcp", ["-r", "tree/."].map(str::to_owned).iter().chain(&all)).expect(23);
+    let mut found = errors(&ran);
+    found.sort();
+    let expected = |host: usize, name: &str| {
+        format!("{name}: cannot make {}: not a directory", place.path(&format!("copy{host}/d")).display())
+    };
+    assert_eq!(found, [1, 2, 3].map(|host| expected(host, &all[host - 1])));
+    let ran = place.run("rdcp", ["-r", "tree/.", &all[1]]).expect(23);
+    assert_eq!(errors(&ran), [expected(2, "h2")]);
+    let ran = place.run("rdcp", ["-r", &format!("h1:{}/.", place.path("tree").display()), &all[1]]).expect(23);
+    assert_eq!(errors(&ran), [expected(2, "h2")]);
+    let ran = place.run("rdcp", ["-r", "tree/.", place.path("copy3").to_str().unwrap()]).expect(23);
+    assert_eq!(errors(&ran), [expected(3, "")[2..].to_owned()]);
+}
+
 #[test]
 fn copy_continues_over_another_connection() {
     for pulls in [false, true] {

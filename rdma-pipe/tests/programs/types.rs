@@ -339,7 +339,7 @@ fn directory_that_fails_is_reported_once() {
     }
     place.write("d/a/b", "a file");
     let ran = place.run("rdcp", ["-r", "s/.", &place.on_host("d")]).expect(23);
-    let sentence = format!("rdcp: cannot make {}: not a directory\n", place.path("d/a/b").display());
+    let sentence = format!("rdcp: h: cannot make {}: not a directory\n", place.path("d/a/b").display());
     assert_eq!((ran.err, place.read("d/x")), (sentence, b"new".to_vec()));
 }
 
