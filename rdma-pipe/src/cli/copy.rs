@@ -18,7 +18,7 @@ use crate::link::{Link, Options, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::standard::Standard;
-use crate::tree::{Keep, Origin, base_name};
+use crate::tree::{Keep, Origin, base_name, own_stream};
 
 /// Maximum number of failures that are printed.
 const SHOWN: usize = 100;
@@ -148,7 +148,9 @@ impl CopyCommand {
         let show = (shows || !self.quiet && (self.link.verbose > 0 || self.dry_run))
             .then(|| Show::start(Arc::clone(&copy.progress), shows));
         let done = match (&first.host, destinations) {
-            (Some(_), [Operand { host: None, .. }]) => copy.pull(sources, &destinations[0]),
+            (Some(_), [destination @ Operand { host: None, .. }]) => copy.pull(sources, destination),
+            // This process has the stream, which another process on this host has not.
+            (None, [destination]) if is_own_stream(destination) => copy.pull(sources, destination),
             (Some(_), _) => copy.between(sources, destinations),
             (None, _) => copy.push(sources, destinations),
         };
@@ -370,6 +372,11 @@ fn finish(far: &mut Far, progress: &Progress) -> Result<Outcome> {
             _ => {}
         }
     }
+}
+
+/// Whether a destination is the standard output or the standard error of this process.
+fn is_own_stream(destination: &Operand) -> bool {
+    destination.host.is_none() && own_stream(Path::new(&destination.local_path())).is_some()
 }
 
 fn paths(sources: &[Operand]) -> Vec<Vec<u8>> {

@@ -70,11 +70,17 @@ fn own_output_that_is_a_file_is_written_where_it_is() {
     let place = Place::new();
     place.write("data", "data\n");
     let data = place.on_host("data");
-    for (name, to, stream) in [("/dev/stdout", ">> log", 1), ("/dev/fd/1", "> log", 1), ("/dev/stderr", "2> log", 2)] {
-        place.write("log", "");
-        let echo = |text: &str| format!("echo {text} >&{stream}");
-        place.shell(&format!("{{ {}; rdcp -q {data} {name}; {}; }} {to}", echo("header"), echo("trailer"))).expect(0);
-        assert_eq!(place.read("log"), b"header\ndata\ntrailer\n", "{name}");
+    for from in [&data, "data"] {
+        for (name, to, stream) in
+            [("/dev/stdout", ">> log", 1), ("/dev/fd/1", "> log", 1), ("/dev/stderr", "2> log", 2)]
+        {
+            place.write("log", "");
+            let echo = |text: &str| format!("echo {text} >&{stream}");
+            let script = format!("{{ {}; rdcp -q {from} {name}; {}; }} {to}", echo("header"), echo("trailer"));
+            place.shell(&script).expect(0);
+            assert_eq!(place.read("log"), b"header\ndata\ntrailer\n", "{from} {name}");
+        }
+        assert_eq!(place.shell(&format!("rdcp -q {from} /dev/stdout | cat")).expect(0).out, "data\n");
     }
     let ran = place.shell(&format!("exec 5>> log; rdcp {data} /dev/fd/5")).expect(23);
     assert!(ran.err.contains("names an open file") && place.read("log").ends_with(b"trailer\n"), "{}", ran.err);
