@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{OFlags, SeekFrom, Stat};
+use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use trespass::Buf;
 
@@ -204,6 +204,8 @@ fn open(shared: &Shared<'_>, path: &Path, follows: bool) -> Result<(OwnedFd, Sta
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = shared.origin.open(path, flags, follows).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
     match opened {
+        // What is read from a device, for example, may have no end.
+        Ok((found, _)) if !FileType::from_raw_mode(found.st_mode).is_file() => Err(changed(path)),
         Ok((found, fd)) => Ok((fd, found)),
         Err(Errno::NOENT) => Err(Error::new(Kind::Vanished, format!("{} vanished before it was read", escape(path)))),
         Err(error) => Err(Error::file("read", path, &error.into())),

@@ -20,7 +20,7 @@ use crate::link::{Link, Payload, Received, verify};
 use crate::proto::{Frame, StreamSink, Totals};
 use crate::standard::write_all;
 use crate::thread::refused;
-use crate::tree::{own_stream, settle, temporary_name};
+use crate::tree::{open_special, own_stream, settle, temporary_name};
 
 /// Maximum number of received blocks that wait to be written.
 const AHEAD: usize = 4;
@@ -65,11 +65,7 @@ impl Output {
         }
         match rustix::fs::stat(path) {
             Ok(found) if rustix::fs::FileType::from_raw_mode(found.st_mode).is_file() => {}
-            Ok(_) => {
-                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(cannot)?;
-                return Ok(Output::Fd(fd, crate::error::escape(path)));
-            }
+            Ok(_) => return Ok(Output::Fd(open_special(path)?, crate::error::escape(path))),
             Err(Errno::NOENT) => {}
             Err(error) => return Err(cannot(error)),
         }

@@ -14,7 +14,7 @@ pub use filter::Filter;
 pub use meta::{Keep, has_access_list, read_attributes, set_directory_facts, set_facts, settle};
 pub use origin::Origin;
 pub use partial::{LEAST, Partial};
-pub use stream::own_stream;
+pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Place, Walk, facts};
 
 pub(crate) use partial::{entry_of, partial_name};

@@ -1,7 +1,10 @@
-//! Names of the open files of this process, such as `/dev/stdout`.
+//! Outputs that are not replaced: the open files of this process, such as `/dev/stdout`, devices and pipes.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::standard::Standard;
@@ -32,4 +35,20 @@ pub fn own_stream(path: &Path) -> Option<Result<OwnedFd>> {
         _ => return None,
     };
     Some(fd.map_err(|error| Error::file("write to", named, &error)))
+}
+
+/// Opens a device or pipe for writing, which may wait for its reader.
+///
+/// # Errors
+///
+/// See open(2); or a file has taken its place, of which writing would leave the end.
+pub fn open_special(path: &Path) -> Result<OwnedFd> {
+    let cannot = |error: Errno| Error::file("write to", path, &error.into());
+    let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
+    let found = rustix::fs::fstat(&opened).map_err(cannot)?;
+    if FileType::from_raw_mode(found.st_mode).is_file() {
+        let text = format!("cannot write to {}: it has become a file; copy again", escape(path));
+        return Err(Error::new(Kind::File, text));
+    }
+    Ok(opened)
 }

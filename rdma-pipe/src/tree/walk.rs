@@ -253,6 +253,10 @@ fn sum(origin: &Origin, path: &Path, follows: bool) -> Result<u128, Error> {
     let cannot = |error: std::io::Error| Error::file("read", path, &error);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = origin.open(path, flags, follows).map_err(|error| cannot(error.into()))?;
+    let found = rustix::fs::fstat(&fd).map_err(|error| cannot(error.into()))?;
+    if !FileType::from_raw_mode(found.st_mode).is_file() {
+        return Err(cannot(Errno::INVAL.into()));
+    }
     sum_of(&mut std::fs::File::from(fd)).map_err(cannot)
 }
 

@@ -4,15 +4,13 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
-
 use super::rest::Rest;
 use crate::copy::target::Target;
 use crate::copy::writer::{FACTS, Writers};
-use crate::error::{Error, Kind, Result, escape};
+use crate::error::{Error, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
+use crate::tree::open_special;
 
 /// Receives one file, and writes it to a device or pipe. A special file or a link takes its place.
 pub(super) fn to_device(
@@ -56,7 +54,7 @@ pub(super) fn to_device(
                     [Entry { kind: EntryKind::File { size: listed, .. }, .. }] if first == 1 => {
                         size = *listed;
                         if file.get().is_none() && !options.dry_run {
-                            _ = file.set(open(path)?);
+                            _ = file.set(File::from(open_special(path)?));
                         }
                     }
                     [entry @ Entry { kind: EntryKind::Special { .. } | EntryKind::Link(_), .. }]
@@ -89,18 +87,6 @@ pub(super) fn to_device(
             Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
         }
     }
-}
-
-fn open(path: &Path) -> Result<File> {
-    let cannot = |error: Errno| Error::file("write to", path, &error.into());
-    let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
-    // It was a device or a pipe. To write into a file of that name would leave the end of its contents.
-    let found = rustix::fs::fstat(&opened).map_err(cannot)?;
-    if FileType::from_raw_mode(found.st_mode).is_file() {
-        let text = format!("cannot write to {}: it has become a file; copy again", escape(path));
-        return Err(Error::new(Kind::File, text));
-    }
-    Ok(File::from(opened))
 }
 
 /// Puts a special file or a link in the place of the special file of this path.
