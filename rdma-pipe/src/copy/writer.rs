@@ -20,7 +20,7 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
-use crate::tree::{Directory, Keep, LEAST, Partial, partial_name, set_facts, settle};
+use crate::tree::{Directory, Keep, LEAST, Partial, partial_name, set_facts};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -123,7 +123,10 @@ impl Writers<'_> {
                 let opened = match files.remove(&id) {
                     // What follows was not proved, and a hole of the source would keep it.
                     Some(OpenFile { partial: Some(partial), proved, .. }) => partial.resize(proved).map(|()| partial),
-                    _ => Partial::create(&directory, &entry.name, first_mode(&directory, &entry, self.options.keep)),
+                    _ => {
+                        let permissions = existing(&directory, &entry, self.options.keep);
+                        Partial::create(&directory, &entry.name, first_mode(permissions, &entry, self.options.keep))
+                    }
                 };
                 let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
                 files.insert(id, OpenFile { directory, entry, partial, proved: 0, is_checked: true });
@@ -160,7 +163,7 @@ impl Writers<'_> {
                 match result {
                     Ok(()) => {
                         let keep = self.options.keep;
-                        let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
+                        let permissions = existing(&directory, &entry, keep);
                         // A hole may follow the last block.
                         let sized = partial.resize(size_of(&entry));
                         let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
@@ -239,7 +242,8 @@ impl Writers<'_> {
             && let Some((directory, entry)) = place
         {
             // What cannot be continued is replaced when the blocks arrive.
-            let mode = first_mode(&directory, &entry, self.options.keep);
+            let keep = self.options.keep;
+            let mode = first_mode(existing(&directory, &entry, keep), &entry, keep);
             if let Ok(partial) = Partial::earlier(&directory, &entry.name, mode) {
                 let partial = Some(partial);
                 files.insert(id, OpenFile { directory, entry, partial, proved: 0, is_checked: false });
@@ -330,8 +334,8 @@ fn write_small(
     options: &CopyOptions,
 ) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
     let temporary = partial_name(&entry.name);
-    let permissions = if options.keep.mode { None } else { directory.permissions(&entry.name) };
-    let fd = directory.claim(&temporary, first_mode(directory, entry, options.keep))?;
+    let permissions = existing(directory, entry, options.keep);
+    let fd = directory.claim(&temporary, first_mode(permissions, entry, options.keep))?;
     let mut write = || {
         while !bytes.is_empty() {
             match rustix::io::write(&fd, bytes) {
@@ -342,7 +346,7 @@ fn write_small(
             }
         }
         let facts = set_file_facts(&fd, entry, options.keep, permissions);
-        settle(&fd).map(|()| facts)
+        directory.settle(&fd).map(|()| facts)
     };
     match write() {
         Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| facts),
@@ -353,10 +357,15 @@ fn write_small(
     }
 }
 
+/// The permissions of the file that this one replaces, if it keeps them.
+fn existing(directory: &Directory, entry: &Entry, keep: Keep) -> Option<u16> {
+    if keep.mode { None } else { directory.permissions(&entry.name) }
+}
+
 /// The mode of a file while it is written: its owner can continue it later. With `-p`, no other user may read it until it
 /// gets the source's owner and mode.
-fn first_mode(directory: &Directory, entry: &Entry, keep: Keep) -> u16 {
-    0o600 | if keep.mode { 0 } else { directory.permissions(&entry.name).unwrap_or(entry.mode & 0o777) }
+fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
+    0o600 | if keep.mode { 0 } else { permissions.unwrap_or(entry.mode & 0o777) }
 }
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
@@ -398,8 +407,14 @@ pub(super) fn have(
                 None => modified == entry.modified,
             };
         if same {
-            if !options.dry_run && size > LEAST {
-                Partial::remove_earlier(directory, &entry.name);
+            // With --delete, a trial run finds it among what the source does not have.
+            let is_left = size > LEAST
+                && match options.dry_run {
+                    true => !options.delete && Partial::length(directory, &entry.name) > 0,
+                    false => Partial::remove_earlier(directory, &entry.name),
+                };
+            if is_left {
+                writers.removed(&directory.path().join(OsStr::from_bytes(&partial_name(&entry.name))))?;
             }
             // A file with the same contents may have different metadata.
             let differs = options.keep.differs(&found, entry);

@@ -4,13 +4,17 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, Keep, set_link_facts, set_special_facts, without_list};
+use super::meta::{
+    ACCESS, ATTRIBUTE, DEFAULT, Keep, is_local, needs_permissions, set_link_facts, set_special_facts, settle,
+    without_list,
+};
 use crate::proto::{Entry, Special};
 
 /// The flags that open a directory.
@@ -33,6 +37,10 @@ pub enum GivesWay {
 pub struct Directory {
     pub(super) fd: OwnedFd,
     gives_way: GivesWay,
+    /// What was below directories that gave way, in this directory and in those that were opened below it.
+    cleared: Arc<Mutex<Vec<PathBuf>>>,
+    /// Whether its files are on a local file system, once this is known.
+    is_local: OnceLock<bool>,
     /// The path by which the directory was opened, for messages.
     path: PathBuf,
 }
@@ -55,7 +63,13 @@ impl Directory {
     }
 
     pub(super) fn of(fd: OwnedFd, path: PathBuf) -> Directory {
-        Directory { fd, gives_way: GivesWay::Nothing, path }
+        Directory { fd, gives_way: GivesWay::Nothing, cleared: Arc::default(), is_local: OnceLock::new(), path }
+    }
+
+    /// A directory below this one, with its rules.
+    fn inner(&self, fd: OwnedFd, name: &OsStr) -> Directory {
+        let (gives_way, cleared) = (self.gives_way, Arc::clone(&self.cleared));
+        Directory { gives_way, cleared, ..Self::of(fd, self.path.join(name)) }
     }
 
     /// Returns the path by which the directory was opened. It may name something else by now.
@@ -70,7 +84,8 @@ impl Directory {
     /// The process has too many open files.
     pub fn with(&self, gives_way: GivesWay) -> Result<Directory, Errno> {
         let fd = self.fd.try_clone().map_err(|_| Errno::MFILE)?;
-        Ok(Directory { fd, gives_way, path: self.path.clone() })
+        let cleared = Arc::clone(&self.cleared);
+        Ok(Directory { gives_way, cleared, ..Self::of(fd, self.path.clone()) })
     }
 
     /// Opens an empty directory that has no path. It stands for a directory that a dry run would create.
@@ -108,7 +123,7 @@ impl Directory {
             Err(Errno::ACCESS) => open(FOLDER | OFlags::PATH)?,
             opened => opened?,
         };
-        Ok(Directory { fd, gives_way: self.gives_way, path: self.path.join(OsStr::from_bytes(path)) })
+        Ok(self.inner(fd, OsStr::from_bytes(path)))
     }
 
     /// Opens an entry below this directory, without following links out of it.
@@ -156,7 +171,8 @@ impl Directory {
         rustix::fs::openat(&self.fd, OsStr::from_bytes(name), flags, Mode::from_raw_mode(mode.into()))
     }
 
-    /// Creates a temporary file, locks it, and replaces the file of an earlier run.
+    /// Creates a temporary file, locks it, and replaces the file of an earlier run. [`publish`](Self::publish) detects if
+    /// another process has replaced it meanwhile.
     ///
     /// # Errors
     ///
@@ -181,7 +197,7 @@ impl Directory {
             created => created,
         };
         let fd = created?;
-        self.lock(&fd, name)?;
+        take_lock(&fd)?;
         Ok(fd)
     }
 
@@ -191,14 +207,43 @@ impl Directory {
     ///
     /// See flock(2); `EWOULDBLOCK` if another process writes the file, or has replaced it.
     pub fn lock(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-        match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-            // The file system has no locks; `publish` nevertheless detects another process's file.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => self.check_same(fd, name),
-            Err(error) => Err(error),
+        take_lock(fd).and_then(|()| self.check_same(fd, name))
+    }
+
+    /// See [`settle`]; asks for the file system only once.
+    ///
+    /// # Errors
+    ///
+    /// See [`settle`].
+    pub fn settle(&self, fd: impl AsFd) -> Result<(), Errno> {
+        let is_local = *self.is_local.get_or_init(|| is_local(&self.fd).unwrap_or(false));
+        if is_local { Ok(()) } else { settle(fd) }
+    }
+
+    /// Writes everything on the file system of this directory to the disk.
+    ///
+    /// # Errors
+    ///
+    /// See syncfs(2).
+    pub fn sync(&self) -> Result<(), Errno> {
+        match rustix::fs::syncfs(&self.fd) {
+            // This user may not list the directory, so that the descriptor only stands for it.
+            Err(Errno::BADF) => {
+                let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+                match rustix::fs::openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR) {
+                    Ok(file) => rustix::fs::syncfs(file),
+                    // The file system has no unnamed files.
+                    Err(_) => {
+                        rustix::fs::sync();
+                        Ok(())
+                    }
+                }
+            }
+            synced => synced,
         }
     }
 
-    fn check_same(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    pub(super) fn check_same(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (ours, named) = (rustix::fs::fstat(fd)?, self.stat(name));
         let is_same = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino));
         if is_same { Ok(()) } else { Err(Errno::WOULDBLOCK) }
@@ -292,7 +337,7 @@ impl Directory {
             }
             opened => opened,
         }?;
-        let directory = Directory { fd, gives_way: self.gives_way, path: self.path.join(entry) };
+        let directory = self.inner(fd, entry);
         if !is_new {
             return directory.open_up();
         }
@@ -308,8 +353,7 @@ impl Directory {
     /// See chmod(2) and openat(2).
     pub fn open_up(self) -> Result<(Directory, Option<u16>), Errno> {
         let found = rustix::fs::fstat(&self.fd)?;
-        let user = rustix::process::geteuid();
-        if user.is_root() || found.st_uid != user.as_raw() {
+        if !needs_permissions(&found) {
             return Ok((self, None));
         }
         let permissions = (found.st_mode & 0o700 != 0o700).then_some((found.st_mode & 0o7777) as u16);
@@ -377,14 +421,14 @@ impl Directory {
         };
         let is_same = |found: Stat| FileType::from_raw_mode(found.st_mode) == file_type && found.st_rdev == device;
         if self.stat(&entry.name).is_ok_and(is_same) {
-            return Ok(set_special_facts(&self.fd, &entry.name, entry, keep));
+            return Ok(set_special_facts(&self.fd, &entry.name, file_type, (entry, keep)));
         }
         let temporary = temporary_name(&entry.name, b"special");
         self.remove_stale(&temporary);
         // With `-p`, no other user may use it until it gets the source's owner and mode.
         let mode = Mode::from_raw_mode(if keep.mode { 0o600 } else { u32::from(entry.mode) & 0o777 });
         rustix::fs::mknodat(&self.fd, OsStr::from_bytes(&temporary), file_type, mode, device)?;
-        let facts = set_special_facts(&self.fd, &temporary, entry, keep);
+        let facts = set_special_facts(&self.fd, &temporary, file_type, (entry, keep));
         self.rename(&temporary, &entry.name).map(|()| facts)
     }
 
@@ -420,12 +464,42 @@ impl Directory {
             }
             (Err(Errno::ISDIR), GivesWay::Tree) => {
                 let mut first = Ok(());
-                let removed = self.remove(to, to, &|_, _| false, false, &mut |_, removed| first = first.and(removed));
-                removed.map(drop).and(first).and_then(|()| rename())
+                let removed = self.clear(to, false, &mut |path, removed| {
+                    first = first.and(removed);
+                    if removed.is_ok() && path != self.path.join(OsStr::from_bytes(to)) {
+                        self.cleared.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
+                    }
+                });
+                removed.and(first).and_then(|()| rename())
             }
             (renamed, _) => renamed,
         };
         renamed.inspect_err(|_| self.remove_stale(from))
+    }
+
+    /// Removes a directory that gives way, with everything below it. `told` gets the path of each entry, and whether it was
+    /// removed. If `pretends` is set, nothing is removed.
+    ///
+    /// # Errors
+    ///
+    /// See [`remove`](Self::remove).
+    pub fn clear(
+        &self,
+        name: &[u8],
+        pretends: bool,
+        told: &mut dyn FnMut(&Path, Result<(), Errno>),
+    ) -> Result<(), Errno> {
+        let path = self.path.join(OsStr::from_bytes(name));
+        let mut told = |below: &[u8], removed| match below {
+            [] => told(&path, removed),
+            [_, below @ ..] => told(&path.join(OsStr::from_bytes(below)), removed),
+        };
+        self.remove(name, name, &|_, _| false, pretends, &mut told).map(drop)
+    }
+
+    /// Takes the paths of what was below directories that gave way since the last call.
+    pub fn take_cleared(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut *self.cleared.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Removes a file of this run or of an earlier one.
@@ -448,6 +522,15 @@ impl Directory {
             }
         }
         Ok(names)
+    }
+}
+
+/// Locks an open file for this process.
+fn take_lock(fd: &OwnedFd) -> Result<(), Errno> {
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        // The file system has no locks; `publish` nevertheless detects another process's file.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+        locked => locked,
     }
 }
 

@@ -1,8 +1,7 @@
 //! Reads and sets modes, times, owners and extended attributes.
 
-use std::ffi::OsStr;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -75,12 +74,17 @@ const LOCAL: [u32; 8] =
 ///
 /// See fdatasync(2).
 pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
-    if LOCAL.contains(&(rustix::fs::fstatfs(&fd)?.f_type as u32)) {
+    if is_local(&fd)? {
         return Ok(());
     }
     // Pipes and devices have nothing to sync.
     let is_file = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file();
     if is_file { rustix::fs::fdatasync(fd) } else { Ok(()) }
+}
+
+/// Whether an open file is on a file system on which close(2) cannot fail.
+pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
+    Ok(LOCAL.contains(&(rustix::fs::fstatfs(fd)?.f_type as u32)))
 }
 
 /// Sets the metadata of an entry on the written file. If something cannot be set, the rest is set nevertheless.
@@ -91,20 +95,20 @@ pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let (mut owns, mut done) = (true, Ok(()));
-    let is_root = rustix::process::geteuid().is_root();
     if keep.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
         match rustix::fs::fchown(fd, Some(user), Some(group)) {
             // Only root may change the owner of a file, so that others do not ask for it with -a.
-            Err(Errno::PERM) if !is_root => owns = false,
+            Err(Errno::PERM) if !rustix::process::geteuid().is_root() => owns = false,
             // For example, a user namespace has no such user.
             Err(error) => (owns, done) = (false, Err(error)),
             Ok(()) => {}
         }
-    } else {
+    } else if keep.mode {
         owns = rustix::process::geteuid().as_raw() == entry.owner.0;
     }
-    if keep.attributes {
+    // Where they are equal, a read-only file need not become writable.
+    if keep.attributes_differ(fd, entry) {
         // As with rsync, what the source does not have goes, also what the directory has passed on. Labels of the system
         // stay.
         let found = read_attributes(fd).unwrap_or_else(|error| {
@@ -144,12 +148,22 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
 /// Lets the owner of a file write it, without which the owner cannot set its attributes; rsync does the same. Returns
 /// false if the owner could not.
 fn writable(fd: impl AsFd) -> Result<bool, Errno> {
-    let (fd, user) = (fd.as_fd(), rustix::process::geteuid());
+    let fd = fd.as_fd();
     let found = rustix::fs::fstat(fd)?;
-    if user.is_root() || found.st_uid != user.as_raw() || found.st_mode & 0o200 != 0 {
+    if found.st_mode & 0o200 != 0 || !needs_permissions(&found) {
         return Ok(true);
     }
     rustix::fs::fchmod(fd, Mode::from_raw_mode(found.st_mode & 0o7777 | 0o200)).map(|()| false)
+}
+
+/// Whether this user owns an entry, and is limited by its permissions. Those of root are others in some containers.
+pub(super) fn needs_permissions(found: &Stat) -> bool {
+    static OVERRIDES: OnceLock<bool> = OnceLock::new();
+    let overrides = || {
+        let all = rustix::thread::capabilities(None);
+        all.is_ok_and(|all| all.effective.contains(rustix::thread::CapabilitySet::DAC_OVERRIDE))
+    };
+    found.st_uid == rustix::process::geteuid().as_raw() && !OVERRIDES.get_or_init(overrides)
 }
 
 /// Whether the attributes of an entry contain an access control list.
@@ -189,26 +203,51 @@ fn times(entry: &Entry) -> Timestamps {
 ///
 /// See fchownat(2) and utimensat(2).
 pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
-    let (directory, flags) = (directory.as_fd(), AtFlags::SYMLINK_NOFOLLOW);
-    let found = rustix::fs::statat(directory, name, flags)?;
+    set_own_facts((directory.as_fd(), name), FileType::Symlink, entry, keep)?.1
+}
+
+/// Sets the owner and the time of an entry that is not opened. Returns a descriptor that stands for it, and whether they
+/// could be set.
+///
+/// # Errors
+///
+/// See [`set_link_facts`]; `EWOULDBLOCK` if another process has replaced the entry by one of another type.
+fn set_own_facts(
+    (directory, name): (BorrowedFd<'_>, &[u8]),
+    file_type: FileType,
+    entry: &Entry,
+    keep: Keep,
+) -> Result<(OwnedFd, Result<(), Errno>), Errno> {
+    // Another process could give the name to another entry, so that this one would get the owner.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&fd)?;
+    if FileType::from_raw_mode(found.st_mode) != file_type {
+        return Err(Errno::WOULDBLOCK);
+    }
     let mut done = Ok(());
     if keep.owner && (found.st_uid, found.st_gid) != entry.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
-        match rustix::fs::chownat(directory, name, Some(user), Some(group), flags) {
+        match rustix::fs::chownat(&fd, "", Some(user), Some(group), AtFlags::EMPTY_PATH) {
             // See `set_facts`.
             Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
             set => done = set,
         }
     }
     if facts(&found).1 != entry.modified {
-        match rustix::fs::utimensat(directory, name, &times(entry), flags) {
+        let set = match rustix::fs::utimensat(&fd, "", &times(entry), AtFlags::EMPTY_PATH) {
+            // Linux before 5.8 sets these times by the name only.
+            Err(Errno::INVAL) => rustix::fs::utimensat(directory, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW),
+            set => set,
+        };
+        match set {
             // The file system has no times of links, or the link belongs to another user, as with directories.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => {}
             set => done = done.and(set),
         }
     }
-    done
+    Ok((fd, done))
 }
 
 /// Sets the metadata of a special file, where it differs. The file is not opened, because that may have an effect.
@@ -216,12 +255,14 @@ pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, k
 /// # Errors
 ///
 /// See [`set_link_facts`] and chmod(2).
-pub(super) fn set_special_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
-    let directory = directory.as_fd();
+pub(super) fn set_special_facts(
+    directory: impl AsFd,
+    name: &[u8],
+    file_type: FileType,
+    (entry, keep): (&Entry, Keep),
+) -> Result<(), Errno> {
     // The owner comes first, because chown(2) removes bits of the mode.
-    let done = set_link_facts(directory, name, entry, keep);
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty())?;
+    let (fd, done) = set_own_facts((directory.as_fd(), name), file_type, entry, keep)?;
     let found = rustix::fs::fstat(&fd)?;
     // See `set_facts`.
     let mask = if (found.st_uid, found.st_gid) == entry.owner { 0o7777 } else { 0o1777 };

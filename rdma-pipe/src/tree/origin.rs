@@ -52,6 +52,13 @@ impl Origin {
         }
     }
 
+    /// Whether an entry is known to have no extended attributes, without that it is opened. Most have none.
+    pub fn has_no_attributes(&self, path: &Path, follows: bool) -> bool {
+        let list = if follows { rustix::fs::listxattr } else { rustix::fs::llistxattr };
+        // Those of others do not fit into a byte.
+        self.0.is_none() && list(path, &mut [0_u8; 1][..]) == Ok(0)
+    }
+
     /// Returns the target of a link.
     ///
     /// # Errors

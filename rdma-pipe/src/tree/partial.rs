@@ -63,15 +63,16 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Removes what an earlier run has left, because the file is complete.
-    pub fn remove_earlier(directory: &Directory, name: &[u8]) {
+    /// Removes what an earlier run has left, because the file is complete. Returns whether there was such a file.
+    pub fn remove_earlier(directory: &Directory, name: &[u8]) -> bool {
         let name = partial_name(name);
-        if let Ok((fd, found)) = directory.open_file(&name, false)
-            && is_ours(&found)
-            && directory.lock(&fd, &name).is_ok()
-        {
+        let is_left = directory
+            .open_file(&name, false)
+            .is_ok_and(|(fd, found)| is_ours(&found) && directory.lock(&fd, &name).is_ok());
+        if is_left {
             directory.remove_stale(&name);
         }
+        is_left
     }
 
     /// Creates the file with this mode. A file of an earlier run is removed.
@@ -81,7 +82,9 @@ impl Partial {
     /// See openat(2); `EWOULDBLOCK` if another process writes the file.
     pub fn create(directory: &Directory, name: &[u8], mode: u16) -> Result<Partial, Errno> {
         let name = partial_name(name);
-        Ok(Partial { fd: directory.claim(&name, mode)?, name })
+        let fd = directory.claim(&name, mode)?;
+        directory.check_same(&fd, &name)?;
+        Ok(Partial { fd, name })
     }
 
     /// Whether the file contains the block with this hash, after nothing but zeros from the offset `at`.
@@ -126,7 +129,7 @@ impl Partial {
     ///
     /// See [`Directory::publish`].
     pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
-        if let Err(error) = super::settle(&self.fd) {
+        if let Err(error) = directory.settle(&self.fd) {
             self.discard(directory);
             return Err(error);
         }

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::beneath::{Directory, FOLDER, allow};
+use super::meta::needs_permissions;
 
 /// What gets the path of each entry that was removed, or could not be.
 type Told<'t> = dyn FnMut(&[u8], Result<(), Errno>) + 't;
@@ -106,8 +107,7 @@ impl Directory {
         if !is_directory {
             return rustix::fs::unlinkat(&self.fd, entry, AtFlags::empty()).map(|()| Removed::Yes);
         }
-        let user = rustix::process::geteuid();
-        if !pretends && found.st_mode & 0o700 != 0o700 && !user.is_root() && found.st_uid == user.as_raw() {
+        if !pretends && found.st_mode & 0o700 != 0o700 && needs_permissions(&found) {
             let fd = self.open_entry(entry, FOLDER | OFlags::PATH)?;
             allow(&fd, found.st_mode | 0o700)?;
         }

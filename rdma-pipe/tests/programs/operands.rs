@@ -207,12 +207,15 @@ fn names_need_no_encoding() {
 fn deletions_are_named() {
     let place = Place::new();
     place.write("s/a", "a");
+    place.write("s/b", "b");
+    let unchanged = String::from_utf8(temporary_name(b"b", b"file")).unwrap();
     let build = |name: &str| {
         // What an earlier run has left of `a` is replaced and renamed, not deleted.
         let left = String::from_utf8(temporary_name(b"a", b"file")).unwrap();
-        ["old/deep/x", "old/keep", "gone", "a", &left]
+        ["old/deep/x", "old/keep", "gone", "a", &left, &unchanged]
             .iter()
             .for_each(|file| _ = place.write(&format!("{name}/{file}"), "old"));
+        place.shell(&format!("cp -p s/b {name}/b")).expect(0);
     };
     let remote = |name: &str| place.on_host(name);
     let local = |name: &str| name.to_owned();
@@ -231,10 +234,32 @@ fn deletions_are_named() {
                 .map(|path| path.rsplit_once("copy/").unwrap().1)
                 .collect();
             named.sort_unstable();
-            assert_eq!(named, ["gone", "old/deep", "old/deep/x"], "{trial}: {}", ran.err);
+            assert_eq!(named, [&unchanged, "gone", "old/deep", "old/deep/x"], "{trial}: {}", ran.err);
             let exist = ["copy/old/deep/x", "copy/gone", "copy/old/keep"].map(|name| place.path(name).exists());
             assert_eq!(exist, [trial, trial, true], "{trial}");
         }
         remove(&place.path("copy"));
+    }
+}
+
+/// As with rsync, what is below a directory that gives way is named, by a trial run too, and the directory itself is not.
+#[test]
+fn what_gives_way_is_named() {
+    let place = Place::new();
+    place.write("s/file", "now a file");
+    symlink("nowhere", place.path("s/link")).unwrap();
+    for name in ["d/file/deep/x", "d/file/y", "d/link/z"] {
+        place.write(name, "old");
+    }
+    for trial in [true, false] {
+        let mut arguments = vec!["-r", "-v", "--sync", "--delete"];
+        arguments.extend(trial.then_some("-n"));
+        let to = place.on_host("d");
+        let ran = place.run("rdcp", arguments.into_iter().chain(["s/", &to])).expect(0);
+        let lines = ran.err.lines().filter_map(|line| line.strip_prefix("deleting h: "));
+        let mut named: Vec<&str> = lines.map(|path| path.rsplit_once("/d/").unwrap().1).collect();
+        named.sort_unstable();
+        assert_eq!(named, ["file/deep", "file/deep/x", "file/y", "link/z"], "{trial}: {}", ran.err);
+        assert_eq!(place.path("d/file").is_dir(), trial);
     }
 }

@@ -107,7 +107,7 @@ fn replace(path: &Path, id: Id, entry: &Entry, writers: &Writers<'_>) -> Result<
         writers.or_fail(id, at, FACTS, facts)?;
     }
     if writers.options.fsync {
-        writers.or_fail(id, at, "sync", rustix::fs::syncfs(&*folder))?;
+        writers.or_fail(id, at, "sync", folder.sync())?;
     }
     Ok(())
 }

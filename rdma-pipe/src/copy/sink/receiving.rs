@@ -21,7 +21,7 @@ use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Special, Totals};
-use crate::tree::{Directory, entry_of};
+use crate::tree::{Directory, GivesWay, partial_name};
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
@@ -57,6 +57,8 @@ pub(super) struct Receiving<'r> {
     /// For `--delete`: the names of each directory's entries at the source.
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<Surplus>,
+    /// For a trial run with `--delete`: the names under which a real run would first write the files that are sent.
+    temporary: HashSet<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
     /// The next host of a chain.
     next: Option<&'r Next>,
@@ -91,6 +93,7 @@ impl<'r> Receiving<'r> {
             same: Vec::new(),
             listed: HashMap::new(),
             surplus: Vec::new(),
+            temporary: HashSet::new(),
             pack: None,
             next,
         }
@@ -144,7 +147,9 @@ impl<'r> Receiving<'r> {
                 Received::Frame(Frame::Close(id, result)) => {
                     self.sink.close(id)?;
                     if self.options.dry_run {
-                        self.files.remove(&id);
+                        if let Some((dir, entry)) = self.files.remove(&id).filter(|_| self.options.delete) {
+                            self.temporary.insert((dir, partial_name(&entry.name)));
+                        }
                         if let Some(next) = self.next {
                             self.writers.forwarded(next.sender.frame(&Frame::Close(id, result)))?;
                         }
@@ -264,6 +269,9 @@ impl<'r> Receiving<'r> {
     }
 
     fn entry(&mut self, id: Id, dir: Id, entry: Entry, answers: &mut Vec<(Id, Have)>) -> Result<()> {
+        if self.options.dry_run {
+            self.pretend_to_clear(dir, &entry)?;
+        }
         match &entry.kind {
             EntryKind::Directory => {
                 let path = match self.folders.get(&dir) {
@@ -355,6 +363,31 @@ impl<'r> Receiving<'r> {
         Ok(())
     }
 
+    /// Reports, as a trial run, what is below a directory that would give way to this entry.
+    fn pretend_to_clear(&self, dir: Id, entry: &Entry) -> Result<()> {
+        let is_kept = match entry.kind {
+            EntryKind::Directory => true,
+            EntryKind::Special { .. } => !self.options.keep.specials,
+            _ => false,
+        };
+        if is_kept || self.options.gives_way() != GivesWay::Tree {
+            return Ok(());
+        }
+        let Some(directory) = self.find_directory(dir) else { return Ok(()) };
+        let is_directory = |found: Stat| FileType::from_raw_mode(found.st_mode).is_dir();
+        if !directory.stat(&entry.name).is_ok_and(is_directory) {
+            return Ok(());
+        }
+        let (top, mut paths) = (directory.path().join(OsStr::from_bytes(&entry.name)), Vec::new());
+        // A real run reports what cannot be removed.
+        _ = directory.clear(&entry.name, true, &mut |path, removed| {
+            if removed.is_ok() && path != top {
+                paths.push(path.to_owned());
+            }
+        });
+        paths.iter().try_for_each(|path| self.writers.removed(path))
+    }
+
     /// Passes a file to its writing thread, before the file's first block.
     fn open_file(&mut self, id: Id) -> Result<()> {
         let Some((dir, entry)) = self.files.remove(&id) else { return Ok(()) };
@@ -437,17 +470,17 @@ impl<'r> Receiving<'r> {
             }
             None => path.to_vec(),
         };
-        // A real run continues or replaces what an earlier one has left of a listed file.
-        let is_left =
-            |name: &[u8]| self.options.dry_run && entry_of(name, &listed).is_some_and(|entry| listed.contains(entry));
-        for name in names.into_iter().filter(|name| !listed.contains(name) && !is_left(name)) {
+        for name in names.into_iter().filter(|name| !listed.contains(name)) {
             let path = if within.is_empty() { name.clone() } else { [within.as_slice(), b"/", &name].concat() };
             self.surplus.push(Surplus { dir, name, path });
         }
         Ok(())
     }
 
-    pub(super) fn rest(self) -> Option<Rest> {
+    pub(super) fn rest(mut self) -> Option<Rest> {
+        // A real run continues or replaces what an earlier one has left of a file that is sent.
+        let temporary = self.temporary;
+        self.surplus.retain(|Surplus { dir, name, .. }| !temporary.contains(&(*dir, name.clone())));
         Some(Rest {
             root: self.root,
             folders: self.folders,

@@ -68,6 +68,9 @@ impl Rest {
             };
             writers.or_fail(*id, (&self.path(*dir), entry), "link", linked)?;
         }
+        for path in self.root.take_cleared() {
+            writers.removed(&path)?;
+        }
         let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
             log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
@@ -90,8 +93,7 @@ impl Rest {
             }
         }
         if writers.options.fsync {
-            rustix::fs::syncfs(&*self.root)
-                .map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
+            self.root.sync().map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
         }
         Ok(())
     }
