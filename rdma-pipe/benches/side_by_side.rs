@@ -93,7 +93,16 @@ const ROWS: &[Row] = &[
         "the same files, unchanged",
         &[
             ("rdcp --sync, softrnic", "", "D=$S/../synced; rdcp -r --sync -e $S/ssh $S/files h:$D/"),
+            ("rdcp --sync, TCP", "", "D=$S/../synced; rdcp -r --sync --tcp -e $S/ssh $S/files h:$D/"),
             ("rsync -a, local", "rsync", "D=$S/../synced; rsync -a $S/files $D/"),
+        ],
+    ),
+    (
+        "the same files with attributes, unchanged",
+        &[
+            ("rdcp -a --sync, softrnic", "", "D=$S/../synced; rdcp -a --sync -e $S/ssh $S/files h:$D/"),
+            ("rdcp -a --sync, TCP", "", "D=$S/../synced; rdcp -a --sync --tcp -e $S/ssh $S/files h:$D/"),
+            ("rsync -aHAX, local", "rsync", "D=$S/../synced; rsync -aHAX $S/files $D/"),
         ],
     ),
     (
@@ -171,7 +180,8 @@ fn prepare(folder: &Path) -> Done {
         && truncate -s 100G sparse && for n in $(seq 0 15); do dd if=big of=sparse bs=64M count=1 skip=$n seek=$((n*97)) \
         conv=notrunc status=none; done \
         && for d in $(seq 100); do mkdir -p files/$d; split -b 4K -a 3 <(head -c 400K /dev/urandom) files/$d/; done \
-        && cp -rp files $S/../synced/";
+        && if which setfattr; then find files -name '*a' -exec setfattr -n user.note -v value {} +; fi >/dev/null \
+        && cp -a files $S/../synced/";
     run(folder, "", script)?;
     Ok(())
 }
