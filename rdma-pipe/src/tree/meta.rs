@@ -47,8 +47,8 @@ impl Keep {
     /// [`attributes_differ`](Self::attributes_differ).
     pub fn differs(&self, found: &Stat, entry: &Entry) -> bool {
         (found.st_mtime, found.st_mtime_nsec as u32) != entry.modified
-            || (self.mode && found.st_mode & 0o7777 != u32::from(entry.mode))
-            || (self.owner && (found.st_uid, found.st_gid) != entry.owner)
+            || (self.mode && found.st_mode & 0o7777 != mode_for(found, entry))
+            || (self.owner && (found.st_uid, found.st_gid) != entry.owner && may_have(entry.owner))
     }
 
     /// Whether the extended attributes of an existing file differ from the source's.
@@ -94,18 +94,15 @@ pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
 /// The first error of fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
-    let (mut owns, mut done) = (true, Ok(()));
+    let mut done = Ok(());
     if keep.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
         match rustix::fs::fchown(fd, Some(user), Some(group)) {
             // Only root may change the owner of a file, so that others do not ask for it with -a.
-            Err(Errno::PERM) if !rustix::process::geteuid().is_root() => owns = false,
+            Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
             // For example, a user namespace has no such user.
-            Err(error) => (owns, done) = (false, Err(error)),
-            Ok(()) => {}
+            set => done = set,
         }
-    } else if keep.mode {
-        owns = rustix::process::geteuid().as_raw() == entry.owner.0;
     }
     // Where they are equal, a read-only file need not become writable.
     if keep.attributes_differ(fd, entry) {
@@ -138,11 +135,31 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         }
     }
     if keep.mode {
-        // The set-user-ID and set-group-ID bits are safe only if the copy has the same owner as the source.
-        let mask = if owns { 0o7777 } else { 0o1777 };
-        done = done.and(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(entry.mode) & mask)));
+        let set = rustix::fs::fstat(fd)
+            .and_then(|found| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode_for(&found, entry))));
+        done = done.and(set);
     }
     done.and(rustix::fs::futimens(fd, &times(entry)))
+}
+
+/// The mode that a file gets. The set-user-ID bit is safe only if the copy has the user of the source, and the
+/// set-group-ID bit only if it has the group.
+fn mode_for(found: &Stat, entry: &Entry) -> u32 {
+    let user = if found.st_uid == entry.owner.0 { 0o4000 } else { 0 };
+    let group = if found.st_gid == entry.owner.1 { 0o2000 } else { 0 };
+    u32::from(entry.mode) & (0o1777 | user | group)
+}
+
+/// Whether this user may give a file to this user and group.
+fn may_have((user, group): (u32, u32)) -> bool {
+    use rustix::{process, thread};
+    let is_own = || {
+        process::getegid().as_raw() == group
+            || process::getgroups().is_ok_and(|groups| groups.contains(&Gid::from_raw(group)))
+    };
+    process::geteuid().is_root()
+        || (process::geteuid().as_raw() == user && is_own())
+        || thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(thread::CapabilitySet::CHOWN))
 }
 
 /// Lets the owner of a file write it, without which the owner cannot set its attributes; rsync does the same. Returns
@@ -264,9 +281,7 @@ pub(super) fn set_special_facts(
     // The owner comes first, because chown(2) removes bits of the mode.
     let (fd, done) = set_own_facts((directory.as_fd(), name), file_type, entry, keep)?;
     let found = rustix::fs::fstat(&fd)?;
-    // See `set_facts`.
-    let mask = if (found.st_uid, found.st_gid) == entry.owner { 0o7777 } else { 0o1777 };
-    let mode = u32::from(entry.mode) & mask;
+    let mode = mode_for(&found, entry);
     let set = if keep.mode && found.st_mode & 0o7777 != mode { allow(&fd, mode) } else { Ok(()) };
     done.and(set)
 }

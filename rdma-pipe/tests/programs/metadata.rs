@@ -259,3 +259,33 @@ fn attributes_that_another_user_cannot_set_are_failures() {
         _ = rustix::fs::removexattr(place.path("s/other"), "user.k");
     }
 }
+
+/// A set-group-ID file of a private group would otherwise become one of the receiver's group.
+#[test]
+fn set_id_bits_are_kept_only_with_the_user_and_the_group_of_the_source() {
+    let place = Place::new();
+    let make = "mkdir s && cd s && echo x > user && echo x > group && echo x > both && echo x > own && mkdir dir
+        chown 12345 user && chown :12345 group && chown 12345:12345 both dir
+        chmod 4755 user && chmod 2755 group && chmod 6755 both own dir";
+    if place.shell(make).status != 0 {
+        println!("this user cannot change owners");
+        return;
+    }
+    let list = |folder: &str| place.shell(&format!("cd {folder} && stat -c '%n %a %u:%g' *")).expect(0).out;
+    let new = "both 755 0:0\ndir 755 0:0\ngroup 755 0:0\nown 6755 0:0\nuser 755 0:0\n";
+    // The copy of one half of the owner.
+    let halves = "both 4755 12345:0\ndir 4755 12345:0\ngroup 755 0:0\nown 2755 7:0\nuser 755 0:0\n";
+    for to in ["d", "h:$PWD/d"] {
+        place.shell(&format!("rdcp -rp s/. {to}")).expect(0);
+        assert_eq!(list("d"), new, "{to}: new entries");
+        place.shell("chmod ug-s d/*").expect(0);
+        place.shell(&format!("rdcp -rp --sync s/ {to}")).expect(0);
+        assert_eq!(list("d"), new, "{to}: existing entries");
+        place.shell("chown 12345 d/both d/dir; chown 7 d/own; chmod ug-s d/*").expect(0);
+        place.shell(&format!("rdcp -rp --sync s/ {to}")).expect(0);
+        assert_eq!(list("d"), halves, "{to}: entries of others");
+        place.shell(&format!("rdcp -a --sync s/ {to}")).expect(0);
+        assert_eq!(list("d"), list("s"), "{to}: with owners");
+        remove(&place.path("d"));
+    }
+}
