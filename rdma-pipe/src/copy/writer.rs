@@ -67,6 +67,8 @@ pub(super) struct Writers<'w> {
     pub(super) failures: Mutex<Vec<Error>>,
     /// The files that may get hard links and are complete.
     pub(super) linkable: Mutex<HashSet<Id>>,
+    /// Files with other names (hard links) whose metadata differs from the source's, each with its directory.
+    pub(super) shared: Mutex<Vec<(Id, Id, Box<Entry>)>>,
     /// Whether forwarding to the next host has failed.
     pub(super) forward_failed: AtomicBool,
     /// The reason why the copy stopped.
@@ -358,18 +360,23 @@ fn write_small(
 }
 
 /// The permissions of the file that this one replaces, if it keeps them.
-fn existing(directory: &Directory, entry: &Entry, keep: Keep) -> Option<u16> {
+pub(super) fn existing(directory: &Directory, entry: &Entry, keep: Keep) -> Option<u16> {
     if keep.mode { None } else { directory.permissions(&entry.name) }
 }
 
 /// The mode of a file while it is written: its owner can continue it later. With `-p`, no other user may read it until it
 /// gets the source's owner and mode.
-fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
+pub(super) fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
     0o600 | if keep.mode { 0 } else { permissions.unwrap_or(entry.mode & 0o777) }
 }
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
-fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
+pub(super) fn set_file_facts(
+    fd: &OwnedFd,
+    entry: &Entry,
+    keep: Keep,
+    permissions: Option<u16>,
+) -> std::result::Result<(), Errno> {
     let set = match permissions {
         Some(mode) => rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())),
         // The umask has limited the mode, and the owner got more than the source has.
@@ -387,7 +394,8 @@ fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u
 /// Determines how much of a file this side already has.
 pub(super) fn have(
     writers: &Writers<'_>,
-    (id, directory, entry): (Id, &Directory, &Entry),
+    (id, dir): (Id, Id),
+    (directory, entry): (&Directory, &Entry),
     (size, sum): (u64, Option<u128>),
 ) -> Result<Have> {
     let options = writers.options;
@@ -420,8 +428,14 @@ pub(super) fn have(
             let differs = options.keep.differs(&found, entry);
             if (differs || options.keep.attributes) && !options.dry_run {
                 let set = match directory.open_file(&entry.name, false) {
-                    Ok((fd, _)) if differs || options.keep.attributes_differ(&fd, entry) => {
-                        set_facts(fd, entry, options.keep)
+                    Ok((fd, found)) if differs || options.keep.attributes_differ(&fd, entry) => {
+                        if found.st_nlink > 1 {
+                            let mut shared = writers.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                            shared.push((id, dir, Box::new(entry.clone())));
+                            Ok(())
+                        } else {
+                            set_facts(fd, entry, options.keep)
+                        }
                     }
                     // A user that may not read the file cannot compare its attributes.
                     Err(Errno::ACCESS) if !differs => Ok(()),

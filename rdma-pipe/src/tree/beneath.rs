@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
 use super::meta::{
-    ACCESS, ATTRIBUTE, DEFAULT, Keep, is_local, needs_permissions, set_link_facts, set_special_facts, settle,
-    without_list,
+    ACCESS, ATTRIBUTE, DEFAULT, Keep, changes_others, is_local, needs_permissions, set_link_facts, set_special_facts,
+    settle, without_list,
 };
 use crate::proto::{Entry, Special};
 
@@ -396,7 +396,8 @@ impl Directory {
     /// See symlinkat(2) and renameat(2).
     pub fn link(&self, entry: &Entry, target: &[u8], keep: Keep) -> Result<Result<(), Errno>, Errno> {
         let name = OsStr::from_bytes(&entry.name);
-        if rustix::fs::readlinkat(&self.fd, name, Vec::new()).is_ok_and(|found| found.to_bytes() == target) {
+        let is_same = rustix::fs::readlinkat(&self.fd, name, Vec::new()).is_ok_and(|found| found.to_bytes() == target);
+        if is_same && !changes_others(&self.fd, entry, keep) {
             return Ok(set_link_facts(&self.fd, &entry.name, entry, keep));
         }
         let temporary = temporary_name(&entry.name, b"link");
@@ -420,7 +421,7 @@ impl Directory {
             Special::Block(device) => (FileType::BlockDevice, device),
         };
         let is_same = |found: Stat| FileType::from_raw_mode(found.st_mode) == file_type && found.st_rdev == device;
-        if self.stat(&entry.name).is_ok_and(is_same) {
+        if self.stat(&entry.name).is_ok_and(is_same) && !changes_others(&self.fd, entry, keep) {
             return Ok(set_special_facts(&self.fd, &entry.name, file_type, (entry, keep)));
         }
         let temporary = temporary_name(&entry.name, b"special");

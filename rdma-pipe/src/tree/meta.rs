@@ -267,6 +267,16 @@ fn set_own_facts(
     Ok((fd, done))
 }
 
+/// Whether to set the metadata of an existing link or special file would change its other names (hard links) too.
+pub(super) fn changes_others(directory: impl AsFd, entry: &Entry, keep: Keep) -> bool {
+    let found = rustix::fs::statat(directory, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|found| {
+        // The mode of a link has no meaning.
+        let mode = keep.mode && !FileType::from_raw_mode(found.st_mode).is_symlink();
+        found.st_nlink > 1 && Keep { mode, ..keep }.differs(&found, entry)
+    })
+}
+
 /// Sets the metadata of a special file, where it differs. The file is not opened, because that may have an effect.
 ///
 /// # Errors

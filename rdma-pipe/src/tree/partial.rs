@@ -4,13 +4,16 @@
 //! another version of the source, or a reboot may have lost blocks. So the next run continues it only after those bytes
 //! that the hashes of the source's own blocks prove.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, SeekFrom};
+use rustix::fs::{FileType, Mode, SeekFrom, Stat};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
 use super::beneath::{Directory, LONGEST, SUFFIX, temporary_name};
+use super::walk::facts;
 use crate::proto::Sum;
 
 /// Files up to this length, in bytes, are sent again after an interruption.
@@ -105,6 +108,30 @@ impl Partial {
         rustix::fs::ftruncate(&self.fd, size)
     }
 
+    /// Copies the contents of another file of this length, whose holes stay holes.
+    ///
+    /// # Errors
+    ///
+    /// See lseek(2) and copy_file_range(2); `EBUSY` if the other file changes meanwhile.
+    pub fn fill(&self, from: OwnedFd, found: &Stat) -> Result<(), Errno> {
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let (from, mut to) = (File::from(from), File::from(self.fd.try_clone().map_err(errno)?));
+        let (size, mut at) = (found.st_size as u64, 0);
+        while at < size {
+            let start = match rustix::fs::seek(&from, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                start => start?,
+            };
+            at = rustix::fs::seek(&from, SeekFrom::Hole(start))?.min(size);
+            for fd in [&from, &to] {
+                rustix::fs::seek(fd, SeekFrom::Start(start))?;
+            }
+            std::io::copy(&mut (&from).take(at.saturating_sub(start)), &mut to).map_err(errno)?;
+        }
+        self.resize(size)?;
+        if facts(&rustix::fs::fstat(&from)?) == facts(found) { Ok(()) } else { Err(Errno::BUSY) }
+    }
+
     /// Writes a block that was verified.
     ///
     /// # Errors
@@ -175,7 +202,7 @@ fn access_list(fd: &OwnedFd) -> Vec<u8> {
 }
 
 /// Whether no other user can write the file, and no other name leads to it.
-fn is_ours(found: &rustix::fs::Stat) -> bool {
+fn is_ours(found: &Stat) -> bool {
     let is_file = FileType::from_raw_mode(found.st_mode).is_file();
     is_file && found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1
 }

@@ -16,6 +16,7 @@ mod operands;
 mod outputs;
 mod pipe;
 mod resume;
+mod shared;
 mod specials;
 mod sshd;
 mod stream;

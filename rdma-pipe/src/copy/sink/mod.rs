@@ -124,6 +124,7 @@ fn session(
         progress,
         failures: Mutex::default(),
         linkable: Mutex::default(),
+        shared: Mutex::default(),
         forward_failed: AtomicBool::new(false),
         broken: Mutex::default(),
     };

@@ -307,7 +307,7 @@ impl<'r> Receiving<'r> {
                         self.directory(dir, id, &entry)?
                     };
                     let answer = match &directory {
-                        Some(directory) => have(self.writers, (id, directory, &entry), (size, sum))?,
+                        Some(directory) => have(self.writers, (id, dir), (directory, &entry), (size, sum))?,
                         None => Have::Until(0),
                     };
                     answers.push((id, answer));

@@ -1,17 +1,19 @@
 //! Completes a received tree: hard links, deletion, and the times of directories.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::copy::writer::{FACTS, Writers};
+use crate::copy::writer::{FACTS, Writers, existing, first_mode, set_file_facts};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, has_access_list, set_directory_facts};
+use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts, set_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
@@ -50,6 +52,7 @@ impl Rest {
         if self.dry_run {
             return self.remove_surplus(writers);
         }
+        self.set_shared(writers)?;
         let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
         for (id, dir, entry, other) in &self.same {
             let linked = match self.named.get(other) {
@@ -98,6 +101,38 @@ impl Rest {
         Ok(())
     }
 
+    /// Sets the metadata of the files with other names. If one of these is not a name of this copy, it must not get the
+    /// metadata of the source too: a new file takes the place of the shared one.
+    fn set_shared(&self, writers: &Writers<'_>) -> Result<()> {
+        let shared = std::mem::take(&mut *writers.shared.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut names: HashMap<Id, HashSet<(Id, &[u8])>> = HashMap::new();
+        for (id, dir, entry) in &shared {
+            names.insert(*id, HashSet::from([(*dir, entry.name.as_slice())]));
+        }
+        for (_, dir, entry, other) in &self.same {
+            if let Some(names) = names.get_mut(other) {
+                names.insert((*dir, &entry.name));
+            }
+        }
+        for (id, dir, entry) in &shared {
+            let set = self.directory(*dir).and_then(|directory| {
+                let (fd, found) = directory.open_file(&entry.name, false)?;
+                let is_same = |(dir, name): &&(Id, &[u8])| {
+                    let other = self.directory(*dir).and_then(|directory| directory.stat(name));
+                    other.is_ok_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino))
+                };
+                let count = names.get(id).into_iter().flatten().filter(is_same).count();
+                if found.st_nlink > count as u64 {
+                    replace(&directory, (fd, &found), entry, writers.options.keep)
+                } else {
+                    set_facts(fd, entry, writers.options.keep)
+                }
+            });
+            writers.or_fail(*id, (&self.path(*dir), entry), FACTS, set)?;
+        }
+        Ok(())
+    }
+
     /// Removes what the source does not have, and reports what was removed; for a trial run, what would be.
     fn remove_surplus(&self, writers: &Writers<'_>) -> Result<()> {
         let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
@@ -121,4 +156,21 @@ impl Rest {
         }
         Ok(())
     }
+}
+
+/// Puts a new file with the same contents and the metadata of the entry in the place of a file.
+fn replace(
+    directory: &Directory,
+    (fd, found): (OwnedFd, &Stat),
+    entry: &Entry,
+    keep: Keep,
+) -> std::result::Result<(), Errno> {
+    let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
+    let partial = Partial::create(directory, &entry.name, first_mode(existing(directory, entry, keep), entry, keep))?;
+    if let Err(error) = partial.fill(fd, found) {
+        partial.discard(directory);
+        return Err(error);
+    }
+    let facts = set_file_facts(&partial.fd, entry, keep, permissions);
+    partial.finish(directory, &entry.name).and(facts)
 }
