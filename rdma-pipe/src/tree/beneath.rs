@@ -536,8 +536,8 @@ fn take_lock(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Sets the permissions of an open directory. `fd` may only stand for the directory (`O_PATH`), which fchmod(2) refuses.
-pub(super) fn allow(fd: &OwnedFd, mode: u32) -> Result<(), Errno> {
-    rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::from_raw_mode(mode & 0o7777))
+pub(super) fn allow(fd: impl AsFd, mode: u32) -> Result<(), Errno> {
+    rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Mode::from_raw_mode(mode & 0o7777))
 }
 
 impl AsFd for Directory {

@@ -1,6 +1,8 @@
 //! Reads and sets modes, times, owners and extended attributes.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -53,12 +55,11 @@ impl Keep {
 
     /// Whether the extended attributes of an existing file differ from the source's.
     pub fn attributes_differ(&self, fd: impl AsFd, entry: &Entry) -> bool {
-        let sorted = |mut attributes: Vec<Attribute>| {
-            attributes.sort_unstable();
-            attributes
+        let differs = |found: Vec<Attribute>| {
+            entry.attributes.iter().any(|wanted| !found.contains(wanted)) || surplus(&found, entry).next().is_some()
         };
         // What cannot be read is set again, which reports the error.
-        self.attributes && read_attributes(fd).map_or(true, |found| sorted(found) != sorted(entry.attributes.clone()))
+        self.attributes && read_attributes(fd).map_or(true, differs)
     }
 }
 
@@ -106,28 +107,11 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
     }
     // Where they are equal, a read-only file need not become writable.
     if keep.attributes_differ(fd, entry) {
-        // As with rsync, what the source does not have goes, also what the directory has passed on. Labels of the system
-        // stay.
-        let found = read_attributes(fd).unwrap_or_else(|error| {
-            done = done.and(Err(error));
-            Vec::new()
-        });
         let is_writable = writable(fd).unwrap_or_else(|error| {
             done = done.and(Err(error));
             true
         });
-        let surplus = found.into_iter().map(|(name, _)| name);
-        for name in surplus.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name)) {
-            let narrowed = if name == ACCESS { narrow(fd) } else { Ok(()) };
-            done = done.and(narrowed.and_then(|()| rustix::fs::fremovexattr(fd, name.as_slice())));
-        }
-        for (name, value) in &entry.attributes {
-            match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
-                // The file system has no such attributes, or they are reserved for root.
-                Err(Errno::OPNOTSUPP | Errno::PERM) if !is_users(name) => {}
-                set => done = done.and(set),
-            }
-        }
+        done = done.and(set_attributes(fd, entry));
         // A list also sets the permissions of the owner.
         if !is_writable && !keep.mode && !has_access_list(entry) {
             let mode = rustix::fs::fstat(fd)?.st_mode & 0o7577;
@@ -162,6 +146,77 @@ fn may_have((user, group): (u32, u32)) -> bool {
         || thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(thread::CapabilitySet::CHOWN))
 }
 
+/// Sets the extended attributes of an entry. As with rsync, what the source does not have goes, also what the directory has
+/// passed on. Labels of the system stay.
+fn set_attributes(fd: impl AsFd, entry: &Entry) -> Result<(), Errno> {
+    let held = Held::new(fd.as_fd());
+    let (found, mut done) = match read_attributes(&fd) {
+        Ok(found) => (found, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
+    };
+    for name in surplus(&found, entry) {
+        let narrowed = if name == ACCESS { narrow(&held) } else { Ok(()) };
+        done = done.and(narrowed.and_then(|()| held.remove(name)));
+    }
+    for (name, value) in &entry.attributes {
+        match held.set(name, value) {
+            // The file system has no such attributes, or they are reserved for root.
+            Err(Errno::OPNOTSUPP | Errno::PERM) if !is_users(name) => {}
+            set => done = done.and(set),
+        }
+    }
+    done
+}
+
+/// The attributes that a copy loses, because the source does not have them.
+fn surplus<'f>(found: &'f [Attribute], entry: &Entry) -> impl Iterator<Item = &'f [u8]> {
+    let names = found.iter().map(|(name, _)| name.as_slice());
+    names.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name))
+}
+
+/// An open file and, if the descriptor only stands for the file (`O_PATH`), the path that the calls for attributes need
+/// instead. Links and special files are not opened, because that may have an effect.
+struct Held<'f>(BorrowedFd<'f>, Option<String>);
+
+impl Held<'_> {
+    fn new(fd: BorrowedFd<'_>) -> Held<'_> {
+        let stands = rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH));
+        Held(fd, stands.then(|| format!("/proc/self/fd/{}", fd.as_raw_fd())))
+    }
+
+    fn list(&self, names: &mut [u8]) -> Result<usize, Errno> {
+        match &self.1 {
+            None => rustix::fs::flistxattr(self.0, names),
+            // Without /proc, the labels cannot be read.
+            Some(path) => rustix::fs::listxattr(path, names).or_else(|error| match error {
+                Errno::NOENT => Ok(0),
+                error => Err(error),
+            }),
+        }
+    }
+
+    fn get(&self, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
+        match &self.1 {
+            None => rustix::fs::fgetxattr(self.0, name, value),
+            Some(path) => rustix::fs::getxattr(path, name, value),
+        }
+    }
+
+    fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        match &self.1 {
+            None => rustix::fs::fsetxattr(self.0, name, value, XattrFlags::empty()),
+            Some(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
+        }
+    }
+
+    fn remove(&self, name: &[u8]) -> Result<(), Errno> {
+        match &self.1 {
+            None => rustix::fs::fremovexattr(self.0, name),
+            Some(path) => rustix::fs::removexattr(path, name),
+        }
+    }
+}
+
 /// Lets the owner of a file write it, without which the owner cannot set its attributes; rsync does the same. Returns
 /// false if the owner could not.
 fn writable(fd: impl AsFd) -> Result<bool, Errno> {
@@ -189,13 +244,15 @@ pub fn has_access_list(entry: &Entry) -> bool {
 }
 
 /// Prepares a file for the removal of its access control list, which would leave the list's mask to the group.
-fn narrow(fd: impl AsFd) -> Result<(), Errno> {
-    let fd = fd.as_fd();
-    let (mut list, found) = (vec![0; ATTRIBUTE], rustix::fs::fstat(fd)?);
-    let length = rustix::fs::fgetxattr(fd, ACCESS, list.as_mut_slice())?;
+fn narrow(held: &Held<'_>) -> Result<(), Errno> {
+    let (mut list, found) = (vec![0; ATTRIBUTE], rustix::fs::fstat(held.0)?);
+    let length = held.get(ACCESS, &mut list)?;
     let mode = found.st_mode & 0o7777;
-    let narrow = without_list(mode, &list[..length]);
-    if narrow == mode { Ok(()) } else { rustix::fs::fchmod(fd, Mode::from_raw_mode(narrow)) }
+    match without_list(mode, &list[..length]) {
+        narrow if narrow == mode => Ok(()),
+        narrow if held.1.is_some() => allow(held.0, narrow),
+        narrow => rustix::fs::fchmod(held.0, Mode::from_raw_mode(narrow)),
+    }
 }
 
 /// The mode that a file has without its access control list. While it has one, the group bits of its mode are the list's
@@ -214,16 +271,16 @@ fn times(entry: &Entry) -> Timestamps {
     Timestamps { last_access: omit, last_modification: modified }
 }
 
-/// Sets the owner and the time of a symbolic link, where they differ. Its mode has no meaning.
+/// Sets the owner, the time and the attributes of a symbolic link, where they differ. Its mode has no meaning.
 ///
 /// # Errors
 ///
-/// See fchownat(2) and utimensat(2).
+/// See fchownat(2), utimensat(2) and lsetxattr(2).
 pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
     set_own_facts((directory.as_fd(), name), FileType::Symlink, entry, keep)?.1
 }
 
-/// Sets the owner and the time of an entry that is not opened. Returns a descriptor that stands for it, and whether they
+/// Sets the owner, the time and the attributes of an entry that is not opened. Returns a descriptor that stands for it, and whether they
 /// could be set.
 ///
 /// # Errors
@@ -236,8 +293,7 @@ fn set_own_facts(
     keep: Keep,
 ) -> Result<(OwnedFd, Result<(), Errno>), Errno> {
     // Another process could give the name to another entry, so that this one would get the owner.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let fd = look(directory, name)?;
     let found = rustix::fs::fstat(&fd)?;
     if FileType::from_raw_mode(found.st_mode) != file_type {
         return Err(Errno::WOULDBLOCK);
@@ -264,16 +320,28 @@ fn set_own_facts(
             set => done = done.and(set),
         }
     }
+    if keep.attributes_differ(&fd, entry) {
+        done = done.and(set_attributes(&fd, entry));
+    }
     Ok((fd, done))
+}
+
+/// Opens an entry without reading it. If it is a link, opens the link itself.
+fn look(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty())
 }
 
 /// Whether to set the metadata of an existing link or special file would change its other names (hard links) too.
 pub(super) fn changes_others(directory: impl AsFd, entry: &Entry, keep: Keep) -> bool {
+    let directory = directory.as_fd();
     let found = rustix::fs::statat(directory, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
     found.is_ok_and(|found| {
         // The mode of a link has no meaning.
         let mode = keep.mode && !FileType::from_raw_mode(found.st_mode).is_symlink();
-        found.st_nlink > 1 && Keep { mode, ..keep }.differs(&found, entry)
+        let attributes_differ =
+            || keep.attributes && look(directory, &entry.name).is_ok_and(|fd| keep.attributes_differ(fd, entry));
+        found.st_nlink > 1 && (Keep { mode, ..keep }.differs(&found, entry) || attributes_differ())
     })
 }
 
@@ -330,13 +398,13 @@ fn is_users(name: &[u8]) -> bool {
 ///
 /// See flistxattr(2) and fgetxattr(2).
 pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
-    let fd = fd.as_fd();
+    let held = Held::new(fd.as_fd());
     // Most files have none, and need no memory. Those of others do not fit into a byte.
-    if rustix::fs::flistxattr(fd, &mut [0_u8; 1]) == Ok(0) {
+    if held.list(&mut [0_u8; 1]) == Ok(0) {
         return Ok(Vec::new());
     }
     let mut names = vec![0; ATTRIBUTE];
-    let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
+    let length = match held.list(&mut names) {
         // The file system has no attributes.
         Err(Errno::OPNOTSUPP) => 0,
         length => length?,
@@ -345,7 +413,7 @@ pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
     let mut found = Vec::new();
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; ATTRIBUTE];
-        match rustix::fs::fgetxattr(fd, name, value.as_mut_slice()) {
+        match held.get(name, &mut value) {
             Ok(length) => {
                 value.truncate(length);
                 found.push((name.to_vec(), value));

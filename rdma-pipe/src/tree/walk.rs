@@ -116,10 +116,12 @@ impl Walk<'_> {
         };
         let mut attributes = Vec::new();
         let is_bare = || self.origin.has_no_attributes(path, follows);
-        // To open a device may have an effect.
-        let is_opened = !matches!(kind, EntryKind::Link(_) | EntryKind::Special { .. });
-        if self.keep.attributes && is_opened && !is_bare() {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if self.keep.attributes && !matches!(kind, EntryKind::Same(_)) && !is_bare() {
+            let flags = match kind {
+                // To open a device may have an effect.
+                EntryKind::Link(_) | EntryKind::Special { .. } => OFlags::PATH | OFlags::CLOEXEC,
+                _ => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            };
             // An entry without its attributes would remove those of the copy, also if it is not read because the copy has
             // the same contents.
             let fd = self.origin.open(path, flags, follows).map_err(cannot)?;

@@ -233,7 +233,7 @@ fn attributes_that_the_source_has_not_are_removed() {
 
 /// An access control list, as the value of its attribute: the permissions of the owner, of user 1234, of the group, the
 /// mask, and the permissions of others.
-fn access_list(permissions: [u16; 5]) -> Vec<u8> {
+pub(crate) fn access_list(permissions: [u16; 5]) -> Vec<u8> {
     access_list_of(1234, permissions)
 }
 

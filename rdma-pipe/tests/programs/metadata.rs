@@ -2,10 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Place, bytes, is_same, remove};
+use crate::directories::access_list;
 use crate::machine::receive_as_other;
 
 /// Permissions as with `cp -r`: what is private stays private, and what exists keeps its own.
@@ -288,4 +290,53 @@ fn set_id_bits_are_kept_only_with_the_user_and_the_group_of_the_source() {
         assert_eq!(list("d"), list("s"), "{to}: with owners");
         remove(&place.path("d"));
     }
+}
+
+/// Links have only labels of the system; special files may also have access control lists.
+#[test]
+fn links_and_special_files_keep_their_attributes() {
+    let place = Place::new();
+    place.shell("mkdir s && ln -s nowhere s/link && mkfifo s/fifo").expect(0);
+    UnixListener::bind(place.path("s/socket")).unwrap();
+    // Another name of a socket, which cannot be opened.
+    place.shell("ln s/socket s/socket-too").expect(0);
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::lsetxattr(place.path(name), attribute, value, rustix::fs::XattrFlags::empty())
+    };
+    let get = |name: &str, attribute: &str| {
+        let mut value = [0; 100];
+        rustix::fs::lgetxattr(place.path(name), attribute, &mut value[..]).map(|length| value[..length].to_vec())
+    };
+    let names = ["link", "fifo", "socket"];
+    if names.iter().any(|name| set(&format!("s/{name}"), "trusted.k", b"1").is_err()) {
+        println!("this user cannot set such attributes");
+        return;
+    }
+    let server = "#!/bin/sh\nSSH_CONNECTION='1 1 127.0.0.1 22' exec rdcp --server --root .\n";
+    std::fs::set_permissions(place.write("rsh", server), Permissions::from_mode(0o755)).unwrap();
+    for (value, options) in [(b"1", "-a"), (b"2", "-a --sync"), (b"3", "-rDX")] {
+        for name in names {
+            set(&format!("s/{name}"), "trusted.k", value).unwrap();
+        }
+        for (from, to) in [("s/.", "d"), ("s/.", "h:$PWD/e"), ("-e ./rsh h:s/.", "f"), ("-e ./rsh s/.", "h:g")] {
+            place.shell(&format!("rdcp {options} {from} {to}")).expect(0);
+        }
+        for (folder, name) in ["d", "e", "f", "g"].iter().flat_map(|folder| names.map(|name| (folder, name))) {
+            let copied = get(&format!("{folder}/{name}"), "trusted.k");
+            assert_eq!(copied.as_deref(), Ok(&value[..]), "{options} {folder}/{name}");
+        }
+    }
+    let acl = access_list([6, 6, 4, 6, 0]);
+    if set("s/fifo", "system.posix_acl_access", &acl).is_err() {
+        println!("no access control lists here");
+        return;
+    }
+    let mode = || std::fs::metadata(place.path("d/fifo")).unwrap().permissions().mode() & 0o777;
+    place.shell("rdcp -a --sync s/. d").expect(0);
+    assert_eq!((get("d/fifo", "system.posix_acl_access"), mode()), (Ok(acl), 0o660));
+    // Without the list, the group gets only what the list gave it.
+    place.shell("chmod 640 s/fifo").expect(0);
+    rustix::fs::removexattr(place.path("s/fifo"), "system.posix_acl_access").unwrap();
+    place.shell("rdcp -rDX --sync s/. d").expect(0);
+    assert_eq!((get("d/fifo", "system.posix_acl_access").is_err(), mode()), (true, 0o640));
 }
