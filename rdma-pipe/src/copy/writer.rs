@@ -20,7 +20,7 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
-use crate::tree::{Directory, Keep, LEAST, Partial, partial_name, set_facts};
+use crate::tree::{Directory, Keep, LEAST, Partial, is_stored_as, partial_name, set_facts};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -297,17 +297,7 @@ impl Writers<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
-                let path = folder.join(OsStr::from_bytes(&entry.name));
-                let name = escape(&path);
-                let error = match error {
-                    Errno::WOULDBLOCK => {
-                        Error::new(Kind::File, format!("another transfer writes {name}; wait until it has ended"))
-                    }
-                    Errno::XDEV => {
-                        Error::new(Kind::File, format!("cannot {what} {name}: a link leads out of the destination"))
-                    }
-                    error => Error::file(what, &path, &error.into()),
-                };
+                let error = error_of(what, &folder.join(OsStr::from_bytes(&entry.name)), error);
                 self.fail(id, error).map(|()| None)
             }
         }
@@ -326,6 +316,18 @@ impl Writers<'_> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
         self.sender.frame(&Frame::Result(id, Err(failure)))
     }
+}
+
+/// The error of an entry with this path.
+pub(super) fn error_of(what: &str, path: &Path, error: Errno) -> Error {
+    let name = escape(path);
+    let text = match error {
+        Errno::WOULDBLOCK => format!("another transfer writes {name}; wait until it has ended"),
+        Errno::XDEV => format!("cannot {what} {name}: a link leads out of the destination"),
+        Errno::OVERFLOW if what == FACTS => format!("cannot {what} {name}: the file system cannot store the time"),
+        error => return Error::file(what, path, &error.into()),
+    };
+    Error::new(Kind::File, text)
 }
 
 /// Writes a small file under its temporary name, and renames it. Returns whether its metadata could be set.
@@ -412,7 +414,7 @@ pub(super) fn have(
                 Some(sum) => directory.open_file(&entry.name, false).is_ok_and(|(fd, _)| {
                     crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum)
                 }),
-                None => modified == entry.modified,
+                None => modified == entry.modified || is_stored_as(directory, entry, modified),
             };
         if same {
             // With --delete, a trial run finds it among what the source does not have.

@@ -1,6 +1,7 @@
 //! Reads and sets modes, times, owners and extended attributes.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::OnceLock;
@@ -92,7 +93,8 @@ pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
 ///
 /// # Errors
 ///
-/// The first error of fchown(2), fchmod(2), fsetxattr(2) and futimens(2).
+/// The first error of fchown(2), fchmod(2), fsetxattr(2) and futimens(2); `EOVERFLOW` if the file system cannot store the
+/// time.
 pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let mut done = Ok(());
@@ -123,7 +125,8 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
             .and_then(|found| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode_for(&found, entry))));
         done = done.and(set);
     }
-    done.and(rustix::fs::futimens(fd, &times(entry)))
+    let set = rustix::fs::futimens(fd, &times(entry));
+    done.and(set.and_then(|()| has_time(entry, || rustix::fs::fstat(fd))))
 }
 
 /// The mode that a file gets. The set-user-ID bit is safe only if the copy has the user of the source, and the
@@ -271,6 +274,27 @@ fn times(entry: &Entry) -> Timestamps {
     Timestamps { last_access: omit, last_modification: modified }
 }
 
+/// The times that every file system stores, in seconds: from 1980 (FAT) to 2038 (ext4 with short inodes). The kernel
+/// replaces other times by the first or the last one of the file system, without an error.
+const USUAL: RangeInclusive<i64> = 315_532_800..=i32::MAX as i64;
+
+/// Checks that an entry has the time that was set.
+fn has_time(entry: &Entry, found: impl FnOnce() -> Result<Stat, Errno>) -> Result<(), Errno> {
+    let wanted = entry.modified.0;
+    if USUAL.contains(&wanted) || facts(&found()?).1.0 == wanted { Ok(()) } else { Err(Errno::OVERFLOW) }
+}
+
+/// Whether the time that was found is what a file of this directory has after the entry's time was set, because the file
+/// system cannot store that. Tries it with a file that has no name.
+pub fn is_stored_as(directory: impl AsFd, entry: &Entry, found: (i64, u32)) -> bool {
+    let stored = || {
+        let fd = rustix::fs::openat(directory, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR)?;
+        rustix::fs::futimens(&fd, &times(entry))?;
+        Ok::<_, Errno>(facts(&rustix::fs::fstat(fd)?).1)
+    };
+    !USUAL.contains(&entry.modified.0) && stored() == Ok(found)
+}
+
 /// Sets the owner, the time and the attributes of a symbolic link, where they differ. Its mode has no meaning.
 ///
 /// # Errors
@@ -280,8 +304,8 @@ pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, k
     set_own_facts((directory.as_fd(), name), FileType::Symlink, entry, keep)?.1
 }
 
-/// Sets the owner, the time and the attributes of an entry that is not opened. Returns a descriptor that stands for it, and whether they
-/// could be set.
+/// Sets the owner, the time and the attributes of an entry that is not opened. Returns a descriptor that stands for it,
+/// and whether they could be set.
 ///
 /// # Errors
 ///
@@ -317,7 +341,10 @@ fn set_own_facts(
             // The file system has no times of links, or the link belongs to another user, as with directories.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => {}
-            set => done = done.and(set),
+            set => {
+                let is_set = || has_time(entry, || rustix::fs::fstat(&fd));
+                done = done.and(set.and_then(|()| is_set()));
+            }
         }
     }
     if keep.attributes_differ(&fd, entry) {

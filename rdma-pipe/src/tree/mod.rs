@@ -11,7 +11,7 @@ mod walk;
 
 pub use beneath::{Directory, GivesWay, temporary_name};
 pub use filter::Filter;
-pub use meta::{Keep, has_access_list, read_attributes, set_directory_facts, set_facts, settle};
+pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, settle};
 pub use origin::Origin;
 pub use partial::{LEAST, Partial};
 pub use stream::{open_special, own_stream};

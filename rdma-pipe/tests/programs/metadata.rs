@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, bytes, is_same, remove};
+use crate::common::{Place, Ran, bytes, is_same, remove};
 use crate::directories::access_list;
 use crate::machine::receive_as_other;
 
@@ -339,4 +339,43 @@ fn links_and_special_files_keep_their_attributes() {
     rustix::fs::removexattr(place.path("s/fifo"), "system.posix_acl_access").unwrap();
     place.shell("rdcp -rDX --sync s/. d").expect(0);
     assert_eq!((get("d/fifo", "system.posix_acl_access").is_err(), mode()), (true, 0o640));
+}
+
+/// Only some file systems have times before 1901 and after 2446.
+#[test]
+fn times_that_the_destination_cannot_hold_are_failures_and_copied_once() {
+    let (place, Ok(wide)) = (Place::new(), tempfile::tempdir_in("/dev/shm")) else {
+        println!("no tmpfs here");
+        return;
+    };
+    let from = wide.path().display();
+    let make = "mkdir dir && echo data > old && echo data > new && echo data > usual && ln -s nowhere link
+        touch -h -d 1800-01-01 old dir link && touch -d 2600-01-01 new && touch -d 1960-01-01 usual";
+    place.shell(&format!("cd {from} && {make}")).expect(0);
+    let years = |folder: &str| place.shell(&format!("cd {folder} && date -r old +%Y && date -r new +%Y")).expect(0).out;
+    place.shell("echo data > old && echo data > new && touch -d 1800-01-01 old && touch -d 2600-01-01 new").expect(0);
+    if years(&from.to_string()) != "1800\n2600\n" || years(".") != "1901\n2446\n" {
+        println!("no such file systems here");
+        return;
+    }
+    let report = |ran: &Ran| serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
+    for options in ["-r", "-r --sync", "-a --sync", "-a --sync -c", "-r --sync -n"] {
+        let ran = place.shell(&format!("rdcp --json {options} {from}/. d"));
+        let is_dry = options.ends_with("-n");
+        assert_eq!(ran.status, if is_dry { 0 } else { 23 }, "{options}: {ran:?}");
+        for name in ["old", "new", "dir", "link"].into_iter().filter(|_| !is_dry) {
+            let text = format!("cannot set the metadata of d/{name}: the file system cannot store the time");
+            assert!(ran.err.contains(&text), "{options}: {}", ran.err);
+        }
+        assert!(!ran.err.contains("usual"), "{options}: {}", ran.err);
+        let bytes = if options == "-r" { 15 } else { 0 };
+        assert_eq!(report(&ran)["bytes"].as_u64(), Some(bytes), "{options}: {}", ran.out);
+        assert_eq!(years("d"), "1901\n2446\n");
+    }
+    // A file that has changed is copied, whatever time it has.
+    place.shell(&format!("echo longer > {from}/old; touch -d 1800-01-01 {from}/old")).expect(0);
+    place.shell(&format!("rdcp -r --sync {from}/ d")).expect(23);
+    place.shell("echo other > d/new; touch -d 2001-01-01 d/new").expect(0);
+    place.shell(&format!("rdcp -r --sync {from}/ d")).expect(23);
+    assert_eq!((place.read("d/old"), place.read("d/new")), (b"longer\n".to_vec(), b"data\n".to_vec()));
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::copy::writer::{FACTS, Writers, existing, first_mode, set_file_facts};
+use crate::copy::writer::{FACTS, Writers, error_of, existing, first_mode, set_file_facts};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
 use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts, set_facts};
@@ -92,7 +92,7 @@ impl Rest {
                 facts.and(permissions.map_or(Ok(()), |permissions| directory.give_back(permissions)))
             });
             if let Err(error) = set {
-                writers.fail(*id, Error::file(FACTS, &self.path(*id), &error.into()))?;
+                writers.fail(*id, error_of(FACTS, &self.path(*id), error))?;
             }
         }
         if writers.options.fsync {
