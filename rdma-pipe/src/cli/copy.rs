@@ -73,7 +73,7 @@ pub struct CopyCommand {
     /// Maximum bytes per second, with K, M or G [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "0", hide_default_value = true)]
     bwlimit: u64,
-    /// Write all data to the disks at the end, with one syncfs
+    /// Write all data to the disks at the end, with a syncfs for each file system
     #[arg(long)]
     fsync: bool,
     /// Show a progress bar [default: on a terminal]

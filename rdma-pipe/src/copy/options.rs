@@ -29,7 +29,7 @@ pub struct CopyOptions {
     pub files_from: Option<Vec<Vec<u8>>>,
     /// Maximum bytes per second; 0 means no limit.
     pub limit: u64,
-    /// Call syncfs(2) once at the end.
+    /// Call syncfs(2) at the end, once for each file system that was written.
     pub fsync: bool,
     /// Whether the copy has several destinations, each of which forwards the data to the next. If a host of this chain is
     /// silent, its neighbours wait for others.

@@ -284,3 +284,20 @@ fn rate_is_limited() {
     // Checks only a lower bound, because a busy machine is slower.
     assert!(report["seconds"].as_f64().unwrap() > 0.25, "{}", ran.out);
 }
+
+/// `--fsync` includes the file systems that are mounted below the destination.
+#[test]
+fn each_file_system_that_is_written_is_synced() {
+    let place = Place::new();
+    place.write("a/mounted/f", "f");
+    place.write("a/other/f", "f");
+    let script = "command -v strace && mkdir -p d/a/mounted && mount -t tmpfs none d/a/mounted || exit 77; \
+        strace -f -q -o trace -e trace=syncfs rdcp -r --fsync a d";
+    let ran = place.shell(&format!("exec unshare -m sh -c '{script}'"));
+    if ran.status == 77 || ran.err.contains("unshare") || ran.err.contains("ptrace") {
+        return;
+    }
+    ran.expect(0);
+    let trace = String::from_utf8(place.read("trace")).unwrap();
+    assert_eq!(trace.matches("syncfs(").count(), 2, "{trace}");
+}

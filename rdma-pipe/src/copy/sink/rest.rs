@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::Stat;
@@ -24,6 +24,11 @@ pub(super) struct Rest {
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
     pub(super) surplus: Vec<Surplus>,
     pub(super) dry_run: bool,
+}
+
+/// The device of a directory. Another file system may be mounted below the destination.
+fn device(directory: &Directory) -> Option<u64> {
+    rustix::fs::fstat(directory).map(|found| found.st_dev).ok()
 }
 
 /// An entry that exists here but not at the source.
@@ -80,10 +85,17 @@ impl Rest {
         } else {
             self.remove_surplus(writers)?;
         }
+        let mut devices = HashMap::new();
+        if writers.options.fsync {
+            devices.insert(device(&self.root), Arc::clone(&self.root));
+        }
         // Processes the deepest directories first, because writing to a directory changes its time.
         for (id, entry, permissions) in self.made.iter().rev() {
             let keep = writers.options.keep;
             let set = self.directory(*id).and_then(|directory| {
+                if writers.options.fsync {
+                    devices.entry(device(&directory)).or_insert_with(|| Arc::clone(&directory));
+                }
                 let facts = set_directory_facts(&*directory, entry, keep);
                 // A list of the source has set the owner's permissions, too.
                 let is_listed = keep.attributes && facts.is_ok() && has_access_list(entry);
@@ -95,8 +107,8 @@ impl Rest {
                 writers.fail(*id, error_of(FACTS, &self.path(*id), error))?;
             }
         }
-        if writers.options.fsync {
-            self.root.sync().map_err(|error| Error::file("sync", Path::new("the destination"), &error.into()))?;
+        for directory in devices.values() {
+            directory.sync().map_err(|error| Error::file("sync", directory.path(), &error.into()))?;
         }
         Ok(())
     }
