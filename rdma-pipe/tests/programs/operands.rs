@@ -115,6 +115,24 @@ fn nothing_is_copied_to_itself() {
     place.run("rdcp", ["-r", "rec", "rec2"]).expect(0);
 }
 
+/// As with cp, a link that leads nowhere is kept; with `--sync`, it is replaced, as with rsync.
+#[test]
+fn link_that_leads_nowhere_is_no_file() {
+    let place = Place::new();
+    place.write("f", "f");
+    symlink("nowhere", place.path("link")).unwrap();
+    let far = place.on_host("link");
+    for to in ["link", &far] {
+        for trial in [true, false] {
+            let ran = place.run("rdcp", ["f", to].into_iter().chain(trial.then_some("-n"))).expect(23);
+            assert!(ran.err.contains("link: it is a link to a missing file"), "{}", ran.err);
+            assert!(place.path("link").is_symlink() && !place.path("nowhere").exists());
+        }
+    }
+    place.run("rdcp", ["--sync", "f", "link"]).expect(0);
+    assert!(!place.path("link").is_symlink() && place.read("link") == b"f");
+}
+
 /// As with rsync, the list may name the whole tree, and patterns hold for what it names.
 #[test]
 fn listed_paths_are_filtered_and_may_be_the_whole_tree() {

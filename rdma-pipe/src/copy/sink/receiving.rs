@@ -235,6 +235,15 @@ impl<'r> Receiving<'r> {
                             )
                         };
                         let is_file = matches!(entry.kind, EntryKind::File { .. });
+                        let is_link = |found: Stat| FileType::from_raw_mode(found.st_mode).is_symlink();
+                        // A link to a file would be resolved already. Below --root, no link is.
+                        let keeps_link = is_file && !self.options.sync && !self.options.alone;
+                        if keeps_link && self.root.stat(name).is_ok_and(is_link) {
+                            let path = escape(&path);
+                            let text =
+                                format!("cannot write to {path}: it is a link to a missing file; remove the link");
+                            return Err(Error::new(Kind::File, text));
+                        }
                         if is_file && self.next.is_some() && self.root.stat(name).is_ok_and(is_special) {
                             return Err(only_last(&path));
                         }
