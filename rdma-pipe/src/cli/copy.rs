@@ -11,7 +11,7 @@ use clap::Parser;
 
 use super::patterns::Patterns;
 use super::{LinkArguments, Operand};
-use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
+use crate::copy::{self, Ancestry, CopyOptions, Outcome, Progress, Target};
 use crate::error::{Error, Kind, Result, escape};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
 use crate::link::{Link, Options, connect};
@@ -258,6 +258,9 @@ impl Copy<'_> {
         }
         copy::check_names(&Origin::default(), &paths, &self.options)?;
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
+        for into in fars.iter().filter_map(Far::destination) {
+            copy::check_ancestry(&Origin::default(), &paths, into, &self.options)?;
+        }
         let mut transport = String::new();
         let connect = |peer: Option<&Peer>| match peer {
             Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
@@ -276,8 +279,10 @@ impl Copy<'_> {
         let names: Option<Vec<Vec<u8>>> = sources.iter().map(name).collect();
         // If contents or listed paths are copied, the far side determines the names, and this side accepts any name.
         let expected = names.filter(|_| !contents);
-        let target = Target::open(Path::new(&destination.local_path()), sources.len(), contents, self.options.dry_run)?;
-        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new() };
+        let path = destination.local_path();
+        let into = Ancestry::of(Path::new(&path)).into_iter().collect();
+        let target = Target::open(Path::new(&path), sources.len(), contents, self.options.dry_run)?;
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new(), into };
         let key = random_key()?;
         let mut far = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(key.clone(), role))?;
         let peer = far.peer(key)?;
@@ -292,7 +297,8 @@ impl Copy<'_> {
     /// Copies from one far side to another; the data goes directly between them.
     fn between(&self, sources: &[Operand], destinations: &[Operand]) -> Result<(Outcome, String)> {
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
-        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: chain };
+        let into = fars.iter().filter_map(|far| far.destination().cloned()).collect();
+        let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: chain, into };
         let mut from = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(random_key()?, role))?;
         let mut outcome = finish(&mut from, &self.progress)?;
         outcome.failures.extend(lost);

@@ -1,5 +1,6 @@
 //! Copies files and trees over a connection. The threads of both sides drive the state machines of [`crate::proto`].
 
+mod ancestry;
 mod chain;
 mod limiter;
 mod list;
@@ -11,6 +12,7 @@ mod source;
 mod target;
 mod writer;
 
+pub use ancestry::Ancestry;
 pub use options::CopyOptions;
 pub use progress::Progress;
 pub use sink::{give_back_permissions, receive};
@@ -23,6 +25,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
+use self::ancestry::place;
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
 use crate::tree::{Origin, base_name, entry_of, names};
@@ -66,12 +71,6 @@ pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) ->
 ///
 /// A source is the entry that the copy would write, or a directory that contains it.
 pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions) -> Result<()> {
-    // Where the destination is, or will be.
-    let place = |path: &Path| {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let missing = || Some(std::fs::canonicalize(parent).ok()?.join(path.file_name()?));
-        std::fs::canonicalize(path).ok().or_else(missing)
-    };
     for path in paths {
         let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
         let name = base_name(path).filter(|_| !contents);
@@ -94,16 +93,44 @@ pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions
             let text = format!("{} and {} are the same file", escape(path), escape(&written));
             return Err(Error::new(Kind::Usage, text));
         }
-        let Ok(inner) = into.strip_prefix(&source) else { continue };
-        let below = Path::new(OsStr::from_bytes(&name.unwrap_or_default())).join(inner);
-        let is_excluded = below.ancestors().any(|path| {
-            let path = path.as_os_str().as_bytes();
-            !path.is_empty() && !options.filter.allows(path, true)
-        });
-        if !is_link && options.files_from.is_none() && source.is_dir() && !is_excluded {
-            let text = format!("cannot copy {} into itself, {}", escape(path), escape(&written));
-            return Err(Error::new(Kind::Usage, text));
+        if let Some(into) = Ancestry::of(&into) {
+            check_inside(&Origin::default(), path, &into, &escape(&written), options)?;
         }
+    }
+    Ok(())
+}
+
+/// Rejects sources that the copy would copy into themselves, if the destination may be on another host: the two names
+/// may mean one host.
+///
+/// # Errors
+///
+/// A source is a directory that contains the destination.
+pub fn check_ancestry(origin: &Origin, paths: &[PathBuf], into: &Ancestry, options: &CopyOptions) -> Result<()> {
+    for path in paths {
+        let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
+        let name = base_name(path).filter(|_| !contents);
+        check_inside(origin, path, &into.clone().entry(name.as_deref()), "the destination", options)?;
+    }
+    Ok(())
+}
+
+fn check_inside(origin: &Origin, path: &Path, into: &Ancestry, written: &str, options: &CopyOptions) -> Result<()> {
+    let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
+    let found = origin.stat(path, contents || options.follows());
+    let Some(found) = found.ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_dir()) else {
+        return Ok(());
+    };
+    let Some(inner) = into.below(&found) else { return Ok(()) };
+    let name = base_name(path).filter(|_| !contents).unwrap_or_default();
+    let below = Path::new(OsStr::from_bytes(&name)).join(inner);
+    let is_excluded = below.ancestors().any(|path| {
+        let path = path.as_os_str().as_bytes();
+        !path.is_empty() && !options.filter.allows(path, true)
+    });
+    if options.files_from.is_none() && !is_excluded {
+        let text = format!("cannot copy {} into itself, {written}", escape(path));
+        return Err(Error::new(Kind::Usage, text));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Reply, Request};
+use crate::copy::Ancestry;
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::address;
 use crate::proto::Peer;
@@ -37,6 +38,7 @@ pub struct Far {
     child: Child,
     input: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
+    into: Option<Ancestry>,
 }
 
 impl Shell {
@@ -103,6 +105,7 @@ impl Far {
             child,
             input: Some(input),
             lines: BufReader::new(output),
+            into: None,
         };
         far.write(request)?;
         Ok(far)
@@ -115,6 +118,11 @@ impl Far {
         // If the far side has already exited, `reply` returns its reason.
         _ = input.write_all(&line).and_then(|()| input.flush());
         Ok(())
+    }
+
+    /// The destination to which the far side writes, if it has sent it.
+    pub fn destination(&self) -> Option<&Ancestry> {
+        self.into.as_ref()
     }
 
     /// Returns the name of the far side's host.
@@ -154,9 +162,10 @@ impl Far {
     ///
     /// See [`Far::reply`].
     pub fn peer(&mut self, key: Vec<u8>) -> Result<Peer> {
-        let Reply::Listening { port, addresses } = self.reply()? else {
+        let Reply::Listening { port, addresses, into } = self.reply()? else {
             return Err(Error::protocol(format!("{}: the far side does not listen", self.name)));
         };
+        self.into = into;
         let host = self.host.as_deref().map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
         let names = addresses.iter().map(String::as_str).chain([host.unwrap_or("127.0.0.1")]);
         let mut all = Vec::new();

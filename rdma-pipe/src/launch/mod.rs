@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use trespass::Transport;
 
-use crate::copy::CopyOptions;
+use crate::copy::{Ancestry, CopyOptions};
 use crate::error::{Error, Kind, Result};
 use crate::link::{LONGEST_TIMEOUT, Options};
 use crate::pipeline::Segment;
@@ -43,6 +43,8 @@ pub enum Role {
         options: CopyOptions,
         /// The peers. The far side sends the data to the first one, which forwards it to the next.
         to: Vec<Peer>,
+        /// The destinations, as far as they are known.
+        into: Vec<Ancestry>,
     },
     /// Receive files from the peer that connects.
     Sink {
@@ -77,6 +79,8 @@ pub enum Reply {
         port: u16,
         /// The addresses at which the far side may be reachable, as far as it can determine them.
         addresses: Vec<String>,
+        /// The destination, if the far side receives a copy.
+        into: Option<Ancestry>,
     },
     /// The progress: the number of bytes and of files that were listed, the number of bytes and of files that are done,
     /// and whether the list is complete.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{Reply, Request, Role};
-use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
+use crate::copy::{self, Ancestry, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
@@ -81,7 +81,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
     let options = request.link.options();
     let cannot_open = |root: &Path, error: Errno| Error::file("open", root, &error.into());
     let outcome = match request.role {
-        Role::Source { paths, options: copy, to } => {
+        Role::Source { paths, options: copy, to, into } => {
             let origin = match root {
                 Some(root) => Origin::below(root).map_err(|error| cannot_open(root, error))?,
                 None => Origin::default(),
@@ -99,9 +99,13 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 // Checks the first path before waiting for the peer, so that an error is reported at once.
                 origin.stat(path, copy.follows()).map_err(|error| Error::file("read", path, &error.into()))?;
             }
+            into.iter().try_for_each(|into| copy::check_ancestry(&origin, &paths, into, &copy))?;
             copy::check_names(&origin, &paths, &copy)?;
             let mut accept = match to.is_empty() {
-                true => Some(listen(&request.key, &options, request.link.port, line, (Purpose::Receive, CONNECT))?),
+                true => {
+                    let due = (Purpose::Receive, CONNECT);
+                    Some(listen(&request.key, &options, request.link.port, (line, None), due)?)
+                }
                 false => None,
             };
             let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
@@ -116,6 +120,8 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
         Role::Sink { path, sources: (sources, contents), options: copy } => {
             let copy = CopyOptions { alone: root.is_some(), ..copy };
             let path = Path::new(OsStr::from_bytes(&path));
+            // A forced command reveals nothing of what is above its root.
+            let into = if root.is_some() { None } else { Ancestry::of(path) };
             let target = match root {
                 Some(root) => {
                     let directory = Directory::open(root).map_err(|error| cannot_open(root, error))?;
@@ -125,14 +131,15 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             };
             target.refuse_own_streams()?;
             let limit = CONNECT + if copy.chained { options.timeout * CHAINED } else { Duration::ZERO };
-            let accept = listen(&request.key, &options, request.link.port, line, (Purpose::Send, limit))?;
+            let due = (Purpose::Send, limit);
+            let accept = listen(&request.key, &options, request.link.port, (line, into), due)?;
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
         }
         Role::Segment(_) if root.is_some() => {
             return Err(Error::new(Kind::Usage, "commands are not allowed here; use rdcp, for files below the root"));
         }
         Role::Segment(segment) => {
-            let listening = |port| line.write(&Reply::Listening { port, addresses: addresses() });
+            let listening = |port| line.write(&Reply::Listening { port, addresses: addresses(), into: None });
             let status = crate::pipeline::run_segment(&segment, &request.key, &options, request.link.port, listening)?;
             line.write(&Reply::Finished { status, totals: Default::default(), failures: Vec::new() });
             return Ok(0);
@@ -148,11 +155,11 @@ fn listen<'l>(
     key: &'l [u8],
     options: &'l Options,
     port: u16,
-    line: &Line,
+    (line, into): (&Line, Option<Ancestry>),
     (due, limit): (Purpose, Duration),
 ) -> Result<impl FnMut() -> Result<Link> + use<'l>> {
     let listener = Listener::bind(None, port, options)?;
-    line.write(&Reply::Listening { port: listener.port(), addresses: addresses() });
+    line.write(&Reply::Listening { port: listener.port(), addresses: addresses(), into });
     Ok(move || {
         let (link, purpose) = listener.accept(key, Some(Instant::now() + limit))?;
         if purpose == due { Ok(link) } else { Err(Error::protocol("both sides send, or both receive")) }

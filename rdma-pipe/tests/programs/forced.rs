@@ -112,7 +112,8 @@ fn forced_command_connects_to_no_other_host() {
         link.sender.frame(&Frame::Begin { again: false, chain: vec![peer()] }).unwrap();
         server.reply()
     };
-    let source = Role::Source { paths: vec![b"own".to_vec()], options: copy.clone(), to: vec![peer()] };
+    let source =
+        Role::Source { paths: vec![b"own".to_vec()], options: copy.clone(), to: vec![peer()], into: Vec::new() };
     let sink = Role::Sink { path: b"copy".to_vec(), sources: (1, false), options: copy };
     for role in [source, sink] {
         let last = serve(role);
@@ -127,7 +128,7 @@ fn forced_command_connects_to_no_other_host() {
 fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce()) -> Reply {
     let timeout = Duration::from_secs(60);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
-    let role = Role::Source { paths: vec![path.into()], options: copy.clone(), to: Vec::new() };
+    let role = Role::Source { paths: vec![path.into()], options: copy.clone(), to: Vec::new(), into: Vec::new() };
     let mut server = Server::start(place, role, &options);
     let Reply::Listening { port, .. } = server.reply() else { panic!("the server does not listen") };
     meanwhile();

@@ -115,6 +115,37 @@ fn nothing_is_copied_to_itself() {
     place.run("rdcp", ["-r", "rec", "rec2"]).expect(0);
 }
 
+/// Names of other hosts may mean this one, and a bind mount is another path of a directory.
+#[test]
+fn directory_is_not_copied_into_itself_by_another_name() {
+    let place = Place::new();
+    place.write("rec/z/f", "f");
+    let whole = place.path("rec").display().to_string();
+    let [far, to] = [place.on_host("rec"), place.on_host("rec/z/new")];
+    let cases: [&[&str]; 5] = [
+        &["-r", "rec", &to],
+        &["-r", &far, "rec/z/new"],
+        &["-r", &far, &format!("i:{whole}/z")],
+        &["-r", &far, &format!("i:{whole}/z/new"), &place.on_host("elsewhere")],
+        &["-r", "--sync", "rec/", &place.on_host("rec/z")],
+    ];
+    for words in cases {
+        let ran = place.run("rdcp", words).expect(1);
+        assert!(ran.err.contains("rec") && ran.err.contains(" into itself"), "{words:?}: {}", ran.err);
+        assert_eq!((place.names("rec"), place.names("rec/z")), (vec!["z".into()], vec!["f".into()]), "{words:?}");
+    }
+    assert!(!place.path("elsewhere").exists());
+    place.run("rdcp", ["-r", "--sync", "--exclude", "/z/new", "rec/", &to]).expect(0);
+    remove(&place.path("rec/z/new"));
+    let mounted = "mkdir m && mount --bind rec m 2>&1 && touch m/is || exit 77";
+    let ran = place.shell(&format!("exec unshare -m sh -c '{mounted}; rm m/is; rdcp -r rec m/q'"));
+    if ran.status == 77 || ran.err.contains("unshare") {
+        return;
+    }
+    assert!(ran.status == 1 && ran.err.contains("cannot copy rec into itself"), "{ran:?}");
+    assert_eq!(place.names("rec"), ["z"]);
+}
+
 /// As with cp, a link that leads nowhere is kept; with `--sync`, it is replaced, as with rsync.
 #[test]
 fn link_that_leads_nowhere_is_no_file() {
