@@ -135,20 +135,6 @@ pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<()
     Ok(())
 }
 
-/// Lets a write beyond the limit of file sizes (`RLIMIT_FSIZE`) fail with `EFBIG`. By default, SIGXFSZ ends the process,
-/// so that no file is named and no other file is copied. Programs that this process starts have the default again.
-pub fn report_size_limit() {
-    extern "C" fn ignore(_: libc::c_int) {}
-    // SAFETY: the handler does nothing, so it may run at any time, and zeros are valid for the other fields.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = ignore as *const () as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESTART;
-        // This fails only for signals that do not exist.
-        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
-    }
-}
-
 /// Replaces the files that Rust's runtime has opened for closed streams by sockets without a peer. They keep the numbers
 /// from other files, and, unlike `/dev/null`, they accept no data: neither here, nor by a name such as `/dev/stdin`, nor
 /// in a child process. Call this first in `main`.

@@ -17,15 +17,16 @@ pub use stream::{ReceiveCommand, SendCommand};
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use trespass::Transport;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, reason};
 use crate::link::{Fault, LONGEST_TIMEOUT, Options};
 use crate::show::{has_lost_messages, print, print_error, print_record};
-use crate::standard::{refuse_closed, report_size_limit};
+use crate::standard::refuse_closed;
 
 /// Options of connections.
 #[derive(Args, Clone, Debug)]
@@ -109,8 +110,7 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
         print_error(&format!("{program}: {error}"));
         ExitCode::from(status(error))
     };
-    report_size_limit();
-    if let Err(error) = refuse_closed() {
+    if let Err(error) = refuse_closed().and_then(|()| catch_size_limit()) {
         return report(&error);
     }
     let printed = |printed: Result<()>| printed.map_or_else(|error| report(&error), |()| ExitCode::SUCCESS);
@@ -141,6 +141,13 @@ pub fn main<C: Parser + CommandFactory + FromArgMatches>(
         Ok(status) => ExitCode::from(status),
         Err(error) => report(&error),
     }
+}
+
+/// Catches the signal of the file size limit, so that the write fails with `EFBIG` and the process does not end. The
+/// signal is not ignored, because commands that this process starts would ignore it too.
+fn catch_size_limit() -> Result<()> {
+    let caught = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    caught.map(drop).map_err(|error| Error::new(Kind::Usage, format!("cannot catch SIGXFSZ: {}", reason(&error))))
 }
 
 /// Prints the text of `--help` or `--version`, with colours on a terminal.

@@ -169,7 +169,13 @@ impl Writers<'_> {
                         // A hole may follow the last block.
                         let sized = partial.resize(size_of(&entry));
                         let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
-                        let finished = sized.and_then(|()| partial.finish(&directory, &entry.name));
+                        let finished = match sized {
+                            Ok(()) => partial.finish(&directory, &entry.name),
+                            Err(error) => {
+                                partial.discard(&directory);
+                                Err(error)
+                            }
+                        };
                         let at = (directory.path(), &*entry);
                         if self.or_fail(id, at, "complete", finished)?.is_some() {
                             self.is_whole(id, &entry);

@@ -9,7 +9,6 @@ use rdma_pipe::link::{Listener, Options, Patience, connect};
 use rdma_pipe::proto::Purpose;
 
 use crate::common::{Place, Ran, bytes, port};
-use crate::machine::is_root;
 
 /// 4: both sides report a full disk.
 #[test]
@@ -340,53 +339,4 @@ fn wrong_keys_of_one_host_delay_no_other() {
         connected.unwrap();
         accepted.join().unwrap().unwrap();
     });
-}
-
-/// The limit of file sizes fails one file, as a full disk does. It does not end the process.
-#[test]
-fn limit_of_file_sizes_fails_one_file() {
-    let place = Place::new();
-    place.write("s/big", bytes(9_000_000));
-    place.write("s/small", "small");
-    for (from, to) in [("s", "h:d"), ("h:s", "d"), ("s", "d")] {
-        let path = |operand: &str| operand.replace("h:", &format!("h:{}/", place.path("").display()));
-        let ran = place.shell(&format!("ulimit -f 5000; rdcp -r {} {}", path(from), path(to))).expect(23);
-        assert!(ran.err.contains("d/big: file too large"), "{}", ran.err);
-        assert_eq!((place.names("d"), place.read("d/small")), (vec!["small".to_owned()], b"small".to_vec()));
-        std::fs::remove_dir_all(place.path("d")).unwrap();
-    }
-    let port = port();
-    let script = format!(
-        "rdsend 127.0.0.1 {port} key <s/big 2>sent & \
-         (ulimit -f 5000; exec rdrecv {port} key out); status=$?; wait $!; echo $status $?"
-    );
-    assert_eq!(place.shell(&script).out, "200 200\n");
-    assert!(place.names("").iter().all(|name| !name.starts_with("out")), "{:?}", place.names(""));
-    // A command has the usual limit.
-    let ran =
-        place.shell(&format!("ulimit -f 5000; rdpipe h: 'head -c 9000000 /dev/zero >{}'", place.path("z").display()));
-    assert_eq!(ran.status, 128 + 25, "{ran:?}");
-}
-
-/// A thread that the system refuses is an error with its reason.
-#[test]
-fn limit_of_threads_is_an_error() {
-    let place = Place::new();
-    place.write("s/f", "data");
-    std::fs::create_dir(place.path("d")).unwrap();
-    // The processes of this user belong to this test.
-    let user = "setpriv --reuid 23456 --regid 23456 --clear-groups";
-    if !is_root() || place.shell(&format!("{user} true")).status != 0 {
-        println!("no other user here");
-        return;
-    }
-    place.shell("cp \"$(command -v rdcp)\" bin/ && chmod 755 . && chmod 777 d").expect(0);
-    let mut refused = 0;
-    for limit in [2, 5, 8, 9, 10, 11, 12, 13] {
-        let ran = place.shell(&format!("{user} prlimit --nproc={limit} rdcp -r s d/{limit}"));
-        assert!(!ran.err.contains("panicked"), "{limit}: {}", ran.err);
-        refused += usize::from(ran.err.contains("cannot start a thread"));
-        assert_eq!(place.path(&format!("d/{limit}/f")).exists(), ran.status == 0, "{limit}: {ran:?}");
-    }
-    assert!(refused > 0);
 }

@@ -10,6 +10,7 @@ mod copy;
 mod directories;
 mod failings;
 mod forced;
+mod limits;
 mod machine;
 mod metadata;
 mod operands;
