@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use futures_core::Stream;
+use trespass::PerProcess;
 
 use crate::channel::Channel;
 use crate::endpoint::{Endpoint, Options};
@@ -73,8 +74,8 @@ pub fn connect(address: &str) -> io::Result<Channel> {
 
 /// Returns the endpoint of this process. Its thread runs until the process exits.
 fn endpoint() -> io::Result<Endpoint> {
-    static ENDPOINT: Mutex<Option<Endpoint>> = Mutex::new(None);
-    let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
+    static ENDPOINT: PerProcess<Mutex<Option<Endpoint>>> = PerProcess::new(Mutex::new(None), Mutex::default);
+    let mut endpoint = ENDPOINT.get().lock().unwrap_or_else(PoisonError::into_inner);
     match &*endpoint {
         Some(endpoint) => Ok(endpoint.clone()),
         None => Ok(endpoint.insert(Endpoint::thread(&Options::default())?).clone()),

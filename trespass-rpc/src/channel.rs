@@ -92,7 +92,7 @@ impl Channel {
 
     /// Whether the connection accepts calls. If not, calls return [`Certainty::NotSent`].
     pub fn is_open(&self) -> bool {
-        self.inner.link.with(|state| state.core.is_open())
+        !self.inner.link.shared.is_inherited() && self.inner.link.with(|state| state.core.is_open())
     }
 
     /// Allocates memory for attachments and targets of this connection. The memory may still contain bytes from an
@@ -113,7 +113,7 @@ impl Channel {
 
     /// Whether no call is in flight, in either direction.
     pub fn is_idle(&self) -> bool {
-        self.inner.link.with(|state| state.core.is_idle())
+        self.inner.link.shared.is_inherited() || self.inner.link.with(|state| state.core.is_idle())
     }
 
     /// Compares the given methods with those of the peer.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use trespass::{Region, Registrar};
+use trespass::{Generation, Region, Registrar};
 
 /// The minimum length of a `Memory`, and the maximum length that the pool keeps for reuse.
 const SMALLEST: usize = 4 << 10;
@@ -34,6 +34,8 @@ struct Inner {
     storage: Option<Storage>,
     length: usize,
     pool: Option<Arc<MemoryPool>>,
+    /// The process that allocated the memory. Its children do not have the pages that a device accesses.
+    process: Generation,
     /// The share of the budgets that the memory takes up, if a peer chose its length.
     _share: Share,
 }
@@ -106,13 +108,17 @@ impl Memory {
     /// [`Channel::registrar`](crate::Channel::registrar).
     pub fn of_region(region: Region) -> Self {
         let length = region.len();
-        Self(Arc::new(Inner { storage: Some(Storage::Region(region)), length, pool: None, _share: Share::default() }))
+        Self::new(Storage::Region(region), length, None, Share::default())
     }
 
     /// Allocates memory on the heap, part by part as bytes of it are written.
     pub(crate) fn on_heap(length: usize) -> Self {
-        let storage = Some(Storage::Heap(Mutex::default()));
-        Self(Arc::new(Inner { storage, length, pool: None, _share: Share::default() }))
+        Self::new(Storage::Heap(Mutex::default()), length, None, Share::default())
+    }
+
+    fn new(storage: Storage, length: usize, pool: Option<Arc<MemoryPool>>, share: Share) -> Self {
+        let (storage, process) = (Some(storage), Generation::this());
+        Self(Arc::new(Inner { storage, length, pool, process, _share: share }))
     }
 
     /// Length in bytes.
@@ -129,7 +135,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the bytes are not within the memory; `Unsupported` for memory that the program has registered.
+    /// `InvalidInput` if the bytes are not within the memory; `Unsupported` for memory that the program has registered,
+    /// and in a child of the process that allocated the memory (fork(2)).
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
         let range = self.within(offset, bytes.len())?;
         match &self.0.storage {
@@ -201,6 +208,7 @@ impl Memory {
     }
 
     pub(crate) fn within(&self, offset: usize, length: usize) -> io::Result<Range<usize>> {
+        self.0.process.check()?;
         match offset.checked_add(length).filter(|end| *end <= self.len()) {
             Some(end) => Ok(offset..end),
             None => {
@@ -221,6 +229,11 @@ impl fmt::Debug for Memory {
 impl Drop for Inner {
     fn drop(&mut self) {
         let (Some(pool), Some(storage)) = (&self.pool, self.storage.take()) else { return };
+        if self.process.is_over() {
+            // A thread of the parent may have held the locks at the fork.
+            std::mem::forget(storage);
+            return;
+        }
         pool.take_back(storage, self.length);
     }
 }
@@ -258,6 +271,7 @@ pub(crate) struct MemoryPool {
     watermark: usize,
     /// The budget of all connections of the endpoint together.
     budget: Budget,
+    process: Generation,
     kept: Mutex<Kept>,
 }
 
@@ -272,7 +286,8 @@ struct Kept {
 impl MemoryPool {
     /// Creates a pool of registered memory, or of memory on the heap if there is no registrar.
     pub(crate) fn new(registrar: Option<Registrar>, watermark: usize) -> Self {
-        Self { registrar, watermark, budget: Budget::new(watermark.max(LEAST)), kept: Mutex::default() }
+        let (budget, process) = (Budget::new(watermark.max(LEAST)), Generation::this());
+        Self { registrar, watermark, budget, process, kept: Mutex::default() }
     }
 
     pub(crate) fn watermark(&self) -> usize {
@@ -309,6 +324,7 @@ impl MemoryPool {
     }
 
     fn alloc_with(self: &Arc<Self>, length: usize, share: Share) -> io::Result<Memory> {
+        self.process.check()?;
         let size = class(length);
         let kept = {
             let mut kept = lock(&self.kept);
@@ -322,7 +338,7 @@ impl MemoryPool {
             (None, Some(registrar)) => Storage::Region(registrar.region(size)?),
             (None, None) => Storage::Heap(Mutex::default()),
         };
-        Ok(Memory(Arc::new(Inner { storage: Some(storage), length, pool: Some(Arc::clone(self)), _share: share })))
+        Ok(Memory::new(storage, length, Some(Arc::clone(self)), share))
     }
 
     /// Keeps the storage of a `Memory` of this length.

@@ -105,6 +105,7 @@ impl Pool {
     ///
     /// [`Status::UNAVAILABLE`], with the reason why the last attempt failed.
     pub async fn channel(&self) -> Result<Channel, RpcError> {
+        self.inner.endpoint.shared().check_process(Certainty::NotSent)?;
         let slot = self.slot();
         if let Some(channel) = slot.open() {
             return Ok(channel);
@@ -156,7 +157,8 @@ impl Service<Call> for Pool {
     }
 
     fn call(&mut self, call: Call) -> PoolFuture {
-        if let [slot] = &self.inner.slots[..]
+        if !self.inner.endpoint.shared().is_inherited()
+            && let [slot] = &self.inner.slots[..]
             && let Some(channel) = slot.open()
         {
             return PoolFuture(Stage::Calling(CallFuture::new(channel, call)));

@@ -30,4 +30,4 @@ pub use poll::{Interest, poll};
 pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Spin, Stats, Transport, Wait, Worker};
 #[doc(hidden)]
-pub use worker::{PerProcess, without_signals};
+pub use worker::{Generation, PerProcess, without_signals};

@@ -185,6 +185,9 @@ struct Pull<'l> {
 
 impl Drop for Pull<'_> {
     fn drop(&mut self) {
+        if self.link.shared.is_inherited() {
+            return;
+        }
         self.link.with(|state| {
             let Some(reads) = state.serving.get_mut(&self.id).map(|serving| &mut serving.expected) else { return };
             match reads.find(self.number) {
@@ -230,6 +233,7 @@ impl Link {
         memory: &Memory,
         part: Range<usize>,
     ) -> io::Result<()> {
+        self.shared.process.check()?;
         let number = self.with(|state| {
             let serving = state.serving.get_mut(&id).ok_or_else(gone)?;
             let number = serving.expected.add(index, from, memory, part);
@@ -238,6 +242,7 @@ impl Link {
         })?;
         let pull = Pull { link: self, id, number };
         std::future::poll_fn(|task| {
+            self.shared.process.check()?;
             pull.link.with(|state| {
                 let expected = state.serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
                 match expected {
@@ -255,6 +260,7 @@ impl Link {
 
     /// Sends a few bytes to a caller's target, in one frame.
     pub(crate) fn push(&self, id: u32, index: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.shared.process.check()?;
         self.with(|state| match state.core.failure() {
             Some(_) => Err(gone()),
             None => {
@@ -273,6 +279,7 @@ impl Link {
         memory: &Memory,
         rest: Range<usize>,
     ) -> io::Result<()> {
+        self.shared.process.check()?;
         let (done, sent) = oneshot::channel();
         let job = Job { id, index, offset, memory: memory.clone(), rest, done: Some(done) };
         self.with(|state| state.jobs.push_back(job));

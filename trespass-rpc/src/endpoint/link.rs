@@ -177,6 +177,7 @@ impl Link {
         bulks: Box<[Local]>,
         task: &TaskContext<'_>,
     ) -> Result<u32, RpcError> {
+        self.shared.check_process(Certainty::NotSent)?;
         // Without a deadline, the time is not used.
         let now = call.deadline.map_or(0, |_| self.shared.now());
         let data = Call { bulks, waker: Some(task.waker().clone()), ..Call::default() };
@@ -185,6 +186,7 @@ impl Link {
 
     /// Waits for the answer to a call. When it has arrived, removes the call and returns the answer.
     pub(crate) fn poll_answer(&self, id: u32, task: &TaskContext<'_>) -> Poll<Result<(Status, Body), RpcError>> {
+        self.shared.check_process(Certainty::Unknown)?;
         let mut state = self.lock();
         let State { core, later, .. } = &mut *state;
         let Some(call) = core.call(id) else { return Poll::Ready(Err(gone())) };
@@ -204,6 +206,9 @@ impl Link {
 
     /// Cancels a call.
     pub(crate) fn forget(&self, id: u32) {
+        if self.shared.is_inherited() {
+            return;
+        }
         let call = self.with(|state| state.core.forget(id, || self.shared.now()));
         // The call is dropped after the lock is released, because its wakers may run code of the program.
         drop(call);
@@ -211,6 +216,9 @@ impl Link {
 
     /// Returns the next item that the peer has sent for a call of this side. After the last item, returns the answer.
     pub(crate) fn poll_reply_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<ReplyItem> {
+        if let Err(error) = self.shared.check_process(Certainty::Unknown) {
+            return Poll::Ready(ReplyItem::End(Err(error)));
+        }
         let mut ended = None;
         self.with(|state| {
             let State { core, later, .. } = state;
@@ -235,6 +243,9 @@ impl Link {
 
     /// Sends an item of the caller's stream. The result is false if the call has ended.
     pub(crate) fn poll_send(&self, id: u32, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
+        if self.shared.is_inherited() {
+            return Poll::Ready(false);
+        }
         self.with(|state| {
             let State { core, later, .. } = state;
             let Some(call) = core.call(id) else { return Poll::Ready(false) };
@@ -252,6 +263,9 @@ impl Link {
 
     /// Ends the caller's stream after the request was sent.
     pub(crate) fn poll_end_items(&self, id: u32, task: &TaskContext<'_>) -> Poll<()> {
+        if self.shared.is_inherited() {
+            return Poll::Ready(());
+        }
         self.with(|state| {
             let State { core, later, .. } = state;
             let Some(call) = core.call(id).filter(|call| call.outcome.is_none()) else { return Poll::Ready(()) };
@@ -272,6 +286,7 @@ impl Link {
     /// Returns the next item that the caller of a request has sent, or `None` after the last one. Returns an error if
     /// the call ended before its stream did.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
+        self.shared.check_process(Certainty::Unknown)?;
         self.with(|state| {
             let State { core, serving, later, .. } = state;
             let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Some(Err(gone()))) };
@@ -289,6 +304,9 @@ impl Link {
 
     /// Sends an item to the caller of a request. The result is false if the call has ended.
     pub(crate) fn poll_respond(&self, id: u32, item: &[u8], task: &TaskContext<'_>) -> Poll<bool> {
+        if self.shared.is_inherited() {
+            return Poll::Ready(false);
+        }
         self.with(|state| match state.core.item(id, &[item]) {
             None => Poll::Ready(false),
             Some(true) => Poll::Ready(true),
@@ -302,6 +320,9 @@ impl Link {
 
     /// Answers a request.
     pub(crate) fn answer(&self, id: u32, status: Status, is_refused: bool, body: &[u8]) {
+        if self.shared.is_inherited() {
+            return;
+        }
         self.with(|state| {
             state.answer(id, status, is_refused, body);
             state.end_serving(id);
@@ -310,6 +331,9 @@ impl Link {
 
     /// Begins an RDMA request of a handler. Returns false if the request was answered already.
     pub(super) fn begin_transfer(&self, id: u32) -> bool {
+        if self.shared.is_inherited() {
+            return false;
+        }
         let mut state = self.lock();
         if !state.core.is_serving(id) {
             return false;
@@ -334,6 +358,9 @@ impl Link {
 
     /// Revokes the keys of a call, after the peer has answered it.
     pub(crate) fn revoke(&self, id: u32, keys: Keys) {
+        if self.shared.is_inherited() {
+            return;
+        }
         let mut state = self.lock();
         let ended = if state.core.is_unanswered(id) { state.late_keys.insert(id, keys) } else { Some(keys) };
         drop(state);

@@ -21,7 +21,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trespass::{Kind, OpenRegion, RegionKey};
+use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey};
 
 use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
@@ -138,6 +138,9 @@ pub(crate) struct Shared {
     has_signal: AtomicBool,
     options: Options,
     epoch: Instant,
+    /// The process that runs the driver. In its children, nothing may take a lock, which a thread of the parent may
+    /// have held at the fork.
+    process: Generation,
 }
 
 /// The queues of work for the driver.
@@ -259,7 +262,8 @@ impl Endpoint {
     /// The system has no descriptors left.
     pub fn new(options: &Options) -> io::Result<(Self, Driver)> {
         let (signal, has_signal) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { signal, has_signal, options: options.clone(), epoch: Instant::now() });
+        let (options, epoch, process) = (options.clone(), Instant::now(), Generation::this());
+        let shared = Arc::new(Shared { signal, has_signal, options, epoch, process });
         let driver = Driver::new(Arc::clone(&shared))?;
         Ok((Self { alive: Arc::new(Alive(Arc::clone(&shared))), shared }, driver))
     }
@@ -297,9 +301,9 @@ impl Endpoint {
     /// See [`Endpoint::spawn`].
     pub fn current() -> io::Result<Self> {
         type Known = Vec<(tokio::runtime::Id, Weak<Shared>, Weak<Alive>)>;
-        static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+        static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
         let id = tokio::runtime::Handle::try_current().map_err(io::Error::other)?.id();
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().filter(|(runtime, ..)| *runtime == id);
         for (_, shared, alive) in found {
             if let (Some(shared), Some(alive)) = (shared.upgrade(), alive.upgrade())
@@ -325,6 +329,7 @@ impl Endpoint {
         addresses: Vec<SocketAddr>,
         runner: Option<Box<dyn Runner>>,
     ) -> io::Result<Arc<Link>> {
+        self.shared.process.check()?;
         let (reply, answer) = oneshot::channel();
         self.shared.command(Command::Connect { host, addresses, runner, reply });
         let mut linked = answer.await.map_err(|_| ended())??;
@@ -332,6 +337,7 @@ impl Endpoint {
     }
 
     pub(crate) async fn listen(&self, addresses: Vec<SocketAddr>, runner: Box<dyn Runner>) -> io::Result<Listened> {
+        self.shared.process.check()?;
         let (reply, answer) = oneshot::channel();
         self.shared.command(Command::Listen { addresses, runner, reply });
         answer.await.map_err(|_| ended())?
@@ -345,6 +351,18 @@ fn ended() -> io::Error {
 impl Shared {
     pub(crate) fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Whether this process is a child of the process that runs the driver.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.is_over()
+    }
+
+    /// # Errors
+    ///
+    /// This process is a child of the process that runs the driver.
+    pub(crate) fn check_process(&self, certainty: Certainty) -> Result<(), RpcError> {
+        self.process.check().map_err(|error| RpcError::new(Status::UNAVAILABLE, certainty, error.to_string()))
     }
 
     /// Returns the time of the endpoint's clock in microseconds.
@@ -366,6 +384,9 @@ impl Shared {
 
     /// Queues work for the driver, and wakes the driver if it sleeps.
     pub(crate) fn poke(&self, leave: impl FnOnce(&mut Signal)) {
+        if self.is_inherited() {
+            return;
+        }
         let mut signal = self.lock();
         leave(&mut signal);
         self.has_signal.store(true, Ordering::Relaxed);

@@ -1,15 +1,20 @@
 //! Kills processes during calls, and checks that nothing hangs and that the calls of other processes do not fail.
 
-use std::io::Write;
+use std::future::{Future, poll_fn};
+use std::io::{ErrorKind, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
 use sideway_tests::process::{Lines, end_with_parent};
 use trespass::Transport;
-use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Server, Serving, Target};
+use trespass_rpc::blocking::wait;
+use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Pool, Server, Serving, Stream, Target};
 use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options, transport_of};
 
 /// The variable with the role of the test `child` in a child process: a server, or the address of the server to which a
@@ -202,4 +207,75 @@ fn killed_client_ends_its_handlers_and_no_others() {
         // The connections of the killed clients have ended.
         assert_eq!(tokio::time::timeout(LONG, serving.drain(LONG)).await, Ok(0));
     });
+}
+
+/// A child of a fork has no thread that drives its parent's connections, and another thread may have held a lock.
+#[test]
+fn child_of_a_fork_gets_errors_and_its_parent_loses_nothing() {
+    on_each(async |transport| {
+        let options = options(transport);
+        let serving = serve(&Endpoint::thread(&options).unwrap()).await;
+        let address = serving.local_addr().to_string();
+        let endpoint = Endpoint::thread(&options).unwrap();
+        let channel = Channel::connect_on(&endpoint, &address).await.unwrap();
+        let pool = Pool::new(&endpoint, address.as_str());
+        let (sums, pooled) = (SumsClient::new(channel.clone()), SumsClient::new(pool));
+        pooled.ping().await.unwrap();
+        let memory = channel.alloc(10_000).unwrap();
+        let mut numbers = pin!(sums.count(1_000_000, 100));
+        assert_eq!(poll_fn(|task| numbers.as_mut().poll_next(task)).await.unwrap().unwrap().0, 0);
+        let mut answer = pin!(sums.wait(3_600_000));
+        let is_pending = poll_fn(|task| Poll::Ready(answer.as_mut().poll(task).is_pending())).await;
+        assert!(is_pending);
+        for round in 0..forks() {
+            // Threads hold the locks of the connection now and then.
+            let busy = channel.clone();
+            let neighbour = std::thread::spawn(move || (0..8).all(|kind| wait(call(&busy, kind % 2)).is_ok()));
+            // SAFETY: the child calls only functions of this crate, which take no lock that a thread of the parent may
+            // hold, and the allocator, which is usable after a fork.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: a plain system call. A child that hangs ends.
+                unsafe { libc::alarm(60) };
+                let tried = catch_unwind(AssertUnwindSafe(|| {
+                    for kind in 0..3 {
+                        assert_eq!(wait(call(&channel, kind)), Err(Some(Certainty::NotSent)));
+                    }
+                    let is_fork = |error: std::io::Error| {
+                        assert_eq!(error.kind(), ErrorKind::Unsupported);
+                        assert!(error.to_string().contains("fork"), "{error}");
+                    };
+                    assert!(wait(pooled.ping()).unwrap_err().rpc().unwrap().to_string().contains("fork"));
+                    is_fork(wait(Channel::connect_on(&endpoint, &address)).map(drop).unwrap_err());
+                    let server = Server::new(SumsServer::new(Service::default()));
+                    is_fork(wait(server.bind_on(&endpoint, &ADDRESS)).map(drop).unwrap_err());
+                    is_fork(channel.alloc(10_000).map(drop).unwrap_err());
+                    is_fork(memory.read_at(0, &mut [0; 8]).unwrap_err());
+                    assert!(!channel.is_open());
+                    let next = wait(poll_fn(|task| numbers.as_mut().poll_next(task))).unwrap();
+                    assert!(next.unwrap_err().rpc().unwrap().to_string().contains("fork"));
+                    assert!(wait(answer.as_mut()).unwrap_err().rpc().unwrap().to_string().contains("fork"));
+                    drop((channel.clone(), memory.clone()));
+                    let own = Endpoint::thread(&trespass_rpc_ecosystem::options(Transport::Tcp)).unwrap();
+                    let serving = wait(serve(&own));
+                    let channel = wait(Channel::connect_on(&own, &serving.local_addr().to_string())).unwrap();
+                    assert_eq!(wait(call(&channel, 0)), Ok(()));
+                }));
+                // SAFETY: a plain system call, without the parent's exit handlers.
+                unsafe { libc::_exit(i32::from(tried.is_err())) };
+            }
+            call(&channel, round as usize % 4).await.unwrap();
+            pooled.ping().await.unwrap();
+            let mut status = 0;
+            // SAFETY: the child is this process's own, and the status is written to the integer.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+            assert!(neighbour.join().unwrap());
+        }
+        assert!(poll_fn(|task| numbers.as_mut().poll_next(task)).await.unwrap().is_ok());
+    });
+}
+
+fn forks() -> u64 {
+    std::env::var("TRESPASS_FORKS").map_or(6, |count| count.parse().unwrap())
 }

@@ -14,11 +14,11 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// A process, as opposed to its parents and children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Generation(u32);
+pub struct Generation(u32);
 
 impl Generation {
     /// This process.
-    pub(super) fn this() -> Self {
+    pub fn this() -> Self {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             if !cfg!(miri) {
@@ -32,7 +32,7 @@ impl Generation {
 
     /// Whether this process is a child, or a child's child.
     #[inline]
-    pub(super) fn is_over(self) -> bool {
+    pub fn is_over(self) -> bool {
         self.0 != GENERATION.load(Ordering::Relaxed)
     }
 
@@ -40,7 +40,7 @@ impl Generation {
     ///
     /// `Unsupported` if this process is a child.
     #[inline]
-    pub(super) fn check(self) -> io::Result<()> {
+    pub fn check(self) -> io::Result<()> {
         if self.is_over() { Err(inherited()) } else { Ok(()) }
     }
 }
@@ -52,7 +52,7 @@ extern "C" fn in_child() {
 
 #[cold]
 fn inherited() -> io::Error {
-    let text = "the worker belongs to the parent of this process (fork); create another one here";
+    let text = "the connections belong to the parent of this process (fork); create others here";
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 

@@ -49,7 +49,7 @@ use domain::{Domain, Slot};
 use waiters::Woken;
 
 #[doc(hidden)]
-pub use fork::PerProcess;
+pub use fork::{Generation, PerProcess};
 pub use options::{Options, Transport};
 pub use shared::{Handle, Wait};
 pub(crate) use shared::{this_thread, would_block};

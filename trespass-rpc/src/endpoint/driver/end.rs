@@ -143,6 +143,9 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.shared.is_inherited() {
+            return;
+        }
         self.shared.end();
         for index in 0..self.links.len() as u32 {
             self.end(index, driver_ended(), Status::UNAVAILABLE.0, "the peer's program has ended");

@@ -133,6 +133,9 @@ impl Driver {
 
     /// Whether no user of the driver is left, so that the driver can end.
     pub(super) fn is_over(&self) -> bool {
+        if self.shared.is_inherited() {
+            return true;
+        }
         // Data that was sent still arrives, because the worker keeps its connections until the linger time has passed.
         self.is_ending
             && self.links.len() == self.free.len()
@@ -148,6 +151,9 @@ impl Driver {
     /// Runs one turn, which begins at the given time. If `polls` is set, it also polls the worker. Returns whether it
     /// processed any event.
     pub(super) fn turn(&mut self, polls: bool, now: Instant) -> bool {
+        if self.shared.is_inherited() {
+            return false;
+        }
         self.now = self.shared.micros(now);
         let mut count = 0;
         if polls {
