@@ -9,13 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use twox_hash::XxHash3_128;
 
-use super::meta::{
-    ACCESS, ATTRIBUTE, DEFAULT, Keep, changes_others, is_local, needs_permissions, set_link_facts, set_special_facts,
-    settle, without_list,
-};
-use crate::proto::{Entry, Special};
+use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, is_local, needs_permissions, settle, without_list};
 
 /// The flags that open a directory.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -388,69 +383,6 @@ impl Directory {
         rustix::fs::openat(&self.fd, entry, flags | OFlags::NOFOLLOW, Mode::empty())
     }
 
-    /// Creates a symbolic link under a temporary name, and renames it. A link with this target is kept. Returns whether
-    /// its owner and time could be set.
-    ///
-    /// # Errors
-    ///
-    /// See symlinkat(2) and renameat(2).
-    pub fn link(&self, entry: &Entry, target: &[u8], keep: Keep) -> Result<Result<(), Errno>, Errno> {
-        let name = OsStr::from_bytes(&entry.name);
-        let is_same = rustix::fs::readlinkat(&self.fd, name, Vec::new()).is_ok_and(|found| found.to_bytes() == target);
-        if is_same && !changes_others(&self.fd, entry, keep) {
-            return Ok(set_link_facts(&self.fd, &entry.name, entry, keep));
-        }
-        let temporary = temporary_name(&entry.name, b"link");
-        self.remove_stale(&temporary);
-        rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(&temporary))?;
-        let facts = set_link_facts(&self.fd, &temporary, entry, keep);
-        self.rename(&temporary, &entry.name).map(|()| facts)
-    }
-
-    /// Creates a special file under a temporary name, and renames it. One of the same kind is kept. Returns whether its
-    /// metadata could be set.
-    ///
-    /// # Errors
-    ///
-    /// See mknodat(2) and renameat(2); `EPERM` if this user may not make device nodes.
-    pub fn special(&self, entry: &Entry, kind: Special, keep: Keep) -> Result<Result<(), Errno>, Errno> {
-        let (file_type, device) = match kind {
-            Special::Fifo => (FileType::Fifo, 0),
-            Special::Socket => (FileType::Socket, 0),
-            Special::Character(device) => (FileType::CharacterDevice, device),
-            Special::Block(device) => (FileType::BlockDevice, device),
-        };
-        let is_same = |found: Stat| FileType::from_raw_mode(found.st_mode) == file_type && found.st_rdev == device;
-        if self.stat(&entry.name).is_ok_and(is_same) && !changes_others(&self.fd, entry, keep) {
-            return Ok(set_special_facts(&self.fd, &entry.name, file_type, (entry, keep)));
-        }
-        let temporary = temporary_name(&entry.name, b"special");
-        self.remove_stale(&temporary);
-        // With `-p`, no other user may use it until it gets the source's owner and mode.
-        let mode = Mode::from_raw_mode(if keep.mode { 0o600 } else { u32::from(entry.mode) & 0o777 });
-        rustix::fs::mknodat(&self.fd, OsStr::from_bytes(&temporary), file_type, mode, device)?;
-        let facts = set_special_facts(&self.fd, &temporary, file_type, (entry, keep));
-        self.rename(&temporary, &entry.name).map(|()| facts)
-    }
-
-    /// Creates a hard link in this directory to a file of another directory.
-    ///
-    /// # Errors
-    ///
-    /// See linkat(2) and renameat(2).
-    pub fn same(&self, name: &[u8], other: &Directory, other_name: &[u8]) -> Result<(), Errno> {
-        let (from, to) = (other.stat(other_name)?, self.stat(name));
-        // If both names already refer to the same file, rename(2) does nothing and keeps both names.
-        if to.is_ok_and(|to| (to.st_ino, to.st_dev) == (from.st_ino, from.st_dev)) {
-            return Ok(());
-        }
-        let temporary = temporary_name(name, b"same");
-        self.remove_stale(&temporary);
-        let (old, new) = (OsStr::from_bytes(other_name), OsStr::from_bytes(&temporary));
-        rustix::fs::linkat(&other.fd, old, &self.fd, new, AtFlags::empty())?;
-        self.rename(&temporary, name)
-    }
-
     /// Renames a file within this directory. A directory of that name gives way if it may. If that fails, removes the
     /// file.
     ///
@@ -544,19 +476,6 @@ impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Maximum length of a name, and the length of the end of a temporary name, in bytes.
-pub(super) const LONGEST: usize = 255;
-pub(super) const SUFFIX: usize = ".rdcp-".len() + 16;
-
-/// Returns the temporary name of a file. Each run computes the same name, so it finds the partial file of an earlier
-/// run.
-pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
-    let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
-    // The hash distinguishes names that are truncated.
-    let shown = &name[..name.len().min(LONGEST - 1 - SUFFIX)];
-    [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
 }
 
 #[cfg(test)]

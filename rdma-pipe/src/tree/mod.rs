@@ -3,17 +3,18 @@
 mod beneath;
 mod filter;
 mod meta;
+mod nodes;
 mod origin;
 mod partial;
 mod remove;
 mod stream;
 mod walk;
 
-pub use beneath::{Directory, GivesWay, temporary_name};
+pub use beneath::{Directory, GivesWay};
 pub use filter::Filter;
 pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, settle};
 pub use origin::Origin;
-pub use partial::{LEAST, Partial};
+pub use partial::{LEAST, Partial, temporary_name};
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Place, Walk, facts};
 

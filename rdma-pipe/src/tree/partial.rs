@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, SeekFrom, Stat};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
-use super::beneath::{Directory, LONGEST, SUFFIX, temporary_name};
+use super::Directory;
 use super::walk::facts;
 use crate::proto::Sum;
 
@@ -218,6 +218,19 @@ fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno>
         }
     }
     Ok(done)
+}
+
+/// Maximum length of a name, and the length of the end of a temporary name, in bytes.
+const LONGEST: usize = 255;
+const SUFFIX: usize = ".rdcp-".len() + 16;
+
+/// Returns the temporary name of a file. Each run computes the same name, so it finds the partial file of an earlier
+/// run.
+pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
+    let hash = XxHash3_128::oneshot(&[name, b"\0", identity].concat()) as u64;
+    // The hash distinguishes names that are truncated.
+    let shown = &name[..name.len().min(LONGEST - 1 - SUFFIX)];
+    [b".", shown, format!(".rdcp-{hash:016x}").as_bytes()].concat()
 }
 
 #[cfg(test)]
