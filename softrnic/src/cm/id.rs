@@ -108,6 +108,9 @@ pub(super) struct Identifier {
 // SAFETY: the pointers refer to C structs, which are not bound to a thread.
 unsafe impl Send for Identifier {}
 
+/// The number of bytes after the fields that rsockets read first, in all known versions of librdmacm.
+const OTHERS: usize = 512;
+
 /// An identifier in memory.
 ///
 /// The rsockets of rdma-core's librdmacm also work with the identifiers of softrnic, because librdmacm calls the
@@ -120,7 +123,7 @@ struct Memory {
     device: *mut c_void,
     /// One of these fields is set if the calls of the identifier are synchronous, as those of rsockets are. Its offset
     /// depends on the version of librdmacm, so all bytes are set.
-    others: [u8; 512],
+    others: [u8; OTHERS],
 }
 
 /// Frees an identifier.
@@ -159,7 +162,7 @@ impl World {
         };
         // SAFETY: the type has only numbers, nullable pointers and unions of these, for which zero is valid.
         let id = unsafe { mem::zeroed() };
-        let memory = Memory { id, device: ptr::null_mut(), others: [1; _] };
+        let memory = Memory { id, device: ptr::null_mut(), others: [1; OTHERS] };
         let c = Box::into_raw(Box::new(memory)).cast::<rdma_cm_id>();
         // SAFETY: `c` is on the heap and not yet shared.
         unsafe {
