@@ -57,7 +57,7 @@ impl Shared {
         rustix::fs::ftruncate(&file, length as u64)?;
         // Otherwise an access to a page that the kernel cannot allocate ends the process with SIGBUS.
         if !overcommits() {
-            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
+            rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64))?;
         }
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         let shared = Self::map(&file, length)?;

@@ -27,7 +27,7 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Stuck, Wake};
+use crate::wire::transport::{Carrier, MAX_UNSETTLED, Stuck, Wake};
 
 /// If the buffer has at least this length, it is passed to TCP immediately.
 const WRITE_LENGTH: usize = 64 << 10;
@@ -364,10 +364,12 @@ impl Carrier for Connection {
             let incoming = unpoisoned(self.incoming.lock());
             incoming.received + rustix::io::ioctl_fionread(&*self.socket).unwrap_or(0)
         };
+        let started = Instant::now();
         loop {
             let has_found = self.serve(true);
             let incoming = unpoisoned(self.incoming.lock());
-            if !incoming.is_held && (!has_found || incoming.received >= end) {
+            let is_held = incoming.is_held && started.elapsed() < MAX_UNSETTLED;
+            if !is_held && (!has_found || incoming.received >= end) {
                 break;
             }
         }
