@@ -6,7 +6,8 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -35,16 +36,18 @@ pub(super) fn may_be_ours(path: &[u8]) -> bool {
 /// Returns the path in the tree if `path` belongs to a soft device, or is one of the folders of all devices.
 pub(super) fn redirect(path: &CStr) -> Option<CString> {
     let text = path.to_str().ok()?;
-    let parts: Vec<&str> = text.split('/').filter(|part| !["", "."].contains(part)).collect();
+    let parts = || text.split('/').filter(|part| !["", "."].contains(part));
     let is_below = |folder: &str| {
-        let mut folder = folder.split('/').skip(1);
+        let folder = folder.split('/').skip(1);
         let count = folder.clone().count();
-        folder.by_ref().eq(parts.iter().copied().take(count)).then_some(count)
+        folder.eq(parts().take(count)).then_some(count)
     };
+    // Signal handlers and allocators also open files of the system, so nothing is allocated before this.
     let shared = SHARED.iter().find_map(|folder| is_below(folder).map(|count| (*folder, count)));
     if shared.is_none() && is_below(OWN).is_none() {
         return None;
     }
+    let parts: Vec<&str> = parts().collect();
     let _inside = register::ready();
     let files = softrnic::files();
     if files.is_empty() {
@@ -178,7 +181,11 @@ fn write(root: &Path, files: &[(String, File)]) -> io::Result<()> {
             fs::create_dir_all(folder)?;
         }
         match file {
-            File::Text(text) => fs::write(&path, text)?,
+            File::Text(text) => {
+                // The program must not change what other processes read.
+                let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
+                open?.write_all(text.as_bytes())?;
+            }
             File::Link(to) => symlink(to, &path)?,
             File::CharacterDevice => symlink("/dev/null", &path)?,
         }
@@ -192,7 +199,11 @@ fn remove_unused(user: &Path) {
     for entry in fs::read_dir(user).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|found| found.modified()).map(|then| now.duration_since(then));
         if matches!(age, Ok(Ok(age)) if age > UNUSED) {
-            let _ = fs::remove_dir_all(entry.path());
+            // A process that is killed meanwhile must not leave a part of the folder under its name.
+            let away = user.join(format!(".{}-{}", entry.file_name().to_string_lossy(), process::id()));
+            if fs::rename(entry.path(), &away).is_ok() {
+                let _ = fs::remove_dir_all(away);
+            }
         }
     }
 }
