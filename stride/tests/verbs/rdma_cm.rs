@@ -30,7 +30,9 @@ fn plan() -> Plan {
 
 #[test]
 fn unexpected_connection_requests_are_rejected() {
-    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
+    let mut plan = plan();
+    plan.attributes.address = Some(Ipv4Addr::LOCALHOST.into());
+    let (plan, path) = (plan, Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
@@ -70,7 +72,10 @@ fn unresolvable_address_error_lists_valid_addresses() {
         };
         let error = Verbs.open(&plan, &plan.placement.client, role).err().unwrap().to_string();
         assert!(error.starts_with("--rdma-cm: ") && error.contains("255.255.255.255"), "{error}");
-        assert!(error.contains("soft0 port 1 (127.0.0.1") && error.contains("; name the server by "), "{error}");
+        assert!(
+            error.contains("soft0 port 1 (") && error.contains("127.0.0.1") && error.contains("; name the server by "),
+            "{error}"
+        );
     }
     let plan =
         Plan { attributes: QpAttributes { address: Some("fe80::7".parse().unwrap()), ..plan().attributes }, ..plan() };

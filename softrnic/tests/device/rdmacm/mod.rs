@@ -5,7 +5,6 @@ mod synchronous;
 
 use std::ffi::c_int;
 use std::mem;
-use std::net::UdpSocket;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -354,25 +353,17 @@ fn automatic_port_is_in_the_range_of_the_kernel() {
     destroy(id);
 }
 
-/// Datagrams stay on this host. softiw0 connects to what the host has a route to.
+/// softiw0, if it is registered, reaches other hosts, but transports no datagrams.
 #[test]
-fn address_of_another_host_is_unreachable() {
+fn address_of_another_host_is_unreachable_for_datagrams() {
     let channel = Channel::new();
-    let has_route = UdpSocket::bind("0.0.0.0:0").unwrap().connect("192.0.2.1:7471").is_ok();
-    for space in [UDP, TCP] {
-        let id = channel.id(space);
-        let mut to = v4([192, 0, 2, 1], 7471);
-        // SAFETY: the identifier is alive, and the address is readable.
-        let resolved = unsafe { rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000) };
-        if space == TCP && has_route {
-            assert_eq!(resolved, 0, "{}", errno());
-            drop(channel.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED));
-        } else {
-            assert_eq!((resolved, errno()), (-1, libc::ENETUNREACH));
-            assert!(!channel.is_readable(0), "an event");
-        }
-        destroy(id);
-    }
+    let id = channel.id(UDP);
+    let mut to = v4([192, 0, 2, 1], 7471);
+    // SAFETY: the identifier is alive, and the address is readable.
+    let resolved = unsafe { rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000) };
+    assert_eq!((resolved, errno()), (-1, libc::ENETUNREACH));
+    assert!(!channel.is_readable(0), "an event");
+    destroy(id);
 }
 
 #[test]

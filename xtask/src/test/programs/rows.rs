@@ -201,8 +201,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("ibv_devices", Preload, Shape::One("ibv_devices"), "soft0"),
     row("ibv_devices_libraries", Libraries, Shape::One("ibv_devices"), "soft0"),
     row("ibv_devices_alone", Alone, Shape::One("ibv_devices"), "soft0"),
-    row("ibv_devinfo", Preload, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
-    row("ibv_devinfo_libraries", Libraries, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
+    row("ibv_devinfo", Preload, Shape::One("ibv_devinfo -v"), "::ffff:127.0.0.1, RoCE v2"),
+    row("ibv_devinfo_libraries", Libraries, Shape::One("ibv_devinfo -v"), "::ffff:127.0.0.1, RoCE v2"),
     row("ibv_devinfo_alone", Alone, Shape::One("ibv_devinfo -v -d soft0"), "max_mtu:\t\t4096 (5)"),
     // stdbuf also preloads a library, which must stay preloaded.
     row("ibv_asyncwatch", Preload, Shape::Waiting("stdbuf -oL {run} ibv_asyncwatch"), "soft0: async event FD"),
