@@ -8,7 +8,7 @@ use super::{Opener, Sealer};
 use crate::error::{Error, Result};
 
 /// The first bytes of each hello. The last of them is the version of the protocol.
-const MAGIC: [u8; 7] = *b"rdpipe\x02";
+const MAGIC: [u8; 7] = *b"rdpipe\x03";
 
 /// The role of a side in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,14 +118,7 @@ mod tests {
     fn malformed_hello_is_refused() {
         let mut other = MAGIC.to_vec();
         other[6] += 1;
-        for hello in [
-            b"".as_slice(),
-            b"GET / HTTP/1.0",
-            b"rdpipe\x02",
-            &MAGIC,
-            &[MAGIC.as_slice(), &[0xff; 33]].concat(),
-            &other,
-        ] {
+        for hello in [b"".as_slice(), b"GET / HTTP/1.0", &MAGIC, &[MAGIC.as_slice(), &[0xff; 33]].concat(), &other] {
             let (handshake, _) = Handshake::start(Role::Server, b"key");
             assert!(handshake.finish(hello).is_err(), "{hello:?}");
         }

@@ -227,11 +227,12 @@ impl Directory {
                 let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
                 match rustix::fs::openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR) {
                     Ok(file) => rustix::fs::syncfs(file),
-                    // The file system has no unnamed files.
-                    Err(_) => {
+                    // The file system has no unnamed files, or this user may make none.
+                    Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::ACCESS | Errno::ROFS) => {
                         rustix::fs::sync();
                         Ok(())
                     }
+                    Err(error) => Err(error),
                 }
             }
             synced => synced,

@@ -190,9 +190,10 @@ impl Held<'_> {
     fn list(&self, names: &mut [u8]) -> Result<usize, Errno> {
         match &self.1 {
             None => rustix::fs::flistxattr(self.0, names),
-            // Without /proc, the labels cannot be read.
+            // Without /proc, the labels of a link cannot be read. A special file may have an access control list, which
+            // must not be lost silently.
             Some(path) => rustix::fs::listxattr(path, names).or_else(|error| match error {
-                Errno::NOENT => Ok(0),
+                Errno::NOENT if FileType::from_raw_mode(rustix::fs::fstat(self.0)?.st_mode).is_symlink() => Ok(0),
                 error => Err(error),
             }),
         }

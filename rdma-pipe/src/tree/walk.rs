@@ -125,8 +125,13 @@ impl Walk<'_> {
             // An entry without its attributes would remove those of the copy, also if it is not read because the copy has
             // the same contents.
             let fd = self.origin.open(path, flags, follows).map_err(cannot)?;
-            attributes =
-                read_attributes(fd).map_err(|error| Error::file("read the attributes of", path, &error.into()))?;
+            attributes = read_attributes(fd).map_err(|error| {
+                let what = "read the attributes of";
+                match error {
+                    Errno::NOENT => Error::file(what, path, &std::io::Error::other("/proc is not mounted")),
+                    error => Error::file(what, path, &error.into()),
+                }
+            })?;
             let length = lengths(&attributes);
             if length > ATTRIBUTES {
                 let text = format!(

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use crate::common::{Place, remove};
+use crate::directories::access_list;
 
 /// Makes a folder with a file, a FIFO of two names and a socket, and a device node if this user may make one.
 fn make(place: &Place) -> bool {
@@ -215,4 +216,24 @@ fn device_node_that_cannot_be_made_is_reported() {
     let ran = place.run("rdcp", ["-a", "-e", "./rsh", "s", "h:d"]).expect(23);
     assert!(ran.err.contains("a server with --root makes none"), "{}", ran.err);
     assert_eq!(place.names("root/d"), ["fifo", "file", "other", "socket"]);
+}
+
+/// A source without /proc cannot read the list. The copy must not lose it silently.
+#[test]
+fn access_list_of_a_fifo_is_not_lost_without_proc() {
+    let place = Place::new();
+    place.shell("mkdir s && mkfifo s/fifo && ln -s to s/link").expect(0);
+    let list = access_list([6, 6, 4, 6, 0]);
+    let path = place.path("s/fifo");
+    let set = rustix::fs::setxattr(path, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty());
+    let hidden = "unshare --user --map-root-user --mount sh -c \"mount -t tmpfs none /proc && $*\"";
+    if set.is_err() || place.shell(&format!("set -- true; {hidden}")).status != 0 {
+        println!("no such attributes, or no mounts in a user namespace, here");
+        return;
+    }
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    place.write("bin/ssh", ssh.replace("exec sh -c \"$*\"", &format!("exec {hidden}")));
+    let ran = place.run("rdcp", ["-a", &format!("{}/.", place.on_host("s")), "d"]).expect(23);
+    assert!(ran.err.contains("fifo: /proc is not mounted"), "{}", ran.err);
+    assert_eq!(place.names("d"), ["link"]);
 }
