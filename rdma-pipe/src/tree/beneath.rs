@@ -411,26 +411,6 @@ impl Directory {
         renamed.inspect_err(|_| self.remove_stale(from))
     }
 
-    /// Removes a directory that gives way, with everything below it. `told` gets the path of each entry, and whether it was
-    /// removed. If `pretends` is set, nothing is removed.
-    ///
-    /// # Errors
-    ///
-    /// See [`remove`](Self::remove).
-    pub fn clear(
-        &self,
-        name: &[u8],
-        pretends: bool,
-        told: &mut dyn FnMut(&Path, Result<(), Errno>),
-    ) -> Result<(), Errno> {
-        let path = self.path.join(OsStr::from_bytes(name));
-        let mut told = |below: &[u8], removed| match below {
-            [] => told(&path, removed),
-            [_, below @ ..] => told(&path.join(OsStr::from_bytes(below)), removed),
-        };
-        self.remove(name, name, &|_, _| false, pretends, &mut told).map(drop)
-    }
-
     /// Takes the paths of what was below directories that gave way since the last call.
     pub fn take_cleared(&self) -> Vec<PathBuf> {
         std::mem::take(&mut *self.cleared.lock().unwrap_or_else(PoisonError::into_inner))

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -114,6 +114,26 @@ impl Directory {
         let directory = Self::of(self.open_entry(entry, FOLDER)?, PathBuf::new());
         let names = directory.names()?;
         Ok(Removed::Directory(directory, names))
+    }
+
+    /// Removes a directory that gives way, with everything below it. `told` gets the path of each entry, and whether it was
+    /// removed. If `pretends` is set, nothing is removed.
+    ///
+    /// # Errors
+    ///
+    /// See [`remove`](Self::remove).
+    pub fn clear(
+        &self,
+        name: &[u8],
+        pretends: bool,
+        told: &mut dyn FnMut(&Path, Result<(), Errno>),
+    ) -> Result<(), Errno> {
+        let path = self.path().join(OsStr::from_bytes(name));
+        let mut told = |below: &[u8], removed| match below {
+            [] => told(&path, removed),
+            [_, below @ ..] => told(&path.join(OsStr::from_bytes(below)), removed),
+        };
+        self.remove(name, name, &|_, _| false, pretends, &mut told).map(drop)
     }
 }
 
