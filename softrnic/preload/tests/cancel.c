@@ -1,11 +1,13 @@
 /* Cancels threads while they post, with a completion event each, and while they wait for events. Neither is a cancellation point of
- * softrnic, so no lock stays held and the process continues. */
+ * softrnic, so no lock stays held and the process continues. Also cancels a thread in open(2), which softrnic interposes. */
 
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROUNDS = 200, SIZE = 64 };
@@ -102,6 +104,29 @@ static void *waits(void *channel)
 	return unused;
 }
 
+/* Waits until another process opens the FIFO. */
+static void *opens(void *path)
+{
+	CHECK(open(path, O_RDONLY) >= 0);
+	return NULL;
+}
+
+static void cancel_open(void)
+{
+	char folder[] = "/tmp/cancelXXXXXX", path[64];
+	pthread_t thread;
+	void *result;
+
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/fifo", folder);
+	CHECK(!mkfifo(path, 0600));
+	CHECK(!pthread_create(&thread, NULL, opens, path));
+	usleep(10000);
+	CHECK(!pthread_cancel(thread));
+	CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+	CHECK(!unlink(path) && !rmdir(folder));
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_soft();
@@ -129,6 +154,7 @@ int main(void)
 		write_once();
 		CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
 	}
+	cancel_open();
 	puts("all is well");
 	return 0;
 }
