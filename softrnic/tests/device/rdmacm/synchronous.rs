@@ -2,21 +2,38 @@
 
 use super::*;
 
+/// Returns an identifier that listens, and its port.
+fn listening() -> (*mut rdma_cm_id, u16) {
+    let mut id = ptr::null_mut();
+    // SAFETY: the identifier is alive.
+    unsafe {
+        assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), TCP), 0);
+        bind(id, here(0)).unwrap();
+        assert_eq!(rdma_listen(id, 0), 0);
+        (id, u16::from_be(rdma_get_src_port(id)))
+    }
+}
+
+/// Returns an identifier with a route to a port of this host.
+fn resolved(port: u16) -> *mut rdma_cm_id {
+    let (mut id, mut to) = (ptr::null_mut(), here(port));
+    // SAFETY: the identifier is alive, and the address is readable.
+    unsafe {
+        assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), TCP), 0);
+        assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
+        assert_eq!(rdma_resolve_route(id, 1000), 0);
+    }
+    id
+}
+
 #[test]
 fn identifiers_without_channel_have_synchronous_calls() {
     drop(Channel::new());
-    let mut listener = ptr::null_mut();
+    let (listener, port) = listening();
     // SAFETY: all identifiers are alive until they are destroyed, and the addresses are readable.
     unsafe {
-        assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut listener, ptr::null_mut(), TCP), 0);
-        bind(listener, here(0)).unwrap();
-        assert_eq!(rdma_listen(listener, 0), 0);
-        let port = u16::from_be(rdma_get_src_port(listener));
         let client = std::thread::spawn(move || {
-            let (mut id, mut to) = (ptr::null_mut(), here(port));
-            assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), TCP), 0);
-            assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
-            assert_eq!(rdma_resolve_route(id, 1000), 0);
+            let id = resolved(port);
             assert_eq!(
                 (connect(id, b""), (*(*id).event).event),
                 (Err(libc::ECONNREFUSED), event_type::RDMA_CM_EVENT_REJECTED)
@@ -63,18 +80,11 @@ fn shared_receive_queue_takes_the_domain_of_its_identifier() {
 #[test]
 fn program_takes_the_events_of_identifiers_without_channel() {
     drop(Channel::new());
-    let mut listener = ptr::null_mut();
+    let (listener, port) = listening();
     // SAFETY: all identifiers are alive until they are destroyed, and the addresses are readable.
     unsafe {
-        assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut listener, ptr::null_mut(), TCP), 0);
-        bind(listener, here(0)).unwrap();
-        assert_eq!(rdma_listen(listener, 0), 0);
-        let port = u16::from_be(rdma_get_src_port(listener));
         let client = std::thread::spawn(move || {
-            let (mut id, mut to) = (ptr::null_mut(), here(port));
-            assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), TCP), 0);
-            assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
-            assert_eq!(rdma_resolve_route(id, 1000), 0);
+            let id = resolved(port);
             create_one_queue(id);
             connect(id, b"").unwrap();
             acknowledge_own(id);
