@@ -1,20 +1,22 @@
-//! `struct rdma_event_channel`. A channel is an epoll descriptor to which the sockets of its identifiers are added.
+//! `struct rdma_event_channel`. The descriptor of a channel is readable while events are queued.
 //!
-//! An eventfd and a timer are also added to the epoll descriptor. The eventfd is readable while events are queued, and
-//! the timer is for time-outs. Time-outs take effect only in `rdma_get_cm_event`, because the connection manager has no
-//! thread. When a time-out is due, the timer makes the descriptor readable. The descriptor may be readable once without
-//! an event.
+//! The sockets of the identifiers, and a timer for their time-outs, are in an epoll descriptor. `rdma_get_cm_event`
+//! handles those that are ready. While no event is queued, a thread of the process does so too ([`attend`]): a program
+//! may wait until the descriptor is readable and then call `rdma_get_cm_event`, and this call must not block. If the
+//! descriptor of the program were readable when a socket is, the call would block after a packet that causes no event.
+//! While events are queued, the thread handles nothing, so the peers cannot fill the memory of a program that takes no
+//! events.
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::rdma_event_channel;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::calls::system;
@@ -22,27 +24,35 @@ use super::events::Pending;
 use super::{World, unknown, world};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
+use crate::sys::signals;
+use crate::verbs::event_fd_queue::EventFdQueue;
 use crate::verbs::failure;
 
-/// The epoll data of the eventfd and of the timer. Other sources are numbered from one.
-const WAKE: u64 = 0;
+/// The epoll data of the timer. Other sources are numbered from one.
 const TIMER: u64 = u64::MAX;
 /// The maximum number of sources that one call of epoll returns.
 const MAX_SOURCES: usize = 16;
-/// The maximum number of calls of epoll that queue no event. If work remains after them, the descriptor stays readable.
+/// The maximum number of calls of epoll that queue no event. If work remains after them, the thread continues.
 const MAX_POLLS: usize = 256;
+/// How long the thread waits after an error of epoll.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The thread handles the sources of a channel once, and again after the channel has no queued events.
+const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
 /// An event channel.
 pub(super) struct Channel {
     pub(super) c: *mut rdma_event_channel,
-    pub(super) epoll: Arc<OwnedFd>,
-    wake: OwnedFd,
-    /// Whether the eventfd `wake` is readable.
-    is_woken: Cell<bool>,
+    /// The events, and the errors of the thread.
+    pub(super) events: Arc<EventFdQueue<Result<Pending, Errno>>>,
+    /// The epoll descriptor with the sockets and the timer.
+    pub(super) sources: Arc<OwnedFd>,
+    /// The epoll descriptor of the thread, which contains `sources`.
+    all: Arc<OwnedFd>,
+    /// Whether the thread waits for the sources.
+    is_attended: Cell<bool>,
     timer: OwnedFd,
     /// The time at which the timer expires, if it is set.
     armed: Cell<Option<Instant>>,
-    queue: VecDeque<Pending>,
     /// The deadlines of identifiers.
     deadlines: BTreeSet<(Instant, usize)>,
 }
@@ -78,59 +88,54 @@ impl Watched {
 }
 
 impl Channel {
-    fn new() -> Result<Self, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+    fn new(all: Arc<OwnedFd>) -> Result<Self, Errno> {
+        let events = EventFdQueue::new()?;
+        let sources = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(system)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(system)?;
-        let c = Box::into_raw(Box::new(rdma_event_channel { fd: epoll.as_raw_fd() }));
-        Ok(Self {
+        epoll::add(&sources, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(system)?;
+        let c = Box::into_raw(Box::new(rdma_event_channel { fd: events.as_raw_fd() }));
+        let channel = Self {
             c,
-            epoll: Arc::new(epoll),
-            wake,
-            is_woken: Cell::new(false),
+            events: Arc::new(events),
+            sources: Arc::new(sources),
+            all,
+            is_attended: Cell::new(true),
             timer,
             armed: Cell::new(None),
-            queue: VecDeque::new(),
             deadlines: BTreeSet::new(),
-        })
+        };
+        epoll::add(&*channel.all, &*channel.sources, channel.data(), ONCE).map_err(system)?;
+        Ok(channel)
     }
 
-    /// Makes the descriptor readable.
-    pub(super) fn wake(&self) {
-        if !self.is_woken.replace(true) {
-            // The counter of the eventfd is zero, so the write cannot fail.
-            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    /// The data of the channel in the epoll descriptor of the thread.
+    fn data(&self) -> EventData {
+        // The conversion is lossless, because addresses have at most 64 bits.
+        EventData::new_u64(self.c.addr() as u64)
+    }
+
+    /// Lets the thread wait for the sources if no event is queued.
+    fn attend(&self) {
+        if self.events.is_empty()
+            && !self.is_attended.replace(true)
+            && let Err(error) = epoll::modify(&*self.all, &*self.sources, self.data(), ONCE)
+        {
+            log::error!("cannot wait for the peers of an event channel: epoll failed: {error}");
         }
     }
 
-    fn put(&mut self, pending: Pending) {
-        if self.queue.is_empty() {
-            self.wake();
-        }
-        self.queue.push_back(pending);
-    }
-
-    fn quiet_if_empty(&self) {
-        if self.queue.is_empty() && self.is_woken.replace(false) {
-            let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Option<Pending> {
-        let pending = self.queue.pop_front();
-        self.quiet_if_empty();
-        pending
+    pub(super) fn take(&self) -> Option<Result<Pending, Errno>> {
+        let taken = self.events.try_take(|taken| taken);
+        self.attend();
+        taken
     }
 
     /// Removes and returns the events for which `such` returns true.
-    pub(super) fn remove(&mut self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
-        let (removed, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
-        self.queue = stay.into();
-        self.quiet_if_empty();
-        removed
+    pub(super) fn remove(&self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let removed = self.events.remove(|event| event.as_ref().is_ok_and(&such));
+        self.attend();
+        removed.into_iter().filter_map(Result::ok).collect()
     }
 
     /// Sets the timer to the first deadline. If the timer is set for an earlier time, it is not changed, because
@@ -169,10 +174,35 @@ impl Drop for Channel {
 impl World {
     /// Creates a channel, and returns the address of its C struct.
     pub(super) fn make_channel(&mut self) -> Result<*mut rdma_event_channel, Errno> {
-        let channel = Channel::new()?;
+        let channel = Channel::new(self.attendant()?)?;
         let c = channel.c;
         self.channels.insert(c.addr(), channel);
         Ok(c)
+    }
+
+    /// Returns the epoll descriptor of the thread. The first call starts the thread.
+    fn attendant(&mut self) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(all) = &self.attendant {
+            return Ok(Arc::clone(all));
+        }
+        let all = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
+        let builder = thread::Builder::new().name("softrnic-cm".to_owned()).stack_size(512 << 10);
+        let of_thread = Arc::clone(&all);
+        signals::without_signals(|| builder.spawn(move || attend(&of_thread))).map_err(|_| Errno::AGAIN)?;
+        self.attendant = Some(Arc::clone(&all));
+        Ok(all)
+    }
+
+    /// Handles the sources of a channel in the thread. `rdma_get_cm_event` returns the error if this fails.
+    fn attend(&mut self, channel: usize) {
+        let Some(found) = self.channels.get(&channel) else { return };
+        found.is_attended.set(false);
+        let gathered = self.gather(channel);
+        let Some(found) = self.channels.get(&channel) else { return };
+        if let Err(errno) = gathered {
+            found.events.put(Err(errno));
+        }
+        found.attend();
     }
 
     fn channel(&mut self, channel: usize) -> Result<&mut Channel, Errno> {
@@ -196,7 +226,7 @@ impl World {
         self.next_source += 1;
         let number = self.next_source;
         let data = EventData::new_u64(number);
-        epoll::add(&*self.channel(channel)?.epoll, &*socket, data, flags).map_err(system)?;
+        epoll::add(&*self.channel(channel)?.sources, &*socket, data, flags).map_err(system)?;
         self.sources.insert(number, source);
         Ok(Watched { socket, source: number, flags })
     }
@@ -207,20 +237,20 @@ impl World {
         let (channel, Some(link)) = (identifier.channel, identifier.link.as_mut()) else { return Err(Errno::INVALID) };
         link.flags = flags;
         let (socket, source) = (Arc::clone(&link.socket), link.source);
-        epoll::modify(&*self.channel(channel)?.epoll, &*socket, EventData::new_u64(source), flags).map_err(system)
+        epoll::modify(&*self.channel(channel)?.sources, &*socket, EventData::new_u64(source), flags).map_err(system)
     }
 
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {
             // This cannot fail, because the socket was added before and is open.
-            let _ = epoll::delete(&*channel.epoll, &*watched.socket);
+            let _ = epoll::delete(&*channel.sources, &*watched.socket);
         }
     }
 
     /// Moves sockets to another channel. If this fails, no socket is moved.
     pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
-        let new = Arc::clone(&self.channel(to)?.epoll);
+        let new = Arc::clone(&self.channel(to)?.sources);
         for (place, one) in watched.iter().enumerate() {
             let data = EventData::new_u64(one.source);
             if let Err(errno) = epoll::add(&*new, &*one.socket, data, one.flags) {
@@ -232,7 +262,7 @@ impl World {
         }
         if let Ok(channel) = self.channel(from) {
             for one in watched {
-                let _ = epoll::delete(&*channel.epoll, &*one.socket);
+                let _ = epoll::delete(&*channel.sources, &*one.socket);
             }
         }
         Ok(())
@@ -242,7 +272,7 @@ impl World {
     pub(super) fn put(&mut self, pending: Pending) {
         let Ok(channel) = self.id(pending.owner).map(|id| id.channel) else { return };
         if let Ok(channel) = self.channel(channel) {
-            channel.put(pending);
+            channel.events.put(Ok(pending));
         }
     }
 
@@ -278,7 +308,7 @@ impl World {
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
         for _ in 0..MAX_POLLS {
             let has_found = self.poll_sources(channel)?;
-            if !has_found || !self.channel(channel)?.queue.is_empty() {
+            if !has_found || !self.channel(channel)?.events.is_empty() {
                 break;
             }
         }
@@ -289,7 +319,7 @@ impl World {
     fn poll_sources(&mut self, channel: usize) -> Result<bool, Errno> {
         let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let epoll = Arc::clone(&self.channel(channel)?.epoll);
+        let epoll = Arc::clone(&self.channel(channel)?.sources);
         let ready: Vec<u64> = match epoll::wait(&*epoll, &mut buffer[..], Some(&no_time)) {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
             Err(rustix::io::Errno::INTR) => Vec::new(),
@@ -315,7 +345,7 @@ impl World {
             self.expire(channel);
         }
         // If other sources have queued events, the program receives them before the error.
-        if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
+        if self.channel(channel)?.events.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
     }
 
     fn expire(&mut self, channel: usize) {
@@ -337,19 +367,24 @@ impl World {
     }
 }
 
-/// Whether the descriptor is in blocking mode.
-pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
-    // SAFETY: the call takes only numbers; the descriptor is open.
-    let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
-    flags & libc::O_NONBLOCK == 0
-}
-
-/// Waits until a source is ready. Any signal with a handler ends the wait with `EINTR`, even if `SA_RESTART` is set.
-/// Unlike libc's `epoll_wait`, this function is not a cancellation point, because a cancelled thread cannot be unwound
-/// through Rust functions.
-pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
-    rustix::event::poll(&mut poll, None).map(drop).map_err(system)
+/// The main loop of the thread. The loop never ends, because the process may create further channels.
+fn attend(all: &OwnedFd) {
+    let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
+    loop {
+        match epoll::wait(all, &mut buffer[..], None) {
+            Ok((ready, _)) => {
+                for event in ready {
+                    // The conversion is lossless, because the number is the address of a channel.
+                    world().attend(event.data.u64() as usize);
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                log::error!("cannot wait for the peers of event channels: epoll failed: {error}");
+                thread::sleep(PAUSE);
+            }
+        }
+    }
 }
 
 /// `rdma_create_event_channel()`.

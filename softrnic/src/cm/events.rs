@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem;
-use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 
@@ -13,8 +12,9 @@ use rdma_mummy_sys::{
 
 use super::calls::return_code;
 use super::listen::Request;
-use super::{ACKNOWLEDGED, World, channel, connect, iwarp, multicast, transition, unknown, world};
+use super::{ACKNOWLEDGED, World, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
+use crate::verbs::event_fd_queue::EventFdQueue;
 
 /// The largest value of `private_data_len`.
 const MAX_DATA: usize = 255;
@@ -91,25 +91,29 @@ pub(super) unsafe extern "C" fn get_cm_event(
     return_code(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
 }
 
-/// Takes the next event of a channel. If `waits` is true, the call blocks even if the descriptor is nonblocking.
-pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Errno> {
+/// Takes the next event of a channel. If `restarts` is true, signals do not interrupt the call.
+pub(super) fn take(channel: usize, restarts: bool) -> Result<*mut rdma_cm_event, Errno> {
     let mut waited = None;
     loop {
-        let pending = next(channel, waits, &mut waited)?;
+        let pending = next(channel, restarts, &mut waited)?;
         if let Some(event) = report(pending) {
             return Ok(event);
         }
     }
 }
 
-/// Takes the next event in the queue. `waited` is the descriptor on which this call has waited.
-fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
+/// Takes the next event in the queue. `waited` is the queue for which this call has waited.
+fn next(
+    address: usize,
+    restarts: bool,
+    waited: &mut Option<Arc<EventFdQueue<Result<Pending, Errno>>>>,
+) -> Result<Pending, Errno> {
     loop {
-        let epoll = {
+        let events = {
             let mut world = world();
             let found = world.channels.get(&address);
             if let Some(waited) = &*waited
-                && !found.is_some_and(|channel| Arc::ptr_eq(&channel.epoll, waited))
+                && !found.is_some_and(|channel| Arc::ptr_eq(&channel.events, waited))
             {
                 drop(world);
                 return Err(wait_after_destroy());
@@ -117,22 +121,22 @@ fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Resul
             if let Some(pending) = world.next(address)? {
                 return Ok(pending);
             }
-            world.gather(address)?;
+            let gathered = world.gather(address);
             if let Some(pending) = world.next(address)? {
                 return Ok(pending);
             }
+            gathered?;
             let channel = world.channels.get(&address).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
-            Arc::clone(&channel.epoll)
+            Arc::clone(&channel.events)
         };
-        if !waits && !channel::blocks(std::os::fd::AsFd::as_fd(&epoll)) {
+        if events.is_nonblocking()? {
             return Err(Errno::AGAIN);
         }
-        match channel::wait(&epoll) {
-            // Signals do not interrupt a synchronous call.
-            Err(Errno(libc::EINTR)) if waits => {}
+        match events.wait(None) {
+            Err(Errno(libc::EINTR)) if restarts => {}
             done => done?,
         }
-        *waited = Some(epoll);
+        *waited = Some(events);
     }
 }
 
@@ -149,7 +153,7 @@ impl World {
     /// Takes the next event in the queue, and counts it as reported.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
         let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
-        let Some(pending) = found.take() else { return Ok(None) };
+        let Some(pending) = found.take().transpose()? else { return Ok(None) };
         if let Ok(id) = self.id(pending.owner) {
             id.reported += 1;
             if let Some(group) = id.groups.iter_mut().find(|group| Some(group.number) == pending.group) {

@@ -2,9 +2,8 @@
 //! iWARP devices ([`iwarp`]).
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
-//! name and sends a request ([`messages`]). A connection is a socket, so it is closed when its process exits. Neither a
-//! thread nor a daemon is needed: the descriptor of an event channel is an epoll descriptor with the sockets of its
-//! identifiers, and `rdma_get_cm_event` handles the sockets that are ready ([`channel`]).
+//! name and sends a request ([`messages`]). A connection is a socket, so it is closed when its process exits. No daemon is
+//! needed: `rdma_get_cm_event` and one thread of the process handle the sockets that are ready ([`channel`]).
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
 //! without the lock. The child of a `fork` starts with an empty world. It does not know the objects of its parent, so
@@ -50,7 +49,8 @@ mod tests;
 mod transition;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 
 use self::channel::{Channel, Source};
 use self::events::Taken;
@@ -71,6 +71,8 @@ struct World {
     /// The sources that belong to the descriptors in channels.
     sources: BTreeMap<u64, Source>,
     next_source: u64,
+    /// The epoll descriptor of the thread that handles sources, if the thread is running.
+    attendant: Option<Arc<OwnedFd>>,
     /// How many groups were joined so far.
     groups: u64,
 }

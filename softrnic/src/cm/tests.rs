@@ -1,11 +1,13 @@
 //! Tests in which time-outs are simulated.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::{ibv_qp_type, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::channel::Source;
 use super::events::{acknowledge, take};
@@ -61,6 +63,15 @@ impl Side {
         result
     }
 
+    /// Whether the descriptor of the channel becomes readable within this time.
+    fn is_readable(&self, time: Duration) -> bool {
+        // SAFETY: the channel is alive, and so is its descriptor.
+        let wake = unsafe { BorrowedFd::borrow_raw((*self.channel).fd) };
+        let mut poll = [PollFd::new(&wake, PollFlags::IN)];
+        let time = Timespec::try_from(time).unwrap_or_else(|error| panic!("{error}"));
+        rustix::event::poll(&mut poll, Some(&time)).unwrap_or_else(|error| panic!("{error}")) > 0
+    }
+
     fn state(&self) -> State {
         world().id(self.id.addr()).map_or(State::Destroyed, |id| id.state)
     }
@@ -91,12 +102,38 @@ fn waiting_call_survives_the_destruction_of_its_channel() {
     let mut held = world();
     let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("the channel exists"));
     // This wakes the thread that waits while the channel is being destroyed.
-    channel.wake();
+    channel.events.put(Err(Errno::AGAIN));
     std::thread::sleep(Duration::from_millis(100));
     drop((held, channel));
     std::thread::sleep(Duration::from_millis(200));
     // The thread waits until the process ends.
     assert!(!waits.is_finished(), "{:?}", waits.join());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes system calls")]
+fn descriptor_is_readable_only_with_an_event() {
+    for (state, kinds, expected) in [
+        (State::PeerDisconnected, &[][..], None),
+        (State::PeerDisconnected, &[Kind::Disconnected], None),
+        (State::Connected, &[Kind::ReadyToUse], None),
+        (State::Connected, &[Kind::ReadyToUse, Kind::Disconnect], Some(event_type::RDMA_CM_EVENT_DISCONNECTED)),
+        (State::Accepted, &[Kind::ReadyToUse], Some(event_type::RDMA_CM_EVENT_ESTABLISHED)),
+    ] {
+        let side = Side::new(state);
+        for kind in kinds {
+            send_message(&side.peer, &Message::new(*kind));
+        }
+        if kinds.is_empty() {
+            assert!(rustix::net::shutdown(&side.peer, rustix::net::Shutdown::Both).is_ok());
+        }
+        let wait = Duration::from_millis(if expected.is_some() { 60_000 } else { 50 });
+        assert_eq!(side.is_readable(wait), expected.is_some(), "{kinds:?} in {state:?}");
+        if let Some(expected) = expected {
+            assert_eq!(side.next().0, expected);
+            assert!(!side.is_readable(Duration::ZERO), "{kinds:?} in {state:?}");
+        }
+    }
 }
 
 #[test]
@@ -240,7 +277,7 @@ fn failed_migration_changes_nothing() {
     let none = Arc::new(none.unwrap_or_else(|error| panic!("{error}")));
     // Simulates a descriptor that the program has closed, and whose number was reused.
     if let Some(channel) = world().channels.get_mut(&target.addr()) {
-        channel.epoll = none;
+        channel.sources = none;
     }
     assert_eq!(migrate(side.id, target), Err(Errno::INVALID));
     drop(world().channels.remove(&target.addr()));

@@ -145,16 +145,19 @@ impl<T> EventFdQueue<T> {
         }
     }
 
-    /// Removes the events of an object that is being destroyed, and returns their number.
-    pub(crate) fn remove(&self, mut is_of: impl FnMut(&T) -> bool) -> usize {
+    /// Removes and returns the events of an object that is being destroyed.
+    pub(crate) fn remove(&self, is_of: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = self.lock();
-        let before = events.len();
-        events.retain(|event| !is_of(event));
-        let removed = before - events.len();
-        if removed > 0 && events.is_empty() {
+        let (removed, kept): (Vec<T>, Vec<T>) = events.drain(..).partition(is_of);
+        *events = kept.into();
+        if !removed.is_empty() && events.is_empty() {
             self.clear();
         }
         removed
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
     /// Adds an event to the queue if the addresses have changed. If `is_awaited` is set, a change that was reverted
@@ -314,12 +317,12 @@ mod tests {
     fn events_can_be_removed() {
         let event_fd_queue = EventFdQueue::new().expect("a descriptor");
         set_nonblocking(&event_fd_queue);
-        assert_eq!(event_fd_queue.remove(|_| true), 0);
+        assert_eq!(event_fd_queue.remove(|_| true).len(), 0);
         (0..4).for_each(|event| event_fd_queue.put(event));
-        assert_eq!(event_fd_queue.remove(|event| event % 2 == 0), 2);
+        assert_eq!(event_fd_queue.remove(|event| event % 2 == 0).len(), 2);
         assert!(is_readable(&event_fd_queue));
         assert_eq!(take(&event_fd_queue), Ok(1));
-        assert_eq!(event_fd_queue.remove(|&event| event == 3), 1);
+        assert_eq!(event_fd_queue.remove(|&event| event == 3).len(), 1);
         assert!(!is_readable(&event_fd_queue));
         assert_eq!(take(&event_fd_queue), Err(Errno::AGAIN));
     }

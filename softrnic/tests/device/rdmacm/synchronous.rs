@@ -111,6 +111,43 @@ fn program_takes_the_events_of_identifiers_without_channel() {
     destroy(listener);
 }
 
+/// Non-blocking rsockets of rdma-core do so.
+#[test]
+fn calls_do_not_wait_if_the_descriptor_is_nonblocking() {
+    drop(Channel::new());
+    let (listener, port) = listening();
+    let id = resolved(port);
+    // SAFETY: all identifiers are alive until they are destroyed.
+    unsafe {
+        create_one_queue(id);
+        let fd = (*(*id).channel).fd;
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        assert_eq!(connect(id, b""), Err(libc::EAGAIN));
+        let mut request = ptr::null_mut();
+        assert_eq!(rdma_get_request(listener, &raw mut request), 0);
+        create_one_queue(request);
+        let accepting = std::thread::spawn({
+            let request = request.expose_provenance();
+            move || {
+                let mut accepted = parameters(b"");
+                rdma_accept(ptr::with_exposed_provenance_mut(request), &raw mut accepted)
+            }
+        });
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        assert_eq!(libc::poll(&raw mut poll, 1, TIMEOUT), 1);
+        let mut event = ptr::null_mut();
+        assert_eq!(rdma_get_cm_event((*id).channel, &raw mut event), 0, "{}", errno());
+        assert_eq!(((*event).event, (*event).status), (event_type::RDMA_CM_EVENT_ESTABLISHED, 0));
+        assert_eq!(rdma_ack_cm_event(event), 0);
+        assert_eq!(accepting.join().unwrap(), 0);
+        for id in [id, request] {
+            rdma_destroy_qp(id);
+            destroy(id);
+        }
+    }
+    destroy(listener);
+}
+
 /// Creates a QP with one completion queue, which the fields of both queues contain.
 ///
 /// # Safety
