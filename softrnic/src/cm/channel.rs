@@ -32,7 +32,7 @@ use crate::verbs::failure;
 const TIMER: u64 = u64::MAX;
 /// The maximum number of sources that one call of epoll returns.
 const MAX_SOURCES: usize = 16;
-/// The maximum number of calls of epoll that queue no event. If work remains after them, the thread continues.
+/// The maximum number of calls of epoll that queue no event. If work remains after them, the thread does it.
 const MAX_POLLS: usize = 256;
 /// How long the thread waits after an error of epoll.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -197,9 +197,10 @@ impl World {
     fn attend(&mut self, channel: usize) {
         let Some(found) = self.channels.get(&channel) else { return };
         found.is_attended.set(false);
-        let gathered = self.gather(channel);
+        // A peer may keep a source ready all the time, so this is one turn, and other threads then get the lock.
+        let polled = self.poll_sources(channel);
         let Some(found) = self.channels.get(&channel) else { return };
-        if let Err(errno) = gathered {
+        if let Err(errno) = polled {
             found.events.put(Err(errno));
         }
         found.attend();
