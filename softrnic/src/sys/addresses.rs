@@ -14,7 +14,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The index of the loopback interface, which is the first one that the kernel creates.
 const LOOPBACK_INDEX: u32 = 1;
 /// 127.0.0.1
-const LOOPBACK: Ipv6Addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+pub(crate) const LOOPBACK: Ipv6Addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
 
 /// An address of a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,8 @@ const NO_DATA: Errno = Errno(libc::ENODATA);
 struct Table(Vec<Option<Address>>);
 
 impl Table {
-    /// Removes the addresses that no longer exist, and adds new ones at the first free indexes.
+    /// Removes the addresses that no longer exist, and adds new ones at the first free indexes. One entry is for
+    /// 127.0.0.1, which comes last, so that processes of a host with many addresses reach each other.
     fn update(&mut self, addresses: &[Address]) {
         for slot in &mut self.0 {
             *slot = slot.and_then(|old| addresses.iter().find(|new| new.ip == old.ip).copied());
@@ -37,8 +38,10 @@ impl Table {
             }
             match self.0.iter().position(Option::is_none) {
                 Some(free) => self.0[free] = Some(*address),
-                None if self.0.len() < TABLE_LENGTH as usize => self.0.push(Some(*address)),
-                None => return,
+                None if self.0.len() < TABLE_LENGTH as usize - usize::from(address.ip != addresses::LOOPBACK) => {
+                    self.0.push(Some(*address));
+                }
+                None => {}
             }
         }
     }
@@ -232,11 +235,15 @@ mod tests {
 
     #[test]
     fn addresses_beyond_the_table_have_no_index() {
-        let many: Vec<Address> =
-            (0..TABLE_LENGTH + 10).map(|n| Address { ip: u128::from(n).into(), interface_index: n }).collect();
+        let number = |n| Address { ip: u128::from(n).into(), interface_index: n };
+        let mut many: Vec<Address> = (0..TABLE_LENGTH + 10).map(number).collect();
         let mut table = Table(Vec::new());
         table.update(&many);
-        assert_eq!(table.0.len(), TABLE_LENGTH as usize);
+        assert_eq!(table.0.len(), TABLE_LENGTH as usize - 1);
+        many.push(Address { ip: addresses::LOOPBACK, interface_index: 1 });
+        table.update(&many);
+        assert_eq!(table.0.last(), Some(&many.last().copied()));
+        assert_eq!((table.0.len(), table.0[0]), (TABLE_LENGTH as usize, Some(number(0))));
     }
 
     #[test]
