@@ -1,9 +1,10 @@
-//! A server process with hostile neighbours. After each disturbance, its honest client still gets its echoes, and the
-//! resources of the process are back where they were.
+//! A server process with hostile neighbours, which uses this crate or its C interface. After each disturbance, its honest
+//! client still gets its echoes, and the resources of the process are back where they were.
 //!
 //! `TRESPASS_HOSTILE` is the number of disturbances on each transport, `TRESPASS_SEED` chooses them. With `--nocapture`,
 //! the test prints the latency of the honest client.
 
+mod c_server;
 mod peers;
 mod server;
 
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use sideway_tests::process::{Lines, end_with_parent};
 use sideway_tests::usage::Usage;
@@ -122,20 +124,22 @@ fn echo(connection: &Connection, length: usize, rng: &mut Rng) {
     assert!(received[..] == message);
 }
 
+type Disturbance = (&'static str, fn(&mut World, &mut Rng));
+
 /// The disturbances. Each runs while the honest client works, and ends before the resources are compared.
-const DISTURBANCES: [fn(&mut World, &mut Rng); 9] = [
-    World::records,
-    World::mute,
-    World::half_open,
-    World::without_descriptors,
-    |world, rng| world.ordered("wakers", rng),
-    |world, rng| world.ordered("fork", rng),
-    |world, rng| world.ordered("workers", rng),
-    |world, rng| world.flooded(Signal::STOP, rng),
-    |world, rng| world.flooded(Signal::KILL, rng),
+const DISTURBANCES: [Disturbance; 9] = [
+    ("records", World::records),
+    ("mute", World::mute),
+    ("half open", World::half_open),
+    ("descriptors", World::without_descriptors),
+    ("stopped", |world, rng| world.flooded(Signal::STOP, rng)),
+    ("killed", |world, rng| world.flooded(Signal::KILL, rng)),
+    ("wakers", |world, rng| world.ordered("wakers", rng)),
+    ("fork", |world, rng| world.ordered("fork", rng)),
+    ("workers", |world, rng| world.ordered("workers", rng)),
 ];
-const NAMES: [&str; 9] =
-    ["records", "mute", "half open", "descriptors", "wakers", "fork", "workers", "stopped", "killed"];
+/// How many of them apply to a server in the C interface. The others use functions that it lacks.
+const OF_C: usize = 6;
 
 struct World {
     transport: Transport,
@@ -144,8 +148,8 @@ struct World {
 }
 
 impl World {
-    fn new(transport: Transport) -> Self {
-        let server = Process::start("server", transport, "-");
+    fn new(transport: Transport, server: &str) -> Self {
+        let server = Process::start(server, transport, "-");
         let address = server.lines.after("listens at ").parse().unwrap();
         Self { transport, honest: Honest::connect(transport, address), server }
     }
@@ -166,15 +170,24 @@ impl World {
         self.honest.echo(rng);
     }
 
-    /// Sockets that send nothing, or the beginning of a handshake.
+    /// Sockets that send nothing, the beginning of a handshake, or a wrong one. Some end with a reset.
     fn mute(&mut self, rng: &mut Rng) {
         // soft0 has no sockets.
         let mut sockets: Vec<_> =
             (0..1 + rng.below(150)).map_while(|_| TcpStream::connect(self.honest.address).ok()).collect();
         let handshake = [&[1, 56][..], &peers::hello(rng)].concat();
         for socket in &mut sockets {
+            let mut sent = handshake.clone();
+            if rng.one_in(3) {
+                sent[rng.below(58) as usize] ^= 1 << rng.below(8);
+            } else {
+                sent.truncate(rng.below(58) as usize);
+            }
             // The server may have closed the socket.
-            _ = socket.write_all(&handshake[..rng.below(58) as usize]);
+            _ = socket.write_all(&sent);
+            if rng.one_in(3) {
+                set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
+            }
         }
         self.honest.echo(rng);
     }
@@ -232,35 +245,50 @@ impl World {
             echo(&self.honest.connection, 64, rng);
         }
     }
+
+    /// Ends the server while hostile connections are open. Each call of the server returns.
+    fn end(mut self, rng: &mut Rng) {
+        let hello = peers::hello(rng);
+        let half_open = Raw::begin(self.transport, self.honest.address, &hello);
+        let mut peer = Raw::connect(self.transport, self.honest.address, &hello);
+        peer.iter_mut().for_each(|peer| peer.misbehave(rng));
+        drop(self.server.child.stdin.take());
+        self.server.lines.after("ends");
+        assert!(self.server.child.wait().unwrap().success());
+        drop((half_open, peer));
+    }
 }
 
 /// Runs the disturbances in turn, and then as many more as the environment states, in a random order.
-fn run(transport: Transport) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+fn run(transport: Transport, server: &str) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
     let (seed, rounds) = (number("TRESPASS_SEED").unwrap_or(1), number("TRESPASS_HOSTILE").unwrap_or(6));
-    let mut rng = Rng::new(seed);
-    let mut world = World::new(transport);
+    let mut rng = Rng::new(seed as u64);
+    let mut world = World::new(transport, server);
+    let disturbances = if server == "c-server" { &DISTURBANCES[..OF_C] } else { &DISTURBANCES };
     world.honest.echo(&mut rng);
     world.honest.visit(&mut rng);
     // The first rounds allocate what stays: the threads of devices, the pools, lazily loaded libraries.
     let mut before = None;
-    for round in 0..DISTURBANCES.len() as u64 + rounds {
-        let ordered = round as usize;
-        let which = if ordered < DISTURBANCES.len() { ordered } else { rng.below(DISTURBANCES.len() as u32) as usize };
-        println!("{transport:?} round {round}: {}", NAMES[which]);
-        DISTURBANCES[which](&mut world, &mut rng);
+    for round in 0..disturbances.len() + rounds {
+        let is_first = round < disturbances.len();
+        let which = if is_first { round } else { rng.below(disturbances.len() as u32) as usize };
+        let (name, disturb) = disturbances[which];
+        println!("{transport:?} round {round}: {name}");
+        disturb(&mut world, &mut rng);
         world.honest.echo(&mut rng);
         world.honest.visit(&mut rng);
-        if ordered + 1 >= DISTURBANCES.len() {
+        if round + 1 >= disturbances.len() {
             let before = before.get_or_insert_with(|| {
                 // The linger time of the disturbances has passed.
                 thread::sleep(Duration::from_secs(2));
                 world.server.usage()
             });
-            world.settle(before, NAMES[which], &mut rng);
+            world.settle(before, name, &mut rng);
         }
     }
-    let mut latencies = world.honest.latencies;
+    let mut latencies = std::mem::take(&mut world.honest.latencies);
+    world.end(&mut rng);
     latencies.sort_unstable();
     let at = |share: usize| latencies[(latencies.len() - 1) * share / 1_000];
     println!(
@@ -279,38 +307,59 @@ fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     end_with_parent();
     let [role, transport, address] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
-    let transport = if transport == "Tcp" { Transport::Tcp } else { Transport::Rdma };
+    let transport = match transport {
+        "Tcp" => Transport::Tcp,
+        "Rdma" => Transport::Rdma,
+        _ => Transport::Any,
+    };
     #[cfg(feature = "softrnic")]
     softrnic::register().unwrap();
     match role {
-        "run" => run(transport),
+        "run" => run(transport, address),
         "server" => server::serve(transport),
+        "c-server" => c_server::serve(),
         _ => server::flood(transport, address),
     }
 }
 
 /// The device is chosen by the environment, so each run is a process.
-fn run_on(transport: Transport, devices: &str) {
+fn run_on(transport: Transport, devices: &str, server: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["worker::tests::hostile::child", "--exact", "--nocapture"]);
-    command.env(ROLE, format!("run {transport:?} -")).env("SOFTRNIC_DEVICES", devices);
+    command.env(ROLE, format!("run {transport:?} {server}")).env("SOFTRNIC_DEVICES", devices);
     let ran = command.output().unwrap();
     let text = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{}\n{text}\n{}", ran.status, String::from_utf8_lossy(&ran.stderr));
-    println!("{devices}: {}", text.lines().filter(|line| line.contains("echoes")).collect::<String>());
+    println!("{server}, {devices}: {}", text.lines().filter(|line| line.contains("echoes")).collect::<String>());
 }
 
 #[test]
 fn server_with_hostile_neighbours_on_tcp_serves_its_client() {
-    run_on(Transport::Tcp, "0");
+    run_on(Transport::Tcp, "0", "server");
 }
 
 #[test]
 fn server_with_hostile_neighbours_on_soft0_serves_its_client() {
-    run_on(Transport::Rdma, "soft0");
+    run_on(Transport::Rdma, "soft0", "server");
 }
 
 #[test]
 fn server_with_hostile_neighbours_on_iwarp_serves_its_client() {
-    run_on(Transport::Rdma, "softiw0");
+    run_on(Transport::Rdma, "softiw0", "server");
+}
+
+#[test]
+fn c_server_with_hostile_neighbours_on_tcp_serves_its_client() {
+    run_on(Transport::Tcp, "0", "c-server");
+}
+
+#[test]
+fn c_server_with_hostile_neighbours_on_soft0_serves_its_client() {
+    run_on(Transport::Rdma, "soft0", "c-server");
+}
+
+/// The C interface listens for TCP first, which takes the port from iWARP. So hostile requests of iWARP meet TCP.
+#[test]
+fn c_server_with_hostile_neighbours_on_iwarp_serves_its_client() {
+    run_on(Transport::Any, "softiw0", "c-server");
 }

@@ -11,7 +11,7 @@ use super::options;
 use crate::worker::{Handle, Transport, Wait};
 use crate::{Acceptor, Buf, Connection, Interest, poll};
 
-fn report(text: &str) {
+pub(super) fn report(text: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "\n{text}").unwrap();
     out.flush().unwrap();
@@ -71,6 +71,7 @@ pub(super) fn serve(transport: Transport) {
             }
             report("done: ");
         }
+        report("ends");
         std::process::exit(0);
     });
     let mut served: Vec<Served> = Vec::new();
