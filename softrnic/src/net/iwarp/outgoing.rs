@@ -18,6 +18,9 @@ use crate::wire::transport::{Stuck, Wake};
 
 /// If the buffer has at least this length, it refuses packets.
 pub(super) const BUFFER_LIMIT: usize = 256 << 10;
+/// The maximum length of the data of reads that are sent before other connections are served. It ensures that a peer
+/// that requests long reads, and takes their data as fast as it is sent, does not delay other connections.
+pub(super) const TURN: usize = 1 << 20;
 /// The value of the first half of an Immediate Data message if the message belongs to the next Send. If the message
 /// belongs to a Write, the first half is the length of this Write. RFC 7306 leaves all eight bytes to the program.
 pub(super) const SEND_FOLLOWS: u32 = u32::MAX;
@@ -40,6 +43,8 @@ pub(super) struct Outgoing {
     pub(super) requests: VecDeque<Outstanding>,
     /// The requests of the peer to which the QP has not responded.
     pub(super) asked: VecDeque<(u32, Asked)>,
+    /// The length of the data of reads that this turn has encoded.
+    pub(super) given: usize,
     /// The owner of the message that is only partly encoded, if any.
     pub(super) open: Option<Owner>,
     pub(super) waiter: Option<Weak<dyn Wake>>,
@@ -118,6 +123,7 @@ impl Outgoing {
             scratch: Vec::new(),
             requests: VecDeque::new(),
             asked: VecDeque::new(),
+            given: 0,
             open: None,
             waiter: None,
             is_completing: false,
@@ -273,9 +279,10 @@ impl Outgoing {
         if self.end.is_ending || self.end.is_broken {
             return Err(Stuck::Lost);
         }
-        if !self.fits(Owner::Responses) {
+        if !self.fits(Owner::Responses) || self.given >= TURN {
             return Err(Stuck::Full);
         }
+        self.given += length as usize;
         let Self { stream, buffer, scratch, .. } = self;
         let mut is_last = true;
         match asked {

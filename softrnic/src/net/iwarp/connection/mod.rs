@@ -103,6 +103,7 @@ impl Connection {
                 Err(TryLockError::WouldBlock) => return false,
             };
             self.is_receiving.store(true, Ordering::SeqCst);
+            self.out().given = 0;
             let carrier: Arc<dyn Carrier> = this;
             has_found = self.receive(&mut incoming, &carrier);
             self.is_receiving.store(false, Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! Tests a connection whose peer is a plain socket, and whose QP records what it receives.
 
 mod answers;
+mod reads;
 
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
