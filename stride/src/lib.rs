@@ -9,6 +9,7 @@
 //! stats     the figures of a test
 //! report    formats figures as tables, JSON, CSV and plots, and compares them
 //! program   runs the commands, with the modules above
+//! thread    starts threads
 //! ```
 //!
 //! The crate `stride-run` contains the loops that measure, and everything else that runs once per message or per byte.
@@ -70,3 +71,4 @@ pub mod plan;
 pub mod program;
 pub mod report;
 pub mod stats;
+mod thread;

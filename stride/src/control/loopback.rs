@@ -12,6 +12,7 @@ use super::message::Request;
 use super::path::Near;
 use super::server::{Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
+use crate::thread::start_in;
 
 /// Shuts the connection down on drop, also after a panic. Closing the socket would not be enough, because a worker
 /// thread may have a copy of either socket until it ends.
@@ -42,12 +43,12 @@ pub fn loopback(
     let (our_end, their_end) = (end(&ours)?, end(&theirs)?);
     thread::scope(|scope| {
         let _end = our_end;
-        scope.spawn(move || {
+        start_in(scope, move || {
             let _end = their_end;
             let (connection, _) = Connection::handshake(theirs, Role::Server, timeout)?;
             // The client receives this failure too, and reports it.
             serve_one(connection, factory, &Host::default(), &mut |_| ())
-        });
+        })?;
         let (connection, _) = Connection::handshake(ours, Role::Client, timeout)?;
         measure(connection, Near::default(), factory, request, watch)
     })

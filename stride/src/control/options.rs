@@ -15,6 +15,7 @@ use super::path::Near;
 use super::wire::Wire;
 use crate::endpoint::Role;
 use crate::plan::time;
+use crate::thread::start;
 
 /// The default TCP port.
 pub const PORT: u16 = 18515;
@@ -179,7 +180,7 @@ fn handshake(wire: impl Wire + 'static, near: Near, contact: &ControlOptions) ->
 fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Failure> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let (name, port) = (bare.to_owned(), contact.port);
-    let found = within(contact.timeout, move || (name.as_str(), port).to_socket_addrs());
+    let found = within(contact.timeout, move || (name.as_str(), port).to_socket_addrs())?;
     let found = found.map_err(|error| {
         Failure::Unreachable(match error.kind() {
             io::ErrorKind::TimedOut => format!(
@@ -199,13 +200,16 @@ fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Fail
 
 /// Calls `ask` on another thread. Returns `TimedOut` if the call takes longer than `time`. The call cannot be
 /// cancelled, so the thread ends only when the call returns.
-fn within<T: Send + 'static>(time: Duration, ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+fn within<T: Send + 'static>(
+    time: Duration,
+    ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> anyhow::Result<io::Result<T>> {
     let (sender, receiver) = channel();
-    thread::Builder::new().name("names".to_owned()).spawn(move || {
+    start(move || {
         // Sending fails if the caller no longer waits, which is expected.
         let _ = sender.send(ask());
     })?;
-    receiver.recv_timeout(time).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    Ok(receiver.recv_timeout(time).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
 }
 
 fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
@@ -303,9 +307,9 @@ mod tests {
     fn name_resolution_has_a_timeout() {
         let (answer, question) = channel::<()>();
         let ask = move || Ok(question.recv().is_ok());
-        assert_eq!(within(Duration::from_millis(5), ask).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(within(Duration::from_millis(5), ask).unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(answer);
-        assert_eq!(within(Duration::from_secs(60), || Ok(7)).unwrap(), 7);
+        assert_eq!(within(Duration::from_secs(60), || Ok(7)).unwrap().unwrap(), 7);
         // A part of a name has 63 characters at most, so no name server is asked.
         let name = "x".repeat(64);
         let Err(Failure::Unreachable(text)) = resolve(&name, &contact(7, None)) else { panic!() };

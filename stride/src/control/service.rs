@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::greeting::{MAX_PENDING, Occupant, accept};
 use super::server::{Event, Host, serve_one};
 use crate::endpoint::EndpointFactory;
+use crate::thread::start_in;
 
 /// A handle that can stop a server from any thread.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub fn serve(
         let occupant = &occupant;
         let _stop = stop;
         // The channel of clients closes when this thread ends.
-        scope.spawn(move || accept(listener, timeout, occupant, &sender));
+        start_in(scope, move || accept(listener, timeout, occupant, &sender))?;
         for (peer, connection) in clients {
             report(Event::Client(peer));
             let mut has_asked = false;

@@ -19,6 +19,7 @@ use trespass::{ConnectionId, Kind, ListenId, Options, Worker};
 use super::{Endpoint, Listening, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress, Unsupported};
 use crate::plan::{Measure, Plan, RunLength, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
+use crate::thread::start_in;
 
 /// Time limit for connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -156,7 +157,7 @@ impl Endpoint for MessageEndpoint {
         let mut messages = Messages { worker, id, message, amount, sleeps_on_events, signal: &signal };
         let measure = plan.workload.measure;
         thread::scope(|scope| {
-            let measuring = scope.spawn(move || match (role, measure) {
+            let measuring = start_in(scope, move || match (role, measure) {
                 (Role::Client, Measure::Latency(semantics)) => {
                     let latency = Latency::of_tally(&messages.ping()?.tally(), Scale::now().tick(), semantics);
                     latency.map(|latency| Some(Figures::Latency(latency))).context("no message was answered")
@@ -167,7 +168,7 @@ impl Endpoint for MessageEndpoint {
                     Ok(Some(Figures::Bandwidth(Bandwidth { messages, seconds, interval, ..Bandwidth::default() })))
                 }
                 (Role::Server, measure) => messages.serve(matches!(measure, Measure::Latency(_))).map(|()| None),
-            });
+            })?;
             while !measuring.is_finished() {
                 wait_readable(readable_fd);
                 let done = match plan.workload.amount {

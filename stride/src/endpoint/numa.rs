@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::plan::cpus;
+use crate::thread::start_in;
 
 /// The NUMA nodes of a machine, each with its number and its processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +87,7 @@ pub(super) fn run_on(cpus: &[u32]) -> io::Result<()> {
 
 /// Whether a thread can be bound to these processors.
 pub(super) fn can_run_on(cpus: &[u32]) -> bool {
-    thread::scope(|scope| scope.spawn(|| run_on(cpus).is_ok()).join()).unwrap_or(false)
+    thread::scope(|scope| start_in(scope, || run_on(cpus).is_ok()).is_ok_and(|tried| tried.join().unwrap_or(false)))
 }
 
 /// Keeps this thread bound to some processors until it is dropped. Then the thread is bound as before.
@@ -122,9 +123,9 @@ pub(super) fn check(cpus: &[u32], named: &str) -> Result<()> {
     // Uses a separate thread, because binding a thread moves it to other processors.
     let tried = thread::scope(|scope| {
         let try_all = || cpus.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
-        scope.spawn(try_all).join()
+        anyhow::Ok(start_in(scope, try_all)?.join())
     });
-    match tried {
+    match tried? {
         Ok(Some((cpu, error))) => Err(anyhow!(
             "cannot bind a thread to processor {cpu} of {named}: {error}; choose from {}",
             cpus::show(&allowed)

@@ -134,7 +134,7 @@ impl Watch for Console {
         match Interrupt::watch() {
             Ok(interrupt) => self.interrupt = interrupt,
             Err(error) => print_line(&format!(
-                "warning: cannot catch signals, so Ctrl-C ends the program without results: {error}"
+                "warning: cannot catch signals, so Ctrl-C ends the program without results: {error:#}"
             )),
         }
         let stands_in = softrnic(&self.plan, [client, server]);

@@ -1,15 +1,17 @@
 //! Handles SIGINT (Ctrl-C) and SIGTERM.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+
+use crate::thread::start;
 
 /// The signals that end a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +55,23 @@ impl fmt::Display for Signal {
 const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
 /// Starts a thread that causes the second signal to end the program.
-pub(super) fn end_at_second() -> io::Result<()> {
+pub(super) fn end_at_second() -> Result<()> {
     let has_one = Arc::new(AtomicBool::new(false));
     for signal in Signal::ALL {
         flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
     }
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
+    let first = Arc::clone(&has_one);
     // This thread sleeps until the first signal, sets the flag a moment later, and exits.
-    thread::Builder::new().spawn(move || {
+    let started = start(move || {
         if signals.forever().next().is_some() {
             thread::sleep(REPEAT_WINDOW);
-            has_one.store(true, Ordering::Relaxed);
+            first.store(true, Ordering::Relaxed);
         }
-    })?;
-    Ok(())
+    });
+    // Without the thread, the first signal ends the program.
+    has_one.store(started.is_err(), Ordering::Relaxed);
+    started.map(drop)
 }
 
 /// Records the first signal. The second one ends the program at once, unless it follows within [`REPEAT_WINDOW`].
@@ -74,7 +79,7 @@ pub(super) fn end_at_second() -> io::Result<()> {
 pub(super) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    pub(super) fn watch() -> io::Result<Self> {
+    pub(super) fn watch() -> Result<Self> {
         let new = Self::default();
         for (index, signal) in Signal::ALL.into_iter().enumerate() {
             flag::register_usize(signal.number(), Arc::clone(&new.0), index + 1)?;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use anyhow::{Result, anyhow};
 use signal_hook::iterator::Signals;
@@ -16,6 +15,7 @@ use crate::endpoint::{EndpointFactory, Path, PortInfo};
 use crate::plan::{Measure, SideConfig};
 use crate::report;
 use crate::report::hints::far;
+use crate::thread;
 
 /// Serves clients until the server is stopped.
 pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<Exit> {
@@ -34,14 +34,14 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     let serving = Arc::new(AtomicBool::new(false));
     // The thread ends when the handle is dropped, or together with the program.
     let is_serving = Arc::clone(&serving);
-    let watching = thread::spawn(move || {
+    let watching = thread::start(move || {
         if signals.forever().next().is_some() {
             if is_serving.load(Ordering::Relaxed) {
                 print_line("exits after this test; press Ctrl-C again to exit at once");
             }
             stop.stop();
         }
-    });
+    })?;
     print_line(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
     let mut print_event = |event: Event| {
         match event {

@@ -8,6 +8,7 @@ mod files;
 mod measurements;
 mod ports;
 mod signals;
+mod threads;
 
 use std::process::{Command, Output, Stdio};
 
