@@ -109,7 +109,7 @@
 //!     Err(error) => return Err(error.into()),
 //! };
 //! let cq = domain.create_cq_builder().setup_cqe(256).build()?;
-//! let qp = domain.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex()?;
+//! let qp = domain.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_generic()?;
 //! # drop(qp);
 //! # Ok(())
 //! # }

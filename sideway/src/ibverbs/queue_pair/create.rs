@@ -118,7 +118,9 @@ impl<T: BasicService> QueuePairBuilder<T> {
         }
     }
 
-    /// `ibv_create_qp_ex(context, attr)` — builds an extended queue pair.
+    /// `ibv_create_qp_ex(context, attr)` — builds an extended queue pair. A program that runs on several drivers calls
+    /// [`build_generic`](Self::build_generic) instead: this function succeeds on softrnic and soft-RoCE, but on mlx5
+    /// only after [`assume_send_room`](Self::assume_send_room).
     ///
     /// # Errors
     ///
