@@ -67,6 +67,8 @@
 pub mod bindings;
 pub mod inline;
 pub mod load;
+#[doc(hidden)]
+pub mod process;
 pub mod since_v44;
 
 #[doc(inline)]

@@ -74,7 +74,7 @@ pub fn connect(address: &str) -> io::Result<Channel> {
 
 /// Returns the endpoint of this process. Its thread runs until the process exits.
 fn endpoint() -> io::Result<Endpoint> {
-    static ENDPOINT: PerProcess<Mutex<Option<Endpoint>>> = PerProcess::new(Mutex::new(None), Mutex::default);
+    static ENDPOINT: PerProcess<Mutex<Option<Endpoint>>> = PerProcess::new(Mutex::new(None), Box::default);
     let mut endpoint = ENDPOINT.get().lock().unwrap_or_else(PoisonError::into_inner);
     match &*endpoint {
         Some(endpoint) => Ok(endpoint.clone()),

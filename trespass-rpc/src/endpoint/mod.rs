@@ -301,7 +301,7 @@ impl Endpoint {
     /// See [`Endpoint::spawn`].
     pub fn current() -> io::Result<Self> {
         type Known = Vec<(tokio::runtime::Id, Weak<Shared>, Weak<Alive>)>;
-        static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
+        static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
         let id = tokio::runtime::Handle::try_current().map_err(io::Error::other)?.id();
         let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().filter(|(runtime, ..)| *runtime == id);

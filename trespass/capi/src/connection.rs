@@ -39,9 +39,9 @@ pub(crate) type Connections = Table<Connection, Arc<Open>>;
 type Messages = Table<Message, Buf>;
 
 // A call holds a reference to its object, so that another thread may close it at the same time.
-pub(crate) static LISTENERS: PerProcess<Listeners> = PerProcess::new(Table::new(1), || Table::new(1));
-pub(crate) static CONNECTIONS: PerProcess<Connections> = PerProcess::new(Table::new(2), || Table::new(2));
-static MESSAGES: PerProcess<Messages> = PerProcess::new(Table::new(3), || Table::new(3));
+pub(crate) static LISTENERS: PerProcess<Listeners> = PerProcess::new(Table::new(1), || Box::new(Table::new(1)));
+pub(crate) static CONNECTIONS: PerProcess<Connections> = PerProcess::new(Table::new(2), || Box::new(Table::new(2)));
+static MESSAGES: PerProcess<Messages> = PerProcess::new(Table::new(3), || Box::new(Table::new(3)));
 
 /// Registers softrnic, the RDMA NIC in software.
 #[unsafe(no_mangle)]

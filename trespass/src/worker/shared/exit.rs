@@ -12,7 +12,7 @@ use super::lock::within;
 use crate::worker::fork::PerProcess;
 
 /// The workers of the process.
-static WORKERS: PerProcess<Mutex<Vec<Weak<Shared>>>> = PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
+static WORKERS: PerProcess<Mutex<Vec<Weak<Shared>>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
 /// How long the process waits for a lock. The thread that ends the process may hold it.
 const LOCKED: Duration = Duration::from_millis(200);
 /// The shortest and the longest pause between two looks at a worker.

@@ -193,7 +193,7 @@ impl Handle {
     ///
     /// See [`Handle::new`].
     pub fn global() -> io::Result<Handle> {
-        static GLOBAL: PerProcess<Mutex<Option<Handle>>> = PerProcess::new(Mutex::new(None), Mutex::default);
+        static GLOBAL: PerProcess<Mutex<Option<Handle>>> = PerProcess::new(Mutex::new(None), Box::default);
         // A fork may happen while another thread holds the lock.
         Generation::this();
         let mut global = GLOBAL.get().lock().unwrap_or_else(PoisonError::into_inner);
