@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_core::Stream;
 use smallvec::SmallVec;
@@ -306,7 +306,7 @@ impl Running {
         let outgoing = Outgoing {
             method: call.method.id,
             flags,
-            deadline: call.timeout.and_then(|timeout| Some(shared.micros(Instant::now().checked_add(timeout)?))),
+            deadline: call.timeout.map(|timeout| shared.after(timeout)),
             meta: call.metadata.as_bytes(),
             parts: &[descriptors.as_flattened(), &call.body],
         };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -76,9 +76,7 @@ impl Serving {
     /// this time.
     pub async fn drain(self, time: Duration) -> usize {
         let (reply, left) = oneshot::channel();
-        // If adding the time would overflow, this limit is used, which is longer than any program runs.
-        const MOST: Duration = Duration::from_secs(1 << 30);
-        let deadline = Instant::now() + time.min(MOST);
+        let deadline = self.endpoint.shared().after(time);
         self.endpoint.shared().command(Command::Drain { listener: self.listened.number, deadline, reply });
         left.await.unwrap_or(0)
     }

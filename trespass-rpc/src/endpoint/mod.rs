@@ -187,7 +187,7 @@ pub(crate) struct Listened {
 impl Drop for Listened {
     fn drop(&mut self) {
         let (reply, _) = oneshot::channel();
-        self.shared.command(Command::Drain { listener: self.number, deadline: Instant::now(), reply });
+        self.shared.command(Command::Drain { listener: self.number, deadline: self.shared.now(), reply });
     }
 }
 
@@ -208,7 +208,8 @@ pub(crate) enum Command {
     /// Stops accepting connections. The running calls of the listener's connections may continue until the deadline.
     Drain {
         listener: u32,
-        deadline: Instant,
+        /// By the endpoint's clock.
+        deadline: u64,
         reply: oneshot::Sender<usize>,
     },
     Close {
@@ -368,6 +369,11 @@ impl Shared {
     /// Returns the time of the endpoint's clock in microseconds.
     pub(crate) fn now(&self) -> u64 {
         self.micros(Instant::now())
+    }
+
+    /// Returns the time after which this duration has passed, at most the largest value, which no clock reaches.
+    pub(crate) fn after(&self, duration: Duration) -> u64 {
+        self.now().saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn micros(&self, time: Instant) -> u64 {

@@ -1,5 +1,7 @@
 //! Calls with one answer.
 
+use std::time::Duration;
+
 use trespass_rpc::{CallOptions, Error};
 use trespass_rpc_ecosystem::{Refusal, on_both, pair};
 
@@ -38,5 +40,20 @@ fn metadata_reaches_the_handler() {
         let client = client.with(CallOptions::default().metadata("user", b"ann").unwrap());
         assert_eq!(client.header("user").await, Ok(Some(b"ann".to_vec())));
         assert_eq!(client.header("none").await, Ok(None));
+    });
+}
+
+#[test]
+fn longest_durations_are_no_limits() {
+    on_both(|mut options| async move {
+        (options.connect, options.spin) = (Duration::MAX, Duration::MAX);
+        (options.limits.keepalive, options.limits.stall) = (u64::MAX, u64::MAX);
+        let worker = &mut options.worker;
+        (worker.keepalive, worker.linger, worker.spin) = (Duration::MAX, Duration::MAX, Duration::MAX);
+        let (serving, client, _) = pair(&options).await;
+        let patient = client.with(CallOptions::default().timeout(Duration::MAX));
+        assert_eq!(patient.add(1, 2).await, Ok(3));
+        assert_eq!(patient.wait(1).await, Ok(1));
+        assert_eq!(serving.drain(Duration::MAX).await, 0);
     });
 }

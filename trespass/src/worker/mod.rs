@@ -253,12 +253,13 @@ impl Worker {
     /// Polls until no event has arrived for the time `budget`. Polling occupies a processor, but avoids the latency of
     /// sleeping and waking up.
     pub fn run(&mut self, budget: Duration) {
-        let mut until = now_fine() + budget.as_nanos() as u64;
+        let budget = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
+        let mut until = now_fine().saturating_add(budget);
         loop {
             let busy = self.poll() != 0;
             let now = now_fine();
             if busy {
-                until = now + budget.as_nanos() as u64;
+                until = now.saturating_add(budget);
             } else if now >= until {
                 return;
             }

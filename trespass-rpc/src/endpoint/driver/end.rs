@@ -4,7 +4,6 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 
@@ -87,12 +86,12 @@ impl Driver {
         self.check_drains(now);
     }
 
-    pub(super) fn drain(&mut self, listener: u32, deadline: Instant, reply: oneshot::Sender<usize>) {
+    pub(super) fn drain(&mut self, listener: u32, deadline: u64, reply: oneshot::Sender<usize>) {
         let Some(listening) = self.listeners.get_mut(listener as usize) else { return };
         if let Some(id) = listening.id.take() {
             self.worker.unlisten(id);
         }
-        listening.drain = Some((self.shared.micros(deadline), reply));
+        listening.drain = Some((deadline, reply));
         for entry in self.links.iter().flatten().filter(|entry| entry.listener == Some(listener)) {
             entry.link.with(|state| state.core.go_away("the server is shutting down"));
         }

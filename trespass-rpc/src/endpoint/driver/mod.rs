@@ -202,7 +202,7 @@ impl Driver {
     fn execute(&mut self, command: Command) {
         match command {
             Command::Connect { host, addresses, runner, reply } => {
-                let deadline = self.shared.now() + self.shared.options().connect.as_micros() as u64;
+                let deadline = self.shared.after(self.shared.options().connect);
                 self.next = self.next.min(deadline);
                 self.connecting.push(Connecting {
                     host,
