@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use tower_service::Service;
-use trespass::Registrar;
+use trespass::{Kind, Registrar};
 
 use crate::call::{Call, CallFuture, Reply};
-use crate::endpoint::{Command, Endpoint, Link, TransportInfo};
+use crate::endpoint::{Command, Endpoint, Link, Linked, Linking, TransportInfo};
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 use crate::service::{Handler, runner_of};
@@ -72,6 +72,15 @@ impl Channel {
 
     pub(crate) fn of_link(link: Arc<Link>) -> Self {
         Self { inner: Arc::new(Inner { link, endpoint: None }) }
+    }
+
+    /// Begins to connect to the peer of this channel, over RDMA only. `address` names the peer.
+    pub(crate) fn begin_rdma(&self, endpoint: &Endpoint, address: &str) -> Linking {
+        endpoint.begin_link(host(address), vec![self.transport().addresses.1], &[Kind::Rdma], None)
+    }
+
+    pub(crate) fn of_linked(endpoint: &Endpoint, linked: Linked) -> io::Result<Self> {
+        Ok(Self { inner: Arc::new(Inner { link: linked.into_link()?, endpoint: Some(endpoint.clone()) }) })
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {

@@ -1,24 +1,33 @@
 //! A pool of connections to one server, which connects on demand.
 
+mod pauses;
+
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::call::{Call, CallFuture, Reply};
 use crate::channel::Channel;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Linking};
 use crate::error::{Certainty, RpcError, Status};
+
+use pauses::{Pauses, Returning};
 
 /// The length of the pause after the first failed attempt to connect. After each further failure, the pause is twice as
 /// long.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
+/// The same for the attempts to return to RDMA, of which the first follows a pause too.
+const RETURN: Duration = Duration::from_secs(1);
+const LONGEST_RETURN: Duration = Duration::from_secs(300);
 
 /// A `tower` service that uses connections to one server. If no connection is open, a call first connects. It waits
 /// until its own time limit or [`Options::connect`](crate::Options::connect) has passed, whichever is shorter. The
@@ -26,6 +35,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// while it connects, the next call continues the attempt. A failed attempt is followed by a pause, during which calls
 /// fail with [`Certainty::NotSent`]. If a connection ends, each call in flight on it fails, and its error states
 /// whether the call may have run. The pool does not retry calls.
+///
+/// If a connection has fallen back to TCP, calls use it, and the endpoint's driver meanwhile tries to connect over RDMA:
+/// 1 s after the fall-back, and then after pauses of up to 5 minutes, one attempt at a time. A call begins an attempt
+/// that is due, so an idle pool makes none. When an attempt succeeds, later calls use the connection over RDMA; the calls
+/// in flight end on the one over TCP.
 ///
 /// ```ignore
 /// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
@@ -41,9 +55,9 @@ struct Inner {
     address: String,
     slots: Vec<Slot>,
     turn: AtomicUsize,
+    returning: Mutex<Returning<Linking>>,
 }
 
-#[derive(Default)]
 struct Slot {
     state: Mutex<State>,
     /// The current attempt to connect. The call that polls the attempt holds the lock. If that call is dropped, the
@@ -59,22 +73,62 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct State {
     channel: Option<Channel>,
-    /// The number of consecutive failed attempts, the time of the next attempt, and the reason for the last failure.
-    failures: u32,
-    due: Option<Instant>,
+    pauses: Pauses,
+    /// The reason for the last failure.
     reason: Option<RpcError>,
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl State {
+    fn of(channel: Option<Channel>) -> Self {
+        Self { channel, pauses: Pauses::new(PAUSE, LONGEST), reason: None }
     }
+}
 
-    fn open(&self) -> Option<Channel> {
-        self.lock().channel.clone().filter(Channel::is_open)
+impl Default for Slot {
+    fn default() -> Self {
+        Self { state: Mutex::new(State::of(None)), connecting: tokio::sync::Mutex::default() }
+    }
+}
+
+impl Slot {
+    /// Returns the channel if it is open, for a call of this pool.
+    fn open(&self, pool: &Inner) -> Option<Channel> {
+        let channel = lock(&self.state).channel.clone().filter(Channel::is_open)?;
+        if channel.transport().fallback.is_some() {
+            pool.return_to_rdma(self, &channel);
+        }
+        Some(channel)
+    }
+}
+
+impl Inner {
+    /// Begins or continues the return to RDMA, without waiting for it. After success, the slot has the new connection.
+    #[cold]
+    fn return_to_rdma(&self, slot: &Slot, now_used: &Channel) {
+        let ended = |linking: &mut Linking| match linking.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(Err(io::ErrorKind::NotConnected.into())),
+            // The connection may have ended before a call came.
+            Ok(linked) => Some(
+                linked
+                    .and_then(|linked| Channel::of_linked(&self.endpoint, linked))
+                    .and_then(|channel| channel.is_open().then_some(channel).ok_or(io::ErrorKind::NotConnected.into())),
+            ),
+        };
+        let begin = || now_used.begin_rdma(&self.endpoint, &self.address);
+        let outcome = lock(&self.returning).step(Instant::now(), begin, ended);
+        match outcome {
+            None => {}
+            Some(Ok(channel)) => {
+                log::info!("the connection to {} runs over RDMA again", self.address);
+                // The former channel is dropped without the lock.
+                let _former = mem::replace(&mut *lock(&slot.state), State::of(Some(channel)));
+            }
+            Some(Err(error)) => log::debug!("the connection to {} stays on TCP: {error}", self.address),
+        }
     }
 }
 
@@ -92,7 +146,8 @@ impl Pool {
 
     fn of(endpoint: Endpoint, address: String, number: usize) -> Self {
         let slots = (0..number.max(1)).map(|_| Slot::default()).collect();
-        Self { inner: Arc::new(Inner { endpoint, address, slots, turn: AtomicUsize::new(0) }) }
+        let (turn, returning) = (AtomicUsize::new(0), Mutex::new(Returning::new(Pauses::new(RETURN, LONGEST_RETURN))));
+        Self { inner: Arc::new(Inner { endpoint, address, slots, turn, returning }) }
     }
 
     fn slot(&self) -> &Slot {
@@ -107,17 +162,17 @@ impl Pool {
     pub async fn channel(&self) -> Result<Channel, RpcError> {
         self.inner.endpoint.shared().check_process(Certainty::NotSent)?;
         let slot = self.slot();
-        if let Some(channel) = slot.open() {
+        if let Some(channel) = slot.open(&self.inner) {
             return Ok(channel);
         }
         let mut attempt = slot.connecting.lock().await;
         // Another call may have connected, or failed to connect, while this one waited for the lock.
-        let State { channel, due, reason, failures } = slot.lock().clone();
+        let State { channel, mut pauses, reason } = lock(&slot.state).clone();
         if let Some(channel) = channel.filter(Channel::is_open) {
             return Ok(channel);
         }
         if let Some(reason) = reason
-            && due.is_some_and(|due| Instant::now() < due)
+            && !pauses.is_over(Instant::now())
         {
             return Err(reason);
         }
@@ -129,7 +184,8 @@ impl Pool {
         *attempt = None;
         match connected {
             Ok(channel) => {
-                *slot.lock() = State { channel: Some(channel.clone()), ..State::default() };
+                *lock(&slot.state) = State::of(Some(channel.clone()));
+                lock(&self.inner.returning).restart(Instant::now());
                 Ok(channel)
             }
             Err(error) => {
@@ -138,9 +194,8 @@ impl Pool {
                 let refused = error.get_ref().and_then(|error| error.downcast_ref::<RpcError>());
                 let status = refused.map_or(Status::UNAVAILABLE, |refused| refused.status);
                 let reason = RpcError::new(status, Certainty::NotSent, text);
-                let due = Instant::now() + (PAUSE * (1 << failures.min(10))).min(LONGEST);
-                *slot.lock() =
-                    State { channel: None, failures: failures + 1, due: Some(due), reason: Some(reason.clone()) };
+                pauses.begin(Instant::now());
+                *lock(&slot.state) = State { channel: None, pauses, reason: Some(reason.clone()) };
                 Err(reason)
             }
         }
@@ -159,7 +214,7 @@ impl Service<Call> for Pool {
     fn call(&mut self, call: Call) -> PoolFuture {
         if !self.inner.endpoint.shared().is_inherited()
             && let [slot] = &self.inner.slots[..]
-            && let Some(channel) = slot.open()
+            && let Some(channel) = slot.open(&self.inner)
         {
             return PoolFuture(Stage::Calling(CallFuture::new(channel, call)));
         }
@@ -220,4 +275,8 @@ impl Future for PoolFuture {
             }
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,7 +21,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey};
+use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey, Transport};
 
 use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
@@ -159,11 +159,19 @@ pub(crate) struct Signal {
 
 /// An established connection, which is passed to the caller that requested it. Dropping this value closes the
 /// connection.
+#[derive(Debug)]
 pub(crate) struct Linked(Option<Arc<Link>>);
+
+/// The channel through which a caller receives the connection that it requested. Dropping it ends the attempt.
+pub(crate) type Linking = oneshot::Receiver<io::Result<Linked>>;
 
 impl Linked {
     fn new(link: &Arc<Link>) -> Self {
         Self(Some(Arc::clone(link)))
+    }
+
+    pub(crate) fn into_link(mut self) -> io::Result<Arc<Link>> {
+        self.0.take().ok_or_else(ended)
     }
 }
 
@@ -197,6 +205,8 @@ pub(crate) enum Command {
         /// The name that the peer's certificate must have.
         host: String,
         addresses: Vec<SocketAddr>,
+        /// The transports to try for each address, in this order.
+        kinds: &'static [Kind],
         runner: Option<Box<dyn Runner>>,
         reply: oneshot::Sender<io::Result<Linked>>,
     },
@@ -331,10 +341,25 @@ impl Endpoint {
         runner: Option<Box<dyn Runner>>,
     ) -> io::Result<Arc<Link>> {
         self.shared.process.check()?;
-        let (reply, answer) = oneshot::channel();
-        self.shared.command(Command::Connect { host, addresses, runner, reply });
-        let mut linked = answer.await.map_err(|_| ended())??;
-        linked.0.take().ok_or_else(ended)
+        let kinds: &'static [Kind] = match self.shared.options.worker.transport {
+            Transport::Rdma => &[Kind::Rdma],
+            Transport::Tcp => &[Kind::Tcp],
+            _ => &[Kind::Rdma, Kind::Tcp],
+        };
+        self.begin_link(host, addresses, kinds, runner).await.map_err(|_| ended())??.into_link()
+    }
+
+    /// Requests the driver to connect over one of these transports.
+    pub(crate) fn begin_link(
+        &self,
+        host: String,
+        addresses: Vec<SocketAddr>,
+        kinds: &'static [Kind],
+        runner: Option<Box<dyn Runner>>,
+    ) -> Linking {
+        let (reply, linking) = oneshot::channel();
+        self.shared.command(Command::Connect { host, addresses, kinds, runner, reply });
+        linking
     }
 
     pub(crate) async fn listen(&self, addresses: Vec<SocketAddr>, runner: Box<dyn Runner>) -> io::Result<Listened> {

@@ -1,11 +1,12 @@
 //! Tests extensions of channels and servers: connection pools, health, calls without a runtime.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sideway_test_names::Port;
-use trespass::Transport;
+use trespass::{Kind, Transport};
 use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
     Status, blocking,
@@ -41,6 +42,60 @@ async fn pool_continues_connecting_when_a_call_is_cancelled() {
     }
     let _first = tokio::time::timeout(LONG, silent.accept()).await.unwrap().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), silent.accept()).await.is_err(), "a second attempt");
+}
+
+#[test]
+fn pool_returns_to_rdma_after_a_fall_back_to_tcp() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let service = Arc::new(Service::default());
+        let over_tcp = serve(&options(Transport::Tcp), &service, &ADDRESS).await;
+        let address = over_tcp.local_addr().to_string();
+        for connections in [1, 3] {
+            let endpoint = Endpoint::spawn(&options(Transport::Any)).unwrap();
+            let pool = Pool::new(&endpoint, address.as_str()).connections(connections);
+            let client = SumsClient::new(pool.clone());
+            let mut ends = HashSet::new();
+            let begun = Instant::now();
+            // The first attempts fail; the connections over TCP stay.
+            while begun.elapsed() < Duration::from_millis(1_500) {
+                assert_eq!(client.ping().await, Ok(()));
+                let channel = pool.channel().await.unwrap();
+                assert_eq!(channel.transport().kind, Kind::Tcp);
+                ends.insert(channel.transport().addresses.0);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(ends.len(), connections);
+            // RDMA has ports of its own.
+            let over_rdma = serve(&options(Transport::Rdma), &service, &address).await;
+            let all_over = async |kind| {
+                let mut in_turn = 0;
+                while in_turn < connections {
+                    assert_eq!(client.ping().await, Ok(()));
+                    in_turn = if pool.channel().await.unwrap().transport().kind == kind { in_turn + 1 } else { 0 };
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let begun = service.begun.load(Ordering::SeqCst);
+            let running = tokio::spawn({
+                let client = client.clone();
+                async move { client.wait(60_000).await }
+            });
+            while service.begun.load(Ordering::SeqCst) == begun {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::timeout(LONG, all_over(Kind::Rdma)).await.unwrap();
+            assert!(!running.is_finished(), "the call in flight stays on its connection");
+            running.abort();
+            // RDMA is lost, and comes back.
+            drop(over_rdma);
+            while client.ping().await.is_err() || pool.channel().await.unwrap().transport().kind == Kind::Rdma {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let _over_rdma = serve(&options(Transport::Rdma), &service, &address).await;
+            tokio::time::timeout(LONG, all_over(Kind::Rdma)).await.unwrap();
+        }
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
-use trespass::{ConnectionId, Kind, Transport};
+use trespass::{ConnectionId, Kind};
 
 use crate::core::{Connection, IdMap, Side};
 use crate::memory::MemoryPool;
@@ -25,6 +25,8 @@ const HELLO: u64 = 10_000_000;
 pub(super) struct Connecting {
     pub(super) host: String,
     pub(super) addresses: Vec<SocketAddr>,
+    /// The transports to try for each address, in this order.
+    pub(super) kinds: &'static [Kind],
     /// The indices of this attempt's address and transport.
     pub(super) at: (usize, usize),
     pub(super) attempt: Option<ConnectionId>,
@@ -73,16 +75,12 @@ impl Driver {
         }
     }
 
-    /// Tries the addresses in turn. For each address, tries RDMA, then TCP.
+    /// Tries the addresses in turn, and for each address the transports in turn.
     pub(super) fn advance(
         &mut self,
         connecting: &mut Connecting,
     ) -> Option<io::Result<(ConnectionId, Option<String>)>> {
-        let kinds: &[Kind] = match self.shared.options().worker.transport {
-            Transport::Rdma => &[Kind::Rdma],
-            Transport::Tcp => &[Kind::Tcp],
-            _ => &[Kind::Rdma, Kind::Tcp],
-        };
+        let kinds = connecting.kinds;
         loop {
             let now = self.shared.now();
             let (address, kind) = connecting.at;

@@ -201,12 +201,13 @@ impl Driver {
 
     fn execute(&mut self, command: Command) {
         match command {
-            Command::Connect { host, addresses, runner, reply } => {
+            Command::Connect { host, addresses, kinds, runner, reply } => {
                 let deadline = self.shared.after(self.shared.options().connect);
                 self.next = self.next.min(deadline);
                 self.connecting.push(Connecting {
                     host,
                     addresses,
+                    kinds,
                     at: (0, 0),
                     attempt: None,
                     until: 0,
