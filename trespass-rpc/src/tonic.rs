@@ -10,8 +10,8 @@
 //! A task of the runtime drives the streams, so the runtime must have I/O enabled.
 //!
 //! A client that cancels more than 50 calls a second, while their servers send, may lose its connection with
-//! `too_many_internal_resets`, over TCP sockets too but later: `h2` counts what arrives for cancelled calls that it has
-//! forgotten. `Endpoint::http2_max_concurrent_reset_streams` sets how many it remembers.
+//! `too_many_internal_resets`, as over TCP sockets: `h2` counts what arrives for cancelled calls that it has forgotten.
+//! `Endpoint::http2_max_concurrent_reset_streams` sets how many it remembers.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -28,9 +28,21 @@ use tonic::transport::server::Connected;
 use tower_service::Service;
 use trespass::{Handle, net};
 
+/// How many bytes of HTTP/2 may wait to be sent. A server cannot withdraw what waits when a call is cancelled, and
+/// `h2` ends a connection on which too much arrives for cancelled calls.
+const WAITING: usize = 256 << 10;
+
 /// A stream of bytes that transports HTTP/2.
 #[derive(Debug)]
 pub struct Io(net::Stream);
+
+impl Io {
+    fn new(stream: net::Stream) -> Self {
+        // Fails if the stream has ended, which its reader will find.
+        _ = stream.set_send_buffer_size(WAITING);
+        Self(stream)
+    }
+}
 
 /// Information about the connection. The extensions of each request that a server receives contain it.
 #[derive(Clone, Debug)]
@@ -72,7 +84,7 @@ impl Service<Uri> for Connector {
             trespass::without_signals(|| builder.spawn(connect))?;
             let stream = connected.await.map_err(io::Error::other)??;
             Handle::global()?.drive_in_tokio()?;
-            Ok(TokioIo::new(Io(stream)))
+            Ok(TokioIo::new(Io::new(stream)))
         })
     }
 }
@@ -107,7 +119,7 @@ impl Stream for Incoming {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let accepted = self.0.poll_accept(context);
         Handle::global()?.drive_in_tokio()?;
-        accepted.map(|stream| Some(stream.map(Io)))
+        accepted.map(|stream| Some(stream.map(Io::new)))
     }
 }
 

@@ -153,6 +153,18 @@ impl Stream {
         Ok(())
     }
 
+    /// Sets how many written bytes may wait to be sent before a write waits, as `SO_SNDBUF` does for a socket. The
+    /// default is [`Options::send_high_water`](crate::Options::send_high_water). A protocol that sends several streams
+    /// in one, such as HTTP/2, needs less: what waits delays the other streams, and cannot be withdrawn.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if the stream has ended.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+        handle.with(|worker| worker.set_send_buffer(id, bytes))?
+    }
+
     /// Does nothing, because a small write waits only for the peer's credit and never for a timer.
     ///
     /// # Errors

@@ -120,6 +120,14 @@ impl Worker {
         pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
     }
 
+    /// Sets the high-water mark of one connection: see [`Options::send_high_water`](crate::Options::send_high_water).
+    pub(crate) fn set_send_buffer(&mut self, id: ConnectionId, bytes: usize) -> io::Result<()> {
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
+            connection.set_send_high_water(bytes);
+            Ok(())
+        }))
+    }
+
     /// Ends this side's sending. The connection can still receive.
     ///
     /// # Errors

@@ -209,6 +209,10 @@ impl Connection {
         self.alive.heard = true;
     }
 
+    pub(crate) fn set_send_high_water(&mut self, bytes: usize) {
+        self.settings.send_high_water = bytes.max(1);
+    }
+
     #[inline]
     fn may_send(&self, length: usize) -> io::Result<()> {
         let (out, agreement) = (&self.outgoing, &self.agreement);

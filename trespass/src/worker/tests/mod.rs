@@ -281,6 +281,29 @@ fn peer_reads_each_message_once_and_requests_overtake_answers() {
 }
 
 #[test]
+fn send_buffer_of_a_stream_limits_what_waits_for_the_peer() {
+    let mut server = Server::new(Transport::Tcp);
+    // The peer announces that it reads, and reads nothing.
+    let (_socket, id) = server.raw_peer_with(64);
+    let mut written = |limit| {
+        server.worker.set_send_buffer(id, limit).unwrap();
+        let (bytes, mut count) = (vec![3; 64 << 10], 0);
+        loop {
+            match server.worker.try_write(id, &bytes) {
+                Ok(more) => count += more,
+                Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        count
+    };
+    let few = written(128 << 10);
+    assert!((128 << 10..256 << 10).contains(&few), "{few}");
+    let all = few + written(1 << 20);
+    assert!((1 << 20..1152 << 10).contains(&all), "{all}");
+    assert_eq!(written(0), 0);
+}
+
+#[test]
 fn answers_that_break_the_rules_end_the_connection() {
     let mut server = Server::new(Transport::Tcp);
     let long = vec![0; 1_500_000];
