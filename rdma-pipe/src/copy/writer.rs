@@ -368,23 +368,18 @@ fn write_small(
 }
 
 /// The permissions of the file that this one replaces, if it keeps them.
-pub(super) fn existing(directory: &Directory, entry: &Entry, keep: Keep) -> Option<u16> {
+fn existing(directory: &Directory, entry: &Entry, keep: Keep) -> Option<u16> {
     if keep.mode { None } else { directory.permissions(&entry.name) }
 }
 
 /// The mode of a file while it is written: its owner can continue it later. With `-p`, no other user may read it until it
 /// gets the source's owner and mode.
-pub(super) fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
+fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
     0o600 | if keep.mode { 0 } else { permissions.unwrap_or(entry.mode & 0o777) }
 }
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
-pub(super) fn set_file_facts(
-    fd: &OwnedFd,
-    entry: &Entry,
-    keep: Keep,
-    permissions: Option<u16>,
-) -> std::result::Result<(), Errno> {
+fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
     let set = match permissions {
         Some(mode) => rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())),
         // The umask has limited the mode, and the owner got more than the source has.

@@ -10,7 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, is_local, needs_permissions, settle, without_list};
+use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, needs_permissions, without_list};
+use super::settle::{is_local, settle};
 
 /// The flags that open a directory.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

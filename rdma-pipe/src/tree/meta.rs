@@ -41,6 +41,9 @@ pub struct Keep {
 }
 
 impl Keep {
+    /// All metadata of an entry.
+    pub const ALL: Keep = Keep { mode: true, owner: true, attributes: true, links: false, specials: false };
+
     /// Whether metadata is kept, so that it is an error if it cannot be set.
     fn has_metadata(&self) -> bool {
         self.mode || self.owner || self.attributes
@@ -62,31 +65,6 @@ impl Keep {
         // What cannot be read is set again, which reports the error.
         self.attributes && read_attributes(fd).map_or(true, differs)
     }
-}
-
-/// File systems on which close(2) cannot fail, because written data is in the page cache of this host: ext4, xfs,
-/// btrfs, tmpfs, overlayfs, ramfs, f2fs, ZFS.
-const LOCAL: [u32; 8] =
-    [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x8584_58f6, 0xf2f5_2010, 0x2fc1_2fc1];
-
-/// Syncs a file, unless it is on a local file system. File systems such as NFS and FUSE report write errors only when a
-/// file is closed or synced.
-///
-/// # Errors
-///
-/// See fdatasync(2).
-pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
-    if is_local(&fd)? {
-        return Ok(());
-    }
-    // Pipes and devices have nothing to sync.
-    let is_file = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file();
-    if is_file { rustix::fs::fdatasync(fd) } else { Ok(()) }
-}
-
-/// Whether an open file is on a file system on which close(2) cannot fail.
-pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
-    Ok(LOCAL.contains(&(rustix::fs::fstatfs(fd)?.f_type as u32)))
 }
 
 /// Sets the metadata of an entry on the written file. If something cannot be set, the rest is set nevertheless.
@@ -360,17 +338,27 @@ fn look(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty())
 }
 
-/// Whether to set the metadata of an existing link or special file would change its other names (hard links) too.
-pub(super) fn changes_others(directory: impl AsFd, entry: &Entry, keep: Keep) -> bool {
-    let directory = directory.as_fd();
-    let found = rustix::fs::statat(directory, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-    found.is_ok_and(|found| {
-        // The mode of a link has no meaning.
-        let mode = keep.mode && !FileType::from_raw_mode(found.st_mode).is_symlink();
-        let attributes_differ =
-            || keep.attributes && look(directory, &entry.name).is_ok_and(|fd| keep.attributes_differ(fd, entry));
-        found.st_nlink > 1 && (Keep { mode, ..keep }.differs(&found, entry) || attributes_differ())
-    })
+/// Returns an existing entry of the same type and contents as this one, with its own metadata.
+///
+/// # Errors
+///
+/// See [`read_attributes`].
+pub fn with_own_facts(fd: impl AsFd, entry: &Entry) -> Result<Entry, Errno> {
+    let found = rustix::fs::fstat(&fd)?;
+    let (mode, owner, modified) = ((found.st_mode & 0o7777) as u16, (found.st_uid, found.st_gid), facts(&found).1);
+    let (name, kind) = (entry.name.clone(), entry.kind.clone());
+    Ok(Entry { name, kind, mode, owner, modified, attributes: read_attributes(fd)? })
+}
+
+/// Opens an existing link or special file, if to set its metadata would change its other names (hard links) too, and
+/// returns it as [`with_own_facts`] does.
+pub(super) fn shared(directory: impl AsFd, entry: &Entry, keep: Keep) -> Result<Option<Entry>, Errno> {
+    let fd = look(directory, &entry.name)?;
+    let found = rustix::fs::fstat(&fd)?;
+    // The mode of a link has no meaning.
+    let mode = keep.mode && !FileType::from_raw_mode(found.st_mode).is_symlink();
+    let differs = || Keep { mode, ..keep }.differs(&found, entry) || keep.attributes_differ(&fd, entry);
+    if found.st_nlink > 1 && differs() { with_own_facts(&fd, entry).map(Some) } else { Ok(None) }
 }
 
 /// Sets the metadata of a special file, where it differs. The file is not opened, because that may have an effect.
@@ -459,15 +447,6 @@ pub fn read_attributes(fd: impl AsFd) -> Result<Vec<Attribute>, Errno> {
 mod tests {
     use super::*;
     use crate::proto::EntryKind;
-
-    #[test]
-    fn file_systems_that_report_late_are_asked() {
-        let open = |path: &str| std::fs::File::options().write(true).open(path).unwrap();
-        settle(open("/dev/null")).unwrap();
-        settle(tempfile::tempfile().unwrap()).unwrap();
-        // procfs does not support fdatasync(2), so the error proves that `settle` has called it.
-        assert_eq!(settle(open("/proc/self/comm")), Err(Errno::INVAL));
-    }
 
     #[test]
     fn attributes_of_users_are_not_lost_silently() {

@@ -7,14 +7,16 @@ mod nodes;
 mod origin;
 mod partial;
 mod remove;
+mod settle;
 mod stream;
 mod walk;
 
 pub use beneath::{Directory, GivesWay};
 pub use filter::Filter;
-pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, settle};
+pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, with_own_facts};
 pub use origin::Origin;
 pub use partial::{LEAST, Partial, temporary_name};
+pub use settle::settle;
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Place, Walk, facts};
 

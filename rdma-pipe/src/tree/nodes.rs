@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::meta::{Keep, changes_others, set_link_facts, set_special_facts};
+use super::meta::{Keep, set_link_facts, set_special_facts, shared};
 use super::partial::temporary_name;
 use crate::proto::{Entry, Special};
 
@@ -21,14 +21,15 @@ impl Directory {
     pub fn link(&self, entry: &Entry, target: &[u8], keep: Keep) -> Result<Result<(), Errno>, Errno> {
         let name = OsStr::from_bytes(&entry.name);
         let is_same = rustix::fs::readlinkat(self, name, Vec::new()).is_ok_and(|found| found.to_bytes() == target);
-        if is_same && !changes_others(self, entry, keep) {
+        let old = if is_same { shared(self, entry, keep)? } else { None };
+        if is_same && old.is_none() {
             return Ok(set_link_facts(self, &entry.name, entry, keep));
         }
         let temporary = temporary_name(&entry.name, b"link");
         self.remove_stale(&temporary);
         rustix::fs::symlinkat(OsStr::from_bytes(target), self, OsStr::from_bytes(&temporary))?;
-        let facts = set_link_facts(self, &temporary, entry, keep);
-        self.rename(&temporary, &entry.name).map(|()| facts)
+        let set = |entry: &Entry, keep| set_link_facts(self, &temporary, entry, keep);
+        self.replace_shared(&temporary, (old, entry), keep, set)
     }
 
     /// Creates a special file under a temporary name, and renames it. One of the same kind is kept. Returns whether its
@@ -45,16 +46,35 @@ impl Directory {
             Special::Block(device) => (FileType::BlockDevice, device),
         };
         let is_same = |found: Stat| FileType::from_raw_mode(found.st_mode) == file_type && found.st_rdev == device;
-        if self.stat(&entry.name).is_ok_and(is_same) && !changes_others(self, entry, keep) {
+        let is_same = self.stat(&entry.name).is_ok_and(is_same);
+        let old = if is_same { shared(self, entry, keep)? } else { None };
+        if is_same && old.is_none() {
             return Ok(set_special_facts(self, &entry.name, file_type, (entry, keep)));
         }
         let temporary = temporary_name(&entry.name, b"special");
         self.remove_stale(&temporary);
         // With `-p`, no other user may use it until it gets the source's owner and mode.
-        let mode = Mode::from_raw_mode(if keep.mode { 0o600 } else { u32::from(entry.mode) & 0o777 });
+        let is_private = keep.mode || old.is_some();
+        let mode = Mode::from_raw_mode(if is_private { 0o600 } else { u32::from(entry.mode) & 0o777 });
         rustix::fs::mknodat(self, OsStr::from_bytes(&temporary), file_type, mode, device)?;
-        let facts = set_special_facts(self, &temporary, file_type, (entry, keep));
-        self.rename(&temporary, &entry.name).map(|()| facts)
+        let set = |entry: &Entry, keep| set_special_facts(self, &temporary, file_type, (entry, keep));
+        self.replace_shared(&temporary, (old, entry), keep, set)
+    }
+
+    /// Gives a new entry its metadata, and its name. If it takes the place of one with other names (hard links), `old`,
+    /// it first gets the metadata of that one, as if that one itself were changed.
+    fn replace_shared(
+        &self,
+        temporary: &[u8],
+        (old, entry): (Option<Entry>, &Entry),
+        keep: Keep,
+        set: impl Fn(&Entry, Keep) -> Result<(), Errno>,
+    ) -> Result<Result<(), Errno>, Errno> {
+        if let Some(old) = old {
+            set(&old, Keep::ALL).inspect_err(|_| self.remove_stale(temporary))?;
+        }
+        let facts = set(entry, keep);
+        self.rename(temporary, &entry.name).map(|()| facts)
     }
 
     /// Creates a hard link in this directory to a file of another directory.

@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use rustix::fs::XattrFlags;
+
 use crate::common::{Place, bytes, remove};
+use crate::directories::access_list;
 use crate::machine::receive_as_other;
 
 /// Describes files: name, permissions, owner, number of names, time.
@@ -109,4 +112,46 @@ fn equal_files_stay_shared_and_holes_stay_holes() {
     };
     assert_eq!(kept(&list(&place, "before/*")), kept(&before));
     place.shell("cmp s/holes d/holes && [ $(stat -c %b d/holes) -lt 100 ]").expect(0);
+}
+
+/// As with an entry that has no other name, what the options do not name stays: owner, mode, set-ID bits, attributes.
+#[test]
+fn entry_in_the_place_of_a_shared_one_keeps_what_the_copy_does_not_set() {
+    let place = Place::new();
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::lsetxattr(place.path(name), attribute, value, XattrFlags::empty()).is_ok()
+    };
+    let make = "mkdir s d && echo data > s/f && mkfifo s/p && ln -s nowhere s/l && cp -a s/. d
+        chown -h 12345:12346 d/* && chmod 6751 d/f && chmod 621 d/p && touch -h -d @1000 s/* && touch -h -d @2000 d/*";
+    let list = access_list([7, 5, 1, 5, 1]);
+    if place.shell(make).status != 0
+        || !set("d/f", "user.k", b"value")
+        || !["d/f", "d/p"].iter().all(|name| set(name, "system.posix_acl_access", &list))
+        || !["d/f", "d/p", "d/l"].iter().all(|name| set(name, "trusted.k", b"value"))
+    {
+        println!("this user cannot set owners or attributes");
+        return;
+    }
+    place.shell("chmod 6751 d/f && cp -a d alone && cp -al d before").expect(0);
+    let found = |folder: &str| {
+        let attributes = ["f", "p", "l"].map(|name| {
+            let path = place.path(folder).join(name);
+            ["user.k", "system.posix_acl_access", "trusted.k"].map(|attribute| {
+                let mut value = vec![0; 100];
+                rustix::fs::lgetxattr(&path, attribute, value.as_mut_slice()).map(|length| value[..length].to_vec())
+            })
+        });
+        (place.shell(&format!("cd {folder} && stat -c '%n %a %u %g' f p l")).expect(0).out, attributes)
+    };
+    let before = found("d");
+    for options in ["-r", "-rH", "-rp", "-ro", "-rX", "-a"] {
+        place.shell("rm -rf d apart && cp -al before d && cp -a alone apart").expect(0);
+        for to in ["d", "apart"] {
+            place.shell(&format!("rdcp {options} -D --sync -c s/ {to}")).expect(0);
+        }
+        assert_eq!(found("d"), found("apart"), "{options}");
+        assert_eq!(found("d") == before, ["-r", "-rH"].contains(&options), "{options}");
+        assert_eq!(found("before"), before, "{options}");
+        place.shell("[ $(stat -c %Y d/f d/p d/l | sort -u) = 1000 ] && [ $(stat -c %h d/f) = 1 ]").expect(0);
+    }
 }

@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::copy::writer::{FACTS, Writers, error_of, existing, first_mode, set_file_facts};
+use crate::copy::writer::{FACTS, Writers, error_of};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts, set_facts};
+use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts, set_facts, with_own_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
@@ -170,19 +170,21 @@ impl Rest {
     }
 }
 
-/// Puts a new file with the same contents and the metadata of the entry in the place of a file.
+/// Puts a new file with the same contents in the place of a file. As if that file itself were changed, what the copy does
+/// not keep stays as it was.
 fn replace(
     directory: &Directory,
     (fd, found): (OwnedFd, &Stat),
     entry: &Entry,
     keep: Keep,
 ) -> std::result::Result<(), Errno> {
-    let permissions = if keep.mode { None } else { directory.permissions(&entry.name) };
-    let partial = Partial::create(directory, &entry.name, first_mode(existing(directory, entry, keep), entry, keep))?;
-    if let Err(error) = partial.fill(fd, found) {
+    let old = with_own_facts(&fd, entry)?;
+    let partial = Partial::create(directory, &entry.name, 0o600)?;
+    let filled = partial.fill(fd, found);
+    if let Err(error) = filled.and_then(|()| set_facts(&partial.fd, &old, Keep::ALL)) {
         partial.discard(directory);
         return Err(error);
     }
-    let facts = set_file_facts(&partial.fd, entry, keep, permissions);
+    let facts = set_facts(&partial.fd, entry, keep);
     partial.finish(directory, &entry.name).and(facts)
 }
