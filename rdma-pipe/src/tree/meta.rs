@@ -22,6 +22,9 @@ pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the access control list that new entries of a directory get.
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// The attribute with the capabilities of a program.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// The name and the value of an extended attribute.
 type Attribute = (Vec<u8>, Vec<u8>);
 
@@ -59,8 +62,10 @@ impl Keep {
 
     /// Whether the extended attributes of an existing file differ from the source's.
     pub fn attributes_differ(&self, fd: impl AsFd, entry: &Entry) -> bool {
+        let fd = fd.as_fd();
         let differs = |found: Vec<Attribute>| {
-            entry.attributes.iter().any(|wanted| !found.contains(wanted)) || surplus(&found, entry).next().is_some()
+            let wanted = wanted(fd, entry);
+            wanted.iter().any(|wanted| !found.contains(wanted)) || surplus(&found, &wanted).next().is_some()
         };
         // What cannot be read is set again, which reports the error.
         self.attributes && read_attributes(fd).map_or(true, differs)
@@ -108,8 +113,11 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
 }
 
 /// The mode that a file gets. The set-user-ID bit is safe only if the copy has the user of the source, and the
-/// set-group-ID bit only if it has the group.
+/// set-group-ID bit only if it has the group. In a directory, they give no privilege.
 fn mode_for(found: &Stat, entry: &Entry) -> u32 {
+    if FileType::from_raw_mode(found.st_mode).is_dir() {
+        return u32::from(entry.mode) & 0o7777;
+    }
     let user = if found.st_uid == entry.owner.0 { 0o4000 } else { 0 };
     let group = if found.st_gid == entry.owner.1 { 0o2000 } else { 0 };
     u32::from(entry.mode) & (0o1777 | user | group)
@@ -128,31 +136,40 @@ fn may_have((user, group): (u32, u32)) -> bool {
 }
 
 /// Sets the extended attributes of an entry. As with rsync, what the source does not have goes, also what the directory has
-/// passed on. Labels of the system stay.
+/// passed on, and capabilities. Other labels of the system stay.
 fn set_attributes(fd: impl AsFd, entry: &Entry) -> Result<(), Errno> {
     let held = Held::new(fd.as_fd());
     let (found, mut done) = match read_attributes(&fd) {
         Ok(found) => (found, Ok(())),
         Err(error) => (Vec::new(), Err(error)),
     };
-    for name in surplus(&found, entry) {
+    let wanted = wanted(fd.as_fd(), entry);
+    let mut note = |name: &[u8], set| match set {
+        // The file system has no such attributes, or they are reserved for root.
+        Err(Errno::OPNOTSUPP | Errno::PERM) if !is_users(name) => {}
+        set => done = done.and(set),
+    };
+    for name in surplus(&found, &wanted) {
         let narrowed = if name == ACCESS { narrow(&held) } else { Ok(()) };
-        done = done.and(narrowed.and_then(|()| held.remove(name)));
+        note(name, narrowed.and_then(|()| held.remove(name)));
     }
-    for (name, value) in &entry.attributes {
-        match held.set(name, value) {
-            // The file system has no such attributes, or they are reserved for root.
-            Err(Errno::OPNOTSUPP | Errno::PERM) if !is_users(name) => {}
-            set => done = done.and(set),
-        }
+    for (name, value) in wanted {
+        note(name, held.set(name, value));
     }
     done
 }
 
-/// The attributes that a copy loses, because the source does not have them.
-fn surplus<'f>(found: &'f [Attribute], entry: &Entry) -> impl Iterator<Item = &'f [u8]> {
+/// The attributes that the copy of an entry gets. Capabilities give a privilege to those that the owner and the group
+/// allow to run the file, so they are safe only if the copy has both of the source. See also [`mode_for`].
+fn wanted<'e>(fd: BorrowedFd<'_>, entry: &'e Entry) -> Vec<&'e Attribute> {
+    let has_owner = || rustix::fs::fstat(fd).is_ok_and(|found| (found.st_uid, found.st_gid) == entry.owner);
+    entry.attributes.iter().filter(|(name, _)| name != CAPABILITY || has_owner()).collect()
+}
+
+/// The attributes that a copy loses, because it should not have them.
+fn surplus<'f>(found: &'f [Attribute], wanted: &[&Attribute]) -> impl Iterator<Item = &'f [u8]> {
     let names = found.iter().map(|(name, _)| name.as_slice());
-    names.filter(|name| is_users(name) && entry.attributes.iter().all(|(other, _)| other != name))
+    names.filter(|name| (is_users(name) || *name == CAPABILITY) && wanted.iter().all(|(other, _)| other != name))
 }
 
 /// An open file and, if the descriptor only stands for the file (`O_PATH`), the path that the calls for attributes need

@@ -274,9 +274,10 @@ fn set_id_bits_are_kept_only_with_the_user_and_the_group_of_the_source() {
         return;
     }
     let list = |folder: &str| place.shell(&format!("cd {folder} && stat -c '%n %a %u:%g' *")).expect(0).out;
-    let new = "both 755 0:0\ndir 755 0:0\ngroup 755 0:0\nown 6755 0:0\nuser 755 0:0\n";
+    // In a directory, the bits give no privilege. As with cp and rsync, it keeps them.
+    let new = "both 755 0:0\ndir 6755 0:0\ngroup 755 0:0\nown 6755 0:0\nuser 755 0:0\n";
     // The copy of one half of the owner.
-    let halves = "both 4755 12345:0\ndir 4755 12345:0\ngroup 755 0:0\nown 2755 7:0\nuser 755 0:0\n";
+    let halves = "both 4755 12345:0\ndir 6755 12345:0\ngroup 755 0:0\nown 2755 7:0\nuser 755 0:0\n";
     for to in ["d", "h:$PWD/d"] {
         place.shell(&format!("rdcp -rp s/. {to}")).expect(0);
         assert_eq!(list("d"), new, "{to}: new entries");
@@ -289,6 +290,44 @@ fn set_id_bits_are_kept_only_with_the_user_and_the_group_of_the_source() {
         place.shell(&format!("rdcp -a --sync s/ {to}")).expect(0);
         assert_eq!(list("d"), list("s"), "{to}: with owners");
         remove(&place.path("d"));
+    }
+}
+
+/// Like set-ID bits, file capabilities give a privilege to those that the owner and the group allow to run the file.
+#[test]
+fn capabilities_are_kept_only_with_the_owner_of_the_source() {
+    let place = Place::new();
+    place.shell("mkdir s && cd s && echo x > own && echo x > user && echo x > group && echo x > none").expect(0);
+    // CAP_NET_RAW, permitted and effective.
+    let value = [&[1_u8, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
+    let set = |name: &str| rustix::fs::setxattr(place.path(name), NAME, &value, rustix::fs::XattrFlags::empty());
+    const NAME: &str = "security.capability";
+    let owned = place.shell("cd s && chown 12345 user && chown :12345 group && chmod 755 *").status == 0;
+    if !owned || ["s/own", "s/user", "s/group"].into_iter().any(|name| set(name).is_err()) {
+        println!("this user cannot set capabilities or owners");
+        return;
+    }
+    let has = |folder: &str| {
+        ["own", "user", "group", "none"].map(|name| {
+            let found = rustix::fs::getxattr(place.path(folder).join(name), NAME, &mut [0_u8; 99][..]);
+            found == Ok(value.len())
+        })
+    };
+    let only_own = [true, false, false, false];
+    for to in ["d", "h:$PWD/d"] {
+        for options in ["-rX", "-rpX"] {
+            place.shell(&format!("rdcp {options} s/. {to}")).expect(0);
+            assert_eq!(has("d"), only_own, "{options} {to}: new files");
+            // A program of another version had them, or the source has lost them.
+            for name in ["user", "group", "none"] {
+                set(&format!("d/{name}")).unwrap();
+            }
+            place.shell(&format!("rdcp {options} --sync s/ {to}")).expect(0);
+            assert_eq!(has("d"), only_own, "{options} {to}: existing files");
+            place.shell(&format!("rdcp {options}o --sync s/ {to}")).expect(0);
+            assert_eq!(has("d"), has("s"), "{options}o {to}");
+            remove(&place.path("d"));
+        }
     }
 }
 
