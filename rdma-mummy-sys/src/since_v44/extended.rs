@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 
+use super::ibverbs::c::_ibv_query_comp_cntr_caps;
+use super::types::ibv_comp_cntr_caps;
 use crate::bindings::verbs::*;
 use crate::load::failure;
 
@@ -14,6 +16,18 @@ pub struct ibv_port_attr_since_v44 {
     /// The lane speed in the encoding of `active_speed`, extended for XDR (256) and later. Zero if the library or the
     /// kernel does not report this speed; use `active_speed` then.
     pub active_speed_ex: u32,
+}
+
+/// Queries the limits of a device's completion counters. Returns zero or an errno value. See
+/// `ibv_query_comp_cntr_caps(3)`.
+///
+/// # Safety
+///
+/// `context` is live and `caps` can be written.
+#[inline]
+pub unsafe fn ibv_query_comp_cntr_caps(context: *mut ibv_context, caps: *mut ibv_comp_cntr_caps) -> c_int {
+    // SAFETY: by contract the context is live and `caps` writable; the library receives its size.
+    unsafe { _ibv_query_comp_cntr_caps(context, caps, size_of::<ibv_comp_cntr_caps>()) }
 }
 
 /// Queries a port including the later fields. Returns zero or an errno value. See `ibv_query_port(3)`.

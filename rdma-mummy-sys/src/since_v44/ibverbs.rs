@@ -29,7 +29,7 @@ symbols! {
     fn ibv_free_user_buf(buf: *mut ibv_buf) -> (), by_name;
     fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int = minus_one, by buf, by_name;
 
-    fn ibv_query_comp_cntr_caps(context: *mut ibv_context, caps: *mut ibv_comp_cntr_caps) -> c_int = code, by context, by_name;
+    fn _ibv_query_comp_cntr_caps(context: *mut ibv_context, caps: *mut ibv_comp_cntr_caps, caps_size: usize) -> c_int = code, by context, by_name;
     fn ibv_create_comp_cntr(context: *mut ibv_context, cc_attr: *mut ibv_comp_cntr_init_attr) -> *mut ibv_comp_cntr = null, by context, by_name;
     fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) -> c_int = code, by comp_cntr, by_name;
     fn ibv_set_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: u64) -> c_int = code, by comp_cntr, by_name;

@@ -11,7 +11,7 @@
 //! | IBVERBS_1.15 | DMA handles, [`ibv_reg_mr_ex`] |
 //! | IBVERBS_1.16 (rdma-core 62) | [`ibv_query_port_speed`] |
 //! | IBVERBS_1.17 | buffers allocated by the provider |
-//! | IBVERBS_1.18 | completion counters |
+//! | IBVERBS_1.18 | completion counters, [`ibv_export_buf_dmabuf_fd`] |
 //! | RDMACM_1.4 | [`rdma_resolve_addrinfo`], [`rdma_write_cm_event`] |
 
 mod buffers;

@@ -40,7 +40,9 @@ int main(void)
 		{ "ibv_qp_to_qp_ex", "IBVERBS_1.6" }, { "ibv_reg_mr_iova2", "IBVERBS_1.8" },
 		{ "ibv_query_ece", "IBVERBS_1.10" }, { "_ibv_query_gid_ex", "IBVERBS_1.11" },
 		{ "ibv_reg_dmabuf_mr", "IBVERBS_1.12" }, { "ibv_is_fork_initialized", "IBVERBS_1.13" },
-		{ "ibv_query_qp_data_in_order", "IBVERBS_1.14" },
+		{ "ibv_query_qp_data_in_order", "IBVERBS_1.14" }, { "ibv_reg_mr_ex", "IBVERBS_1.15" },
+		{ "ibv_query_port_speed", "IBVERBS_1.16" }, { "ibv_alloc_buf", "IBVERBS_1.17" },
+		{ "ibv_export_buf_dmabuf_fd", "IBVERBS_1.18" }, { "_ibv_query_comp_cntr_caps", "IBVERBS_1.18" },
 	};
 	void **(*get)(int *) = versioned(verbs, "ibv_get_device_list", "IBVERBS_1.1");
 	void (*give_back)(void **) = versioned(verbs, "ibv_free_device_list", "IBVERBS_1.1");

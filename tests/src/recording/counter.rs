@@ -10,7 +10,7 @@ use super::objects::{destroy_object, forever};
 
 pub(super) fn fill_in(table: IbverbsSinceV44) -> IbverbsSinceV44 {
     IbverbsSinceV44 {
-        ibv_query_comp_cntr_caps: Some(query_comp_cntr_caps),
+        _ibv_query_comp_cntr_caps: Some(query_comp_cntr_caps),
         ibv_create_comp_cntr: Some(create_comp_cntr),
         ibv_destroy_comp_cntr: Some(destroy_comp_cntr),
         ibv_set_comp_cntr: Some(set_comp_cntr),
@@ -24,7 +24,12 @@ pub(super) fn fill_in(table: IbverbsSinceV44) -> IbverbsSinceV44 {
     }
 }
 
-unsafe extern "C" fn query_comp_cntr_caps(context: *mut ffi::ibv_context, caps: *mut ffi::ibv_comp_cntr_caps) -> c_int {
+unsafe extern "C" fn query_comp_cntr_caps(
+    context: *mut ffi::ibv_context,
+    caps: *mut ffi::ibv_comp_cntr_caps,
+    size: usize,
+) -> c_int {
+    assert_eq!(size, size_of::<ffi::ibv_comp_cntr_caps>());
     // SAFETY: the context is one of this provider's, and the capabilities can be written.
     unsafe {
         let (mut inner, failure) = state_of(context).enter("query_comp_cntr_caps", &[]);
