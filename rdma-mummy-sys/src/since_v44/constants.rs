@@ -43,6 +43,13 @@ impl ibv_port_cap_flags2 {
     pub const IBV_PORT_LINK_SPEED_XDR_SUP: ibv_port_cap_flags2 = ibv_port_cap_flags2(1 << 12);
 }
 
+/// Confidential computing: rdma-core 64.
+impl ibv_parent_domain_init_attr_mask {
+    /// The domain's objects may use memory that a confidential guest shares with the device.
+    pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: ibv_parent_domain_init_attr_mask =
+        ibv_parent_domain_init_attr_mask(1 << 2);
+}
+
 /// Events of librdmacm added in RDMACM_1.4.
 impl rdma_cm_event_type {
     /// `rdma_resolve_addrinfo` found addresses: read them with `rdma_query_addrinfo`.

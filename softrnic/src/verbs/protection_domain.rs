@@ -78,17 +78,18 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// `ibv_alloc_parent_domain(context, attr)`: accepts the program's allocator but never calls it, because no memory of
-/// the program is allocated.
+/// the program is allocated. For the same reason, unprotected memory of a confidential guest is allowed without effect.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     const ALLOCATORS: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0;
     const PD_CONTEXT: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
+    const UNPROTECTED: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC.0;
     // SAFETY: the context belongs to this provider and is open, and the attributes are readable.
     let (open, attr) = unsafe { (Context::of(context), &*attr) };
     let mask = attr.comp_mask;
-    if attr.pd.is_null() || mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
+    if attr.pd.is_null() || mask & !(ALLOCATORS | PD_CONTEXT | UNPROTECTED) != 0 {
         return failure::null(Errno::INVALID);
     }
     if mask & ALLOCATORS != 0 && (attr.alloc.is_none() || attr.free.is_none()) {
@@ -197,7 +198,10 @@ mod tests {
             assert_eq!((dealloc_pd(parent), dealloc_td(td), dealloc_pd(pd)), (0, 0, 0));
 
             let pd = alloc_pd(context);
-            for (pd, mask) in [(ptr::null_mut(), 0), (pd, 1), (pd, 4)] {
+            (attr.pd, attr.td, attr.comp_mask) = (pd, ptr::null_mut(), 4);
+            let unprotected = alloc_parent_domain(context, &raw mut attr);
+            assert_eq!(dealloc_pd(unprotected), 0, "memory that a confidential guest shares");
+            for (pd, mask) in [(ptr::null_mut(), 0), (pd, 1), (pd, 8)] {
                 (attr.pd, attr.td, attr.comp_mask) = (pd, ptr::null_mut(), mask);
                 assert!(alloc_parent_domain(context, &raw mut attr).is_null(), "{mask}");
             }
