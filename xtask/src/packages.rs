@@ -82,6 +82,8 @@ pub(crate) const PROGRAMS: &[Need] = &[
     Need { package: "libopenmpi-dev", found_by: Found::Library("openmpi/include/mpi.h") },
     program("qperf", "qperf"),
     program("fio", "fio"),
+    program("dapl2-utils", "dapltest"),
+    program("iperf", "iperf"),
     program("valgrind", "valgrind"),
     program("gcc", "cc"),
     Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },

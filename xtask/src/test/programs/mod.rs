@@ -105,5 +105,9 @@ fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
         let status = command.status().with_context(|| format!("cannot run {compiler}"))?;
         ensure!(status.success(), "compiling {}: {status}", source.display());
     }
+    // The list of dapltest's adapters.
+    let adapters = root.join("softrnic/preload/tests/dat.conf");
+    let copy = std::fs::copy(&adapters, folder.join("dat.conf"));
+    copy.with_context(|| format!("cannot copy {}", adapters.display()))?;
     Ok(folder)
 }

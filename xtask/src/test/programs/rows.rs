@@ -477,4 +477,23 @@ pub(crate) const ROWS: &[Row] = &[
     fio!("fio_write", "--verb=write"),
     fio!("fio_read", "--verb=read"),
     fio!("fio_send", "--verb=send"),
+    row(
+        "dapltest",
+        Preload,
+        Shape::Serving(
+            "env DAT_OVERRIDE={build}/dat.conf dapltest -T S -D soft",
+            "env DAT_OVERRIDE={build}/dat.conf dapltest -T T -V -s 127.0.0.1 -D soft -i 100 -t 1 -w 2 client SR 4096 \
+             server SR 4096 client RW 65536 server RR 65536",
+        ),
+        "Total RDMA Write :",
+    ),
+    row(
+        "iperf",
+        Preload,
+        Shape::Retried(
+            "env LD_PRELOAD=/usr/$LIB/rsocket/librspreload.so {run} iperf -s -P 1 -p {port}",
+            "env LD_PRELOAD=/usr/$LIB/rsocket/librspreload.so {run} iperf -c 127.0.0.1 -p {port} -n 64M",
+        ),
+        "64.0 MBytes",
+    ),
 ];
