@@ -190,6 +190,8 @@ mod tests {
         assert_eq!(line("soft0/numa_node"), "-1\n");
         assert_eq!(line("softiw0/infiniband/softiw0/node_type"), "4: RNIC\n");
         assert_eq!(line("softiw0/infiniband/softiw0/ports/1/gid_attrs/types/0"), "IB/RoCE v1\n");
+        let first = line(&format!("{soft}/ports/1/gid_attrs/ndevs/0"));
+        assert_eq!(line("softiw0/infiniband/softiw0/ports/1/gid_attrs/ndevs/0"), first);
         assert_eq!(file(&format!("{DEVICES}/soft0/net/lo")), Some(File::Link("/sys/class/net/lo".to_owned())));
 
         let verbs = device::all()[0].verbs_name();

@@ -74,9 +74,11 @@ pub(crate) fn by_index(index: u32) -> Option<Gid> {
     slot.map(|address| Gid::from(address.ip))
 }
 
-/// Returns the table of an iWARP device.
+/// Returns the table of an iWARP device. Its GID contains no address, and the device serves all interfaces. As programs
+/// expect an interface, this is the one of the first address.
 fn iwarp_table(device: &Device) -> Vec<Option<Address>> {
-    vec![Some(Address { ip: device.iwarp_gid().0.into(), interface_index: 0 })]
+    let interface_index = table().first().copied().flatten().map_or(0, |address| address.interface_index);
+    vec![Some(Address { ip: device.iwarp_gid().0.into(), interface_index })]
 }
 
 /// Returns the GIDs of a device, with their indexes.
