@@ -34,6 +34,7 @@ int main(void)
 	static const char *const of_rdmacm[][2] = {
 		{ "rdma_create_event_channel", "RDMACM_1.0" }, { "rdma_join_multicast_ex", "RDMACM_1.1" },
 		{ "rdma_establish", "RDMACM_1.2" }, { "rdma_set_local_ece", "RDMACM_1.3" }, { "rpoll", "RDMACM_1.0" },
+		{ "rdma_query_addrinfo", "RDMACM_1.4" }, { "repoll_wait", "RDMACM_1.5" },
 	};
 	static const char *const of_verbs[][2] = {
 		{ "ibv_create_comp_channel", "IBVERBS_1.0" }, { "ibv_reg_mr", "IBVERBS_1.1" },
