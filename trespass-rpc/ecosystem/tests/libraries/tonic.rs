@@ -1,12 +1,19 @@
 //! Tests the connector for `tonic`.
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::io::AsyncWrite;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
+use tonic::codegen::Service;
 use tonic::transport::Endpoint;
+use trespass::{Transport, Worker};
+use trespass_rpc_ecosystem::{ADDRESS, options};
 
 /// The task gives up, but the thread that connects waits longer.
 #[test]
@@ -27,4 +34,34 @@ fn runtime_ends_while_a_connection_is_attempted() {
         }
     };
     assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock), "the attempt has ended");
+}
+
+/// What waits cannot be withdrawn when a call is cancelled.
+#[test]
+fn little_of_a_connection_waits_to_be_sent() {
+    let mut peer = Worker::new(&options(Transport::Rdma).worker).unwrap();
+    let listener = peer.listen(ADDRESS.parse().unwrap()).unwrap();
+    let uri = format!("http://{}", peer.local_addr(listener).unwrap()).parse().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let written = runtime.block_on(async {
+        let (mut connecting, mut accepted) = (trespass_rpc::tonic::connector().call(uri), None);
+        let connected = poll_fn(|context| {
+            peer.poll();
+            accepted = accepted.or_else(|| peer.accept(listener));
+            context.waker().wake_by_ref();
+            connecting.as_mut().poll(context)
+        });
+        let mut stream = connected.await.unwrap().into_inner();
+        // The peer receives nothing from here on.
+        let mut written = 0;
+        poll_fn(|context| {
+            while let Poll::Ready(count) = Pin::new(&mut stream).poll_write(context, &[7; 1 << 20]) {
+                written += count.unwrap();
+            }
+            Poll::Ready(())
+        })
+        .await;
+        written
+    });
+    assert!((256 << 10..512 << 10).contains(&written), "{written} bytes wait");
 }
