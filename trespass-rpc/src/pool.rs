@@ -25,7 +25,7 @@ use pauses::{Pauses, Returning};
 /// long.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The same for the attempts to return to RDMA, of which the first follows a pause too.
+/// The pauses after failed attempts to return to RDMA. The first attempt follows a pause too.
 const RETURN: Duration = Duration::from_secs(1);
 const LONGEST_RETURN: Duration = Duration::from_secs(300);
 
