@@ -11,6 +11,7 @@ use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 use twox_hash::XxHash3_128;
 
 use crate::common::{Place, Ran, bytes, flip};
@@ -49,8 +50,11 @@ struct Found {
 
 type Entries = BTreeMap<PathBuf, Found>;
 
+/// Whether this user is root, and is not limited by permissions, as in some containers.
 pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    let overrides =
+        |all: CapabilitySets| all.effective.contains(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    rustix::process::geteuid().is_root() && capabilities(None).is_ok_and(overrides)
 }
 
 /// The permissions that the umask takes from new entries.
