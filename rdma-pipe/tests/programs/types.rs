@@ -386,3 +386,42 @@ fn continued_file_has_the_mode_of_a_new_one() {
         remove(&place.path("d"));
     }
 }
+
+/// Entries of a type that does not give way fail in a trial run as in the real one, and then nothing is deleted.
+#[test]
+fn trial_run_reports_what_would_be_in_the_way() {
+    let place = Place::new();
+    place.write("s/rel/a", "a");
+    let lines = |text: &str| -> Vec<String> {
+        // A trial run does not report the other names of a file that fails.
+        let is_own = |line: &&str| line.starts_with("deleting") || line.starts_with("rdcp:");
+        let lines = text.lines().filter(is_own).filter(|line| !line.ends_with(" was not copied"));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for before in ["small", "link", "empty", "tree"] {
+        for after in ["small", "link", "same", "fifo", "tree"] {
+            for options in ["", "--sync", "--sync --delete", "--sync --delete --exclude pattern"] {
+                for name in ["d", "e"] {
+                    remove(&place.path(name));
+                }
+                make(&place, before);
+                place.shell("cp -a s d && echo surplus > d/surplus && cp -a d e").expect(0);
+                if after == "fifo" {
+                    remove(&place.path("s/x"));
+                    place.shell("mkfifo s/x").expect(0);
+                } else {
+                    make(&place, after);
+                }
+                let run = |trial: &str| place.shell(&format!("rdcp -rHDv {trial} {options} s/. d"));
+                let pretended = run("-n");
+                assert!(is_same(&place.path("d"), &place.path("e")));
+                let real = run("");
+                let case = format!("{before} to {after} {options}: {} {}", real.err, pretended.err);
+                assert_eq!(pretended.status, real.status, "{case}");
+                assert_eq!(lines(&pretended.err), lines(&real.err), "{case}");
+            }
+        }
+    }
+}

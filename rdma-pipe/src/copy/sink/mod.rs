@@ -4,6 +4,7 @@ mod device;
 mod opened;
 mod receiving;
 mod rest;
+mod trial;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

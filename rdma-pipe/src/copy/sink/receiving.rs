@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::only_last;
 use super::opened::Opened;
 use super::rest::{Rest, Surplus};
+use super::trial::pretend;
 use crate::channel::BlockKind;
 use crate::copy::chain::Next;
 use crate::copy::options::CopyOptions;
@@ -21,7 +22,7 @@ use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Special, Totals};
-use crate::tree::{Directory, GivesWay, partial_name};
+use crate::tree::{Directory, partial_name};
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
@@ -278,9 +279,11 @@ impl<'r> Receiving<'r> {
     }
 
     fn entry(&mut self, id: Id, dir: Id, entry: Entry, answers: &mut Vec<(Id, Have)>) -> Result<()> {
-        if self.options.dry_run {
-            self.pretend_to_clear(dir, &entry)?;
-        }
+        let is_refused = self.options.dry_run
+            && match self.find_directory(dir) {
+                Some(directory) => !pretend(self.writers, id, &directory, &entry)?,
+                None => false,
+            };
         match &entry.kind {
             EntryKind::Directory => {
                 let path = match self.folders.get(&dir) {
@@ -290,7 +293,9 @@ impl<'r> Receiving<'r> {
                     None => return Ok(()),
                 };
                 if self.options.dry_run {
-                    self.folders.insert(id, path);
+                    if !is_refused {
+                        self.folders.insert(id, path);
+                    }
                     return Ok(());
                 }
                 let Some(above) = self.directory(dir, id, &entry)? else { return Ok(()) };
@@ -370,31 +375,6 @@ impl<'r> Receiving<'r> {
             }
         }
         Ok(())
-    }
-
-    /// Reports, as a trial run, what is below a directory that would give way to this entry.
-    fn pretend_to_clear(&self, dir: Id, entry: &Entry) -> Result<()> {
-        let is_kept = match entry.kind {
-            EntryKind::Directory => true,
-            EntryKind::Special { .. } => !self.options.keep.specials,
-            _ => false,
-        };
-        if is_kept || self.options.gives_way() != GivesWay::Tree {
-            return Ok(());
-        }
-        let Some(directory) = self.find_directory(dir) else { return Ok(()) };
-        let is_directory = |found: Stat| FileType::from_raw_mode(found.st_mode).is_dir();
-        if !directory.stat(&entry.name).is_ok_and(is_directory) {
-            return Ok(());
-        }
-        let (top, mut paths) = (directory.path().join(OsStr::from_bytes(&entry.name)), Vec::new());
-        // A real run reports what cannot be removed.
-        _ = directory.clear(&entry.name, true, &mut |path, removed| {
-            if removed.is_ok() && path != top {
-                paths.push(path.to_owned());
-            }
-        });
-        paths.iter().try_for_each(|path| self.writers.removed(path))
     }
 
     /// Passes a file to its writing thread, before the file's first block.

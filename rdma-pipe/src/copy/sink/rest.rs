@@ -55,7 +55,7 @@ impl Rest {
 
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
         if self.dry_run {
-            return self.remove_surplus(writers);
+            return self.remove_surplus(writers, all_sent);
         }
         self.set_shared(writers)?;
         let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
@@ -79,12 +79,7 @@ impl Rest {
         for path in self.root.take_cleared() {
             writers.removed(&path)?;
         }
-        let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
-        if !self.surplus.is_empty() && (!all_sent || failed != 0) {
-            log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
-        } else {
-            self.remove_surplus(writers)?;
-        }
+        self.remove_surplus(writers, all_sent)?;
         let mut devices = HashMap::new();
         if writers.options.fsync {
             devices.insert(device(&self.root), Arc::clone(&self.root));
@@ -145,8 +140,14 @@ impl Rest {
         Ok(())
     }
 
-    /// Removes what the source does not have, and reports what was removed; for a trial run, what would be.
-    fn remove_surplus(&self, writers: &Writers<'_>) -> Result<()> {
+    /// Removes what the source does not have, unless an entry has failed, and reports what was removed; for a trial run,
+    /// what would be.
+    fn remove_surplus(&self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
+        let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if !self.surplus.is_empty() && (!all_sent || failed != 0) {
+            log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
+            return Ok(());
+        }
         let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
         for Surplus { dir, name, path } in &self.surplus {
             let mut result = Ok(());
