@@ -89,9 +89,12 @@ fn pool_returns_to_rdma_after_a_fall_back_to_tcp() {
             running.abort();
             // RDMA is lost, and comes back.
             drop(over_rdma);
-            while client.ping().await.is_err() || pool.channel().await.unwrap().transport().kind == Kind::Rdma {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            let lost = async {
+                while client.ping().await.is_err() || pool.channel().await.unwrap().transport().kind == Kind::Rdma {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(LONG, lost).await.unwrap();
             let _over_rdma = serve(&options(Transport::Rdma), &service, &address).await;
             tokio::time::timeout(LONG, all_over(Kind::Rdma)).await.unwrap();
         }
