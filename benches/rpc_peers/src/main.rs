@@ -3,6 +3,9 @@
 //!
 //! Each run has a server process and a client process with one thread each (coro_rpc: two threads each). The CPU time
 //! is the sum of both processes.
+//!
+//! With 1 MiB, glibc returns free memory to the system, and page faults take most of the time of tonic. To exclude them, set
+//! `MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TOP_PAD_=67108864`.
 
 mod measure;
 mod messages;

@@ -4,7 +4,7 @@ use crate::column::Column;
 use crate::work::{Interface, Task};
 
 /// The maximum ratio of the instructions of a loop to those of the same loop in C, including the device's.
-/// BENCHMARKING.md explains the limits above 1.
+/// The comments below explain the limits above 1; BENCHMARKING.md has the figures.
 pub fn of(column: Column, interface: Interface, task: Task) -> Option<f64> {
     use Interface::Extended;
     Some(match (column, interface, task) {

@@ -2,6 +2,9 @@
 //!
 //! On a machine with other work, the times of one run vary. The programs therefore alternate, and their order changes
 //! each round. The output is the median and the best of all rounds.
+//!
+//! Both clients have two threads. In rdma-core's, one thread makes the calls and one reads the events; in ours (`-n 2`),
+//! each thread has half of the connections and its own event channel, because a call waits while an event is read.
 
 mod pair;
 mod report;
