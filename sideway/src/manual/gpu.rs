@@ -127,7 +127,7 @@
 //! |---|---|
 //! | [`reg_dmabuf_mr`], the call | a driver that records its arguments |
 //! | softrnic's copies; `stride-perf --use-cuda` | a simulated CUDA driver that records each call |
-//! | softrnic and `stride-perf` on a GPU | tests exist (`SOFTRNIC_TEST_CUDA=1 cargo test -p softrnic --test cuda`, `STRIDE_TEST_CUDA=1 cargo test -p stride-perf --test cuda`), but have not been run on a GPU |
+//! | softrnic, `trespass-rpc` and `stride-perf` on a GPU | an H100 and an H200; `cargo xtask test --ring gpu` runs `softrnic/tests/cuda`, `trespass-rpc/tests/cuda` and `stride/tests/program/cuda.rs` |
 //! | a NIC and a GPU, by DMA buffer or peer memory | not tested: statements about drivers and versions come from the vendors' documentation |
 //!
 //! [`reg_dmabuf_mr`]: crate::ibverbs::protection_domain::ProtectionDomain::reg_dmabuf_mr
