@@ -415,7 +415,7 @@ pub(super) fn have(
                 Some(sum) => directory.open_file(&entry.name, false).is_ok_and(|(fd, _)| {
                     crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum)
                 }),
-                None => modified == entry.modified || is_stored_as(directory, entry, modified),
+                None => modified == entry.modified || is_stored_as(directory, entry, modified, options.dry_run),
             };
         if same {
             // With --delete, a trial run finds it among what the source does not have.

@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamp
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::beneath::allow;
+use super::beneath::{Directory, allow};
+use super::partial::probe;
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -281,10 +282,15 @@ fn has_time(entry: &Entry, found: impl FnOnce() -> Result<Stat, Errno>) -> Resul
 }
 
 /// Whether the time that was found is what a file of this directory has after the entry's time was set, because the file
-/// system cannot store that. Tries it with a file that has no name.
-pub fn is_stored_as(directory: impl AsFd, entry: &Entry, found: (i64, u32)) -> bool {
+/// system cannot store that. Tries it with a file that has no name. Some file systems, such as FAT, NFS and many of FUSE,
+/// have none; there the file first gets a temporary name, but not in a dry run, which writes nothing.
+pub fn is_stored_as(directory: &Directory, entry: &Entry, found: (i64, u32), dry_run: bool) -> bool {
     let stored = || {
-        let fd = rustix::fs::openat(directory, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR)?;
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(directory, ".", flags, Mode::RUSR) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if !dry_run => probe(directory, &entry.name, 0o600)?,
+            opened => opened?,
+        };
         rustix::fs::futimens(&fd, &times(entry))?;
         Ok::<_, Errno>(facts(&rustix::fs::fstat(fd)?).1)
     };

@@ -19,7 +19,7 @@ use crate::proto::Sum;
 /// Files up to this length, in bytes, are sent again after an interruption.
 pub const LEAST: u64 = 8 << 20;
 
-/// What the temporary names stand for: a file, the probe of its mode, a symbolic link, a hard link, a special file.
+/// What the temporary names stand for: a file, the probe of its metadata, a symbolic link, a hard link, a special file.
 const TEMPORARY: [&[u8]; 5] = [b"file", b"mode", b"link", b"same", b"special"];
 
 /// A partial file, under its temporary name.
@@ -51,11 +51,7 @@ impl Partial {
         }
         directory.lock(&partial.fd, &partial.name)?;
         // The umask and the directory's default permissions change the mode of a new file.
-        let probe = temporary_name(name, b"mode");
-        directory.remove_stale(&probe);
-        let made = directory.create(&probe, mode);
-        directory.remove_stale(&probe);
-        let made = made?;
+        let made = probe(directory, name, mode)?;
         let new = rustix::fs::fstat(&made)?;
         let mode = new.st_mode & 0o777;
         let is_wider = found.st_mode & 0o777 & !mode != 0;
@@ -223,6 +219,19 @@ fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno>
 /// Maximum length of a name, and the length of the end of a temporary name, in bytes.
 const LONGEST: usize = 255;
 const SUFFIX: usize = ".rdcp-".len() + 16;
+
+/// Creates an empty file that has no name any more, to find out which metadata the file of this name would get.
+///
+/// # Errors
+///
+/// See openat(2).
+pub(super) fn probe(directory: &Directory, name: &[u8], mode: u16) -> Result<OwnedFd, Errno> {
+    let name = temporary_name(name, TEMPORARY[1]);
+    directory.remove_stale(&name);
+    let made = directory.create(&name, mode);
+    directory.remove_stale(&name);
+    made
+}
 
 /// Returns the temporary name of a file. Each run computes the same name, so it finds the partial file of an earlier
 /// run.

@@ -418,3 +418,32 @@ fn times_that_the_destination_cannot_hold_are_failures_and_copied_once() {
     place.shell(&format!("rdcp -r --sync {from}/ d")).expect(23);
     assert_eq!((place.read("d/old"), place.read("d/new")), (b"longer\n".to_vec(), b"data\n".to_vec()));
 }
+
+/// On such a file system, the copy tries a time with a named file. The injected error is that of FAT, NFS and FUSE.
+#[test]
+fn times_that_cannot_be_stored_are_compared_without_unnamed_files() {
+    let (place, Ok(wide)) = (Place::new(), tempfile::tempdir_in("/dev/shm")) else {
+        println!("no tmpfs here");
+        return;
+    };
+    let from = wide.path().display();
+    place.shell(&format!("echo data > {from}/old && touch -d 1800-01-01 {from}/old && mkdir d")).expect(0);
+    let inject = "strace -f -q -o trace -P . -e inject=openat:error=EOPNOTSUPP";
+    let copy = |options: &str| {
+        let ran = place.shell(&format!("{inject} rdcp --json {options} {from}/. d"));
+        let report = serde_json::from_str::<serde_json::Value>(&ran.out).unwrap_or_default();
+        (ran.status, report["bytes"].as_u64())
+    };
+    if place.shell(&format!("{inject} true && touch -d 1800-01-01 d && [ $(date -r d +%Y) = 1901 ]")).status != 0 {
+        println!("no strace or no such file system here");
+        return;
+    }
+    assert_eq!(copy("-r --sync"), (23, Some(5)));
+    assert_eq!(copy("-r --sync"), (23, Some(0)));
+    let trace = String::from_utf8(place.read("trace")).unwrap();
+    assert!(trace.contains("O_TMPFILE"), "{trace}");
+    assert_eq!((place.names("d"), place.read("d/old")), (vec!["old".into()], b"data\n".to_vec()));
+    place.shell(&format!("echo other > {from}/old; touch -d 1800-01-01 {from}/old")).expect(0);
+    assert_eq!(copy("-r --sync -n").0, 0);
+    assert_eq!(copy("-r --sync"), (23, Some(6)));
+}
