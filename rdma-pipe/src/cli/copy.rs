@@ -11,14 +11,14 @@ use clap::Parser;
 
 use super::patterns::Patterns;
 use super::{LinkArguments, Operand};
-use crate::copy::{self, Ancestry, CopyOptions, Outcome, Progress, Target};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target};
 use crate::error::{Error, Kind, Result, escape};
 use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
 use crate::link::{Link, Options, connect};
 use crate::proto::{Peer, Purpose};
 use crate::show::{Report, Show, print_error};
 use crate::standard::Standard;
-use crate::tree::{Keep, Origin, base_name, own_stream};
+use crate::tree::{Ancestry, Keep, Origin, base_name, own_stream};
 
 /// Maximum number of failures that are printed.
 const SHOWN: usize = 100;
@@ -206,6 +206,7 @@ impl CopyCommand {
             alone: false,
             fsync: self.fsync,
             begun: None,
+            into: Vec::new(),
         })
     }
 
@@ -258,15 +259,15 @@ impl Copy<'_> {
         }
         copy::check_names(&Origin::default(), &paths, &self.options)?;
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
-        for into in fars.iter().filter_map(Far::destination) {
-            copy::check_ancestry(&Origin::default(), &paths, into, &self.options)?;
-        }
+        let into = fars.iter().filter_map(Far::destination).cloned().collect();
+        let options = CopyOptions { into, ..self.options.clone() };
+        copy::check_ancestry(&Origin::default(), &paths, &options)?;
         let mut transport = String::new();
         let connect = |peer: Option<&Peer>| match peer {
             Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
             None => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
         };
-        let mut outcome = copy::send(connect, chain, (&Origin::default(), &paths), &self.options, &self.progress)?;
+        let mut outcome = copy::send(connect, chain, (&Origin::default(), &paths), &options, &self.progress)?;
         outcome.failures.extend(lost);
         drop(fars);
         Ok((outcome, transport))

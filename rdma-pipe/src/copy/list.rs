@@ -9,6 +9,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::source::Shared;
+use super::written;
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, ROOT};
 use crate::tree::{Listing, Place, Walk, base_name, is_contents};
@@ -17,6 +18,7 @@ use crate::tree::{Listing, Place, Walk, base_name, is_contents};
 pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
     let options = shared.options;
     let mut walk = Walk::new(shared.origin, options.filter.clone(), options.keep, options.recursive, options.checksum);
+    walk.into = paths.iter().flat_map(|path| written(path, options)).collect();
     if let Some(selected) = &options.files_from {
         return list_selected(shared, &mut walk, paths, selected);
     }

@@ -1,6 +1,5 @@
 //! Copies files and trees over a connection. The threads of both sides drive the state machines of [`crate::proto`].
 
-mod ancestry;
 mod chain;
 mod limiter;
 mod list;
@@ -12,7 +11,6 @@ mod source;
 mod target;
 mod writer;
 
-pub use ancestry::Ancestry;
 pub use options::CopyOptions;
 pub use progress::Progress;
 pub use sink::{give_back_permissions, receive};
@@ -27,10 +25,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use self::ancestry::place;
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
-use crate::tree::{Origin, base_name, entry_of, names};
+use crate::tree::{Ancestry, Origin, base_name, entry_of, names, place};
 
 /// Rejects sources if two of their entries would become the same entry of the destination.
 ///
@@ -106,13 +103,18 @@ pub fn check_itself(paths: &[PathBuf], destination: &Path, options: &CopyOptions
 /// # Errors
 ///
 /// A source is a directory that contains the destination.
-pub fn check_ancestry(origin: &Origin, paths: &[PathBuf], into: &Ancestry, options: &CopyOptions) -> Result<()> {
+pub fn check_ancestry(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) -> Result<()> {
     for path in paths {
-        let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
-        let name = base_name(path).filter(|_| !contents);
-        check_inside(origin, path, &into.clone().entry(name.as_deref()), "the destination", options)?;
+        written(path, options).try_for_each(|into| check_inside(origin, path, &into, "the destination", options))?;
     }
     Ok(())
+}
+
+/// The entries that a source becomes, at the destinations that are known.
+fn written(path: &Path, options: &CopyOptions) -> impl Iterator<Item = Ancestry> {
+    let contents = options.is_contents(path.as_os_str().as_encoded_bytes());
+    let name = base_name(path).filter(|_| !contents);
+    options.into.iter().map(move |into| into.clone().entry(name.as_deref()))
 }
 
 fn check_inside(origin: &Origin, path: &Path, into: &Ancestry, written: &str, options: &CopyOptions) -> Result<()> {

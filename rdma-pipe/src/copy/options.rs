@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 use crate::link::Patience;
-use crate::tree::{Filter, GivesWay, Keep, is_contents};
+use crate::tree::{Ancestry, Filter, GivesWay, Keep, is_contents};
 
 /// The options of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct CopyOptions {
     /// clock of the destination's host.
     #[serde(skip)]
     pub begun: Option<(i64, i64)>,
+    /// The destinations, as far as they are known to the source.
+    #[serde(skip)]
+    pub into: Vec<Ancestry>,
 }
 
 impl CopyOptions {

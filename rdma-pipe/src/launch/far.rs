@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Reply, Request};
-use crate::copy::Ancestry;
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::address;
 use crate::proto::Peer;
+use crate::tree::Ancestry;
 
 /// Time limit for the far side to exit.
 const END: Duration = Duration::from_secs(5);

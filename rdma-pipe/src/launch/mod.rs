@@ -15,11 +15,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use trespass::Transport;
 
-use crate::copy::{Ancestry, CopyOptions};
+use crate::copy::CopyOptions;
 use crate::error::{Error, Kind, Result};
 use crate::link::{LONGEST_TIMEOUT, Options};
 use crate::pipeline::Segment;
 use crate::proto::{Failure, Peer, Totals};
+use crate::tree::Ancestry;
 
 /// A request to the far side.
 #[derive(Clone, Debug, Serialize, Deserialize)]

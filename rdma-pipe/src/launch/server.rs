@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{Reply, Request, Role};
-use crate::copy::{self, Ancestry, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
+use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
 use crate::standard::Standard;
 use crate::thread::refused;
-use crate::tree::{Directory, Origin};
+use crate::tree::{Ancestry, Directory, Origin};
 
 /// Time limit for the peer to connect, and to reconnect after the connection broke.
 const CONNECT: Duration = Duration::from_secs(60);
@@ -99,7 +99,8 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 // Checks the first path before waiting for the peer, so that an error is reported at once.
                 origin.stat(path, copy.follows()).map_err(|error| Error::file("read", path, &error.into()))?;
             }
-            into.iter().try_for_each(|into| copy::check_ancestry(&origin, &paths, into, &copy))?;
+            let copy = CopyOptions { into, ..copy };
+            copy::check_ancestry(&origin, &paths, &copy)?;
             copy::check_names(&origin, &paths, &copy)?;
             let mut accept = match to.is_empty() {
                 true => {

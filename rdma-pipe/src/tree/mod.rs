@@ -1,5 +1,6 @@
 //! Accesses the files of this host: walks trees, reads metadata, and writes below a directory that is kept open.
 
+mod ancestry;
 mod beneath;
 mod filter;
 mod meta;
@@ -11,6 +12,7 @@ mod settle;
 mod stream;
 mod walk;
 
+pub use ancestry::Ancestry;
 pub use beneath::{Directory, GivesWay};
 pub use filter::Filter;
 pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, with_own_facts};
@@ -20,5 +22,6 @@ pub use settle::settle;
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Place, Walk, facts};
 
+pub(crate) use ancestry::place;
 pub(crate) use partial::{entry_of, partial_name};
 pub(crate) use walk::{base_name, is_contents, names, sum_of};

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::xxhash3_128;
 
+use super::ancestry::Ancestry;
 use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
 use super::origin::Origin;
@@ -57,6 +58,9 @@ pub struct Walk<'o> {
     pub recursive: bool,
     /// Whether to hash contents.
     pub sums: bool,
+    /// The entries that the copy writes. They may be below the source, also by a mount, and are not copied into
+    /// themselves.
+    pub into: Vec<Ancestry>,
     /// The numbers of the files that have several hard links, by device and inode.
     links: HashMap<(u64, u64), Id>,
 }
@@ -71,7 +75,7 @@ impl Place {
 impl Walk<'_> {
     /// Starts a walk.
     pub fn new(origin: &Origin, filter: Filter, keep: Keep, recursive: bool, sums: bool) -> Walk<'_> {
-        Walk { origin, filter, keep, recursive, sums, links: HashMap::new() }
+        Walk { origin, filter, keep, recursive, sums, into: Vec::new(), links: HashMap::new() }
     }
 
     /// Reads an entry by its path. `id` is the number that the entry will have, and `below` its path below the
@@ -149,6 +153,13 @@ impl Walk<'_> {
         Ok(Entry { name, kind, mode, owner, modified: facts(found).1, attributes })
     }
 
+    /// Whether this entry of a directory is one that the copy writes.
+    fn is_written(&self, directory: Result<Stat, Errno>, name: &[u8], found: &Stat) -> bool {
+        let is_made = |into: &Ancestry| directory.is_ok_and(|directory| into.is_made_in(&directory, name));
+        let is = |into: &Ancestry| into.is(found) || is_made(into);
+        FileType::from_raw_mode(found.st_mode).is_dir() && self.into.iter().any(is)
+    }
+
     fn file(&self, path: &Path, found: &Stat, follows: bool) -> Result<EntryKind, Error> {
         let has_links = self.keep.links && found.st_nlink > 1;
         if has_links && let Some(known) = self.links.get(&(found.st_dev, found.st_ino)) {
@@ -186,6 +197,15 @@ impl Walk<'_> {
                 return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
             }
         };
+        let own = dir.fd().and_then(rustix::fs::fstat);
+        let into_itself = |path: &Path| {
+            let text = format!("cannot copy {} into itself, the destination", crate::error::escape(path));
+            Error::new(crate::error::Kind::File, text)
+        };
+        if own.is_ok_and(|own| self.into.iter().any(|into| into.is(&own))) {
+            failed(into_itself(directory));
+            return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
+        }
         let (mut entries, mut length, mut whole) = (Vec::new(), 0, true);
         // Files that an interrupted copy has left are no contents of the tree.
         for name in &names {
@@ -203,6 +223,7 @@ impl Walk<'_> {
                 }
             }
             let entry = match found {
+                Ok(found) if self.is_written(own, name, &found) => Err(into_itself(&path)),
                 Ok(found) => self.entry_of(&path, name.clone(), &found, next + entries.len() as Id, false),
                 Err(error) => Err(Error::file("read", &path, &error.into())),
             };

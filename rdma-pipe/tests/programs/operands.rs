@@ -146,6 +146,44 @@ fn directory_is_not_copied_into_itself_by_another_name() {
     assert_eq!(place.names("rec"), ["z"]);
 }
 
+/// A mount can put the destination below the source, so that no directory above the destination is the source. The copy
+/// would enter what it writes, and copy that too.
+#[test]
+fn destination_that_is_mounted_below_the_source_is_not_copied() {
+    // The two ends of the mount, the operands, and the end of the path that is left out.
+    let cases = [
+        ("s/z", "m", "s m", "s/z/s"),
+        ("s/z", "m", "s m/new", "s/z/new/s"),
+        ("s/z", "m", "s h:$PWD/m", "s/z/s"),
+        ("s/z", "m", "h:$PWD/s m", "s/z/s"),
+        ("s/z", "m", "h:$PWD/s i:$PWD/m/new", "s/z/new/s"),
+        ("s/z", "m", "s/. m", "/z"),
+        ("s/z", "m", "--sync --delete s/ m", "s/z"),
+        ("d", "s/m", "s d", "s/m/s"),
+        ("d", "s/m", "--sync --delete s/ h:$PWD/d", "s/m"),
+        ("d", "s/m", "--sync --files-from list s h:$PWD/d", "s/m"),
+    ];
+    for (from, to, operands, left_out) in cases {
+        let place = Place::new();
+        place.shell("mkdir -p s/a s/m s/z d m && echo f > s/a/f && echo g > s/z/g && echo h > d/h").expect(0);
+        // The destination exists when the directory is read that contains it.
+        place.shell("mkdir -p s/z/s s/z/new/s d/s && printf 'a\nm\nz\n' > list").expect(0);
+        let mounted = format!("mount --bind {from} {to} 2>&1 && touch {to}/is || exit 77; rm {to}/is");
+        let script = format!("{mounted}; timeout 60 rdcp -r {operands}; s=$?; find s d; exit $s");
+        let ran = place.shell(&format!("exec unshare -m sh -c '{script}'"));
+        if ran.status == 77 || ran.err.contains("unshare") {
+            println!("this user cannot mount");
+            return;
+        }
+        let text = format!("{left_out} into itself, the destination");
+        assert!(ran.status == 23 && ran.err.contains("cannot copy") && ran.err.contains(&text), "{operands}: {ran:?}");
+        assert!(ran.out.lines().all(|path| path.matches('/').count() < 6), "{operands}: {}", ran.out);
+        let is_there = |file: &str| ran.out.lines().any(|path| path == file);
+        assert!(is_there("s/a/f") && is_there("s/z/g") && is_there("d/h"), "{operands}: {}", ran.out);
+        assert!(ran.out.lines().filter(|path| path.ends_with("a/f")).count() > 1, "{operands}: {}", ran.out);
+    }
+}
+
 /// As with cp, a link that leads nowhere is kept; with `--sync`, it is replaced, as with rsync.
 #[test]
 fn link_that_leads_nowhere_is_no_file() {

@@ -31,7 +31,7 @@ impl Ancestry {
     }
 
     /// The entry that a source of this name becomes: if the destination is a directory, it is in it.
-    pub(super) fn entry(mut self, name: Option<&[u8]>) -> Ancestry {
+    pub(crate) fn entry(mut self, name: Option<&[u8]>) -> Ancestry {
         if let Some(name) = name.filter(|_| self.is_directory) {
             self.steps.push((name.to_vec(), None));
         }
@@ -39,15 +39,26 @@ impl Ancestry {
     }
 
     /// The path relative to this directory, if the destination is the directory itself or below it.
-    pub(super) fn below(&self, directory: &Stat) -> Option<PathBuf> {
+    pub(crate) fn below(&self, directory: &Stat) -> Option<PathBuf> {
         let identity = Some(identity(directory));
         let at = self.steps.iter().position(|(_, step)| *step == identity)?;
         Some(self.steps[at + 1..].iter().map(|(name, _)| OsStr::from_bytes(name)).collect())
     }
+
+    /// Whether this directory is the destination.
+    pub(super) fn is(&self, directory: &Stat) -> bool {
+        self.steps.last().is_some_and(|(_, step)| *step == Some(identity(directory)))
+    }
+
+    /// Whether the copy makes the destination in this directory, under this name.
+    pub(super) fn is_made_in(&self, directory: &Stat, name: &[u8]) -> bool {
+        let [.., (_, above), (own, None)] = self.steps.as_slice() else { return false };
+        own == name && *above == Some(identity(directory))
+    }
 }
 
 /// Returns where an entry is, or will be.
-pub(super) fn place(path: &Path) -> Option<PathBuf> {
+pub(crate) fn place(path: &Path) -> Option<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let missing = || Some(std::fs::canonicalize(parent).ok()?.join(path.file_name()?));
     std::fs::canonicalize(path).ok().or_else(missing)
