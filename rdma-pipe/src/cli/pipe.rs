@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::ChildStdin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
 use crate::standard::Standard;
 use crate::stream::{self, Output};
-use crate::thread::{refused, start};
+use crate::thread::refused;
 
 /// Time limit for connecting to the segments, which are already listening.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -80,6 +82,7 @@ impl PipeCommand {
         let null = || File::open("/dev/null").map_err(|error| Error::file("open", Path::new("/dev/null"), &error));
         let input = OwnedFd::from(if takes_input { Standard::Input.open()? } else { null()? });
         let output = Output::Fd(Standard::Output.open()?.into(), Standard::Output.name().to_owned());
+        options.prepare()?;
         // Starts the last segment first, because each segment needs the address of the next.
         let mut segments = Vec::new();
         let mut next = Next::Accept;
@@ -100,23 +103,31 @@ impl PipeCommand {
             return Err(Error::new(Kind::Usage, "no segments; see rdpipe --help"));
         };
         segments.reverse();
-        let (received, statuses) = thread::scope(|scope| {
-            // The thread is not joined, because it may still block in a read after the pipeline has ended. If the
-            // thread fails, the first segment reports this.
-            let connecting = options.clone();
-            let sending = thread::Builder::new().spawn(move || {
-                let (link, again) = open(&first, Purpose::Send, &connecting)?;
-                stream::send(link, again, &input, "the standard input")
-            });
-            sending.map_err(|error| refused(&error))?;
-            let waiting: Vec<_> =
-                segments.into_iter().map(|far| start(scope, || finish(far))).collect::<Result<_>>()?;
-            let received =
-                open(&last, Purpose::Receive, &options).and_then(|(link, again)| stream::receive(link, again, output));
-            let statuses: Vec<(String, Result<u8>)> =
-                waiting.into_iter().filter_map(|thread| thread.join().ok()).collect();
-            Ok::<_, Error>((received, statuses))
-        })?;
+        // Without its input, a segment ends. Otherwise it would wait for a connection that does not come.
+        let inputs: Vec<ChildStdin> = segments.iter_mut().filter_map(Far::take_input).collect();
+        let own = Arc::new(Mutex::new((inputs, None)));
+        let stop = |own: &Own, error: &Error| {
+            let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+            own.0.clear();
+            own.1.get_or_insert(error.clone());
+        };
+        // The thread is not joined, because it may still block in a read after the pipeline has ended. If the stream
+        // fails later, the first segment reports this.
+        let (connecting, sender) = (options.clone(), Arc::clone(&own));
+        let sending = thread::Builder::new().spawn(move || {
+            if let Ok((link, again)) =
+                open(&first, Purpose::Send, &connecting).inspect_err(|error| stop(&sender, error))
+            {
+                // See above.
+                _ = stream::send(link, again, &input, "the standard input");
+            }
+        });
+        sending.map_err(|error| refused(&error))?;
+        let received = open(&last, Purpose::Receive, &options)
+            .inspect_err(|error| stop(&own, error))
+            .and_then(|(link, again)| stream::receive(link, again, output));
+        let statuses: Vec<(String, Result<u8>)> = segments.into_iter().map(finish).collect();
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner).1.take();
         for (index, (host, status)) in statuses.into_iter().enumerate() {
             match status {
                 Ok(0) => {}
@@ -124,8 +135,13 @@ impl PipeCommand {
                     print_error(&format!("rdpipe: segment {} at {host} failed with status {status}", index + 1));
                     return Ok(status);
                 }
+                // This process has stopped it.
+                Err(error) if error.kind() == Kind::Broken && own.is_some() => {}
                 Err(error) => return Err(error.within(format!("segment {}", index + 1))),
             }
+        }
+        if let Some(error) = own {
+            return Err(error);
         }
         let summary = received?;
         if self.link.verbose > 0 {
@@ -134,6 +150,9 @@ impl PipeCommand {
         Ok(0)
     }
 }
+
+/// The standard inputs of the segments, and the reason why this process has closed them.
+type Own = Mutex<(Vec<ChildStdin>, Option<Error>)>;
 
 /// Connects to a segment. Also returns a function that connects again after the connection broke.
 fn open<'p>(

@@ -120,6 +120,11 @@ impl Far {
         Ok(())
     }
 
+    /// Takes the far side's standard input. To close it ends the far side.
+    pub fn take_input(&mut self) -> Option<ChildStdin> {
+        self.input.take()
+    }
+
     /// The destination to which the far side writes, if it has sent it.
     pub fn destination(&self) -> Option<&Ancestry> {
         self.into.as_ref()
@@ -190,6 +195,9 @@ impl Far {
                 "{}: the remote shell failed; check that `{} {}` works without a password",
                 self.name, self.shell, self.name
             ),
+            Some(0) if self.input.is_none() => {
+                return Error::new(Kind::Broken, format!("{}: the far side was stopped", self.name));
+            }
             Some(status) => format!("{}: the far side ended with status {status}", self.name),
             None => format!("{}: the far side was killed", self.name),
         };
@@ -202,6 +210,7 @@ impl Drop for Far {
         // Closing its standard input ends the far side.
         self.input = None;
         let until = Instant::now() + END;
+        let mut pause = Duration::from_micros(50);
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > until {
                 // Ignores the error: the process may have exited in the meantime.
@@ -209,7 +218,8 @@ impl Drop for Far {
                 _ = self.child.wait();
                 return;
             }
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
 }

@@ -90,6 +90,15 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Opens the device and starts its threads, which the first connection would do otherwise.
+    ///
+    /// # Errors
+    ///
+    /// RDMA is required and unavailable, or the system refuses a thread.
+    pub fn prepare(&self) -> Result<()> {
+        self.worker().map(drop)
+    }
+
     /// Returns the worker for these options.
     pub(super) fn worker(&self) -> Result<Handle> {
         if let Some(handle) = self.worker.0.get() {

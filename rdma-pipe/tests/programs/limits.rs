@@ -90,3 +90,27 @@ fn limit_of_threads_is_an_error() {
     }
     assert!(refused > 0);
 }
+
+/// A pipeline does not wait for segments to which it cannot connect.
+#[test]
+fn limit_of_threads_ends_a_pipeline() {
+    let place = Place::new();
+    place.write("in", "data");
+    let user = "setpriv --reuid 23457 --regid 23457 --clear-groups";
+    if !is_root() || place.shell(&format!("{user} true")).status != 0 {
+        println!("no other user here");
+        return;
+    }
+    place.shell("cp \"$(command -v rdpipe)\" bin/ && chmod 755 .").expect(0);
+    let mut refused = 0;
+    for limit in (3..20).chain(9..16) {
+        for words in ["'wc -c'", "-e bin/ssh 'h:cat' 'wc -c'"] {
+            let ran = place.shell(&format!("{user} prlimit --nproc={limit} rdpipe {words} < in"));
+            // The segment would report that it has waited in vain.
+            assert!(!ran.err.contains("in time") && !ran.err.contains("panicked"), "{limit} {words}: {ran:?}");
+            assert!(ran.status != 0 || ran.out == "4\n", "{limit} {words}: {ran:?}");
+            refused += usize::from(ran.err.to_lowercase().contains("resource temporarily unavailable"));
+        }
+    }
+    assert!(refused > 0);
+}
