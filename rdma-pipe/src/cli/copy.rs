@@ -286,6 +286,8 @@ impl Copy<'_> {
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new(), into };
         let key = random_key()?;
         let mut far = Far::start(&self.shell, sources[0].host.as_deref(), &self.request(key.clone(), role))?;
+        // Meanwhile the far side starts. The connection reports an error.
+        _ = self.links.prepare();
         let peer = far.peer(key)?;
         let mut transport = String::new();
         let connect = || self.connect(&peer, Purpose::Receive, &mut transport);
@@ -317,6 +319,10 @@ impl Copy<'_> {
             Ok((Far::start(&self.shell, destination.host.as_deref(), &self.request(key.clone(), role))?, key))
         };
         let started: Vec<Result<(Far, Vec<u8>)>> = destinations.iter().map(start).collect();
+        if sources.iter().all(|source| source.host.is_none()) {
+            // Meanwhile the far sides start. The connection reports an error.
+            _ = self.links.prepare();
+        }
         let (mut fars, mut chain, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (started, destination)) in started.into_iter().zip(destinations).enumerate() {
             match started.and_then(|(mut far, key)| Ok((far.peer(key)?, far))) {

@@ -241,23 +241,26 @@ impl Shared<'_> {
             return Err(error.clone());
         }
         let Listing { place, entries, whole } = listing;
-        // The files are recorded before the list is sent, because answers may arrive immediately.
         let first = state.source.list(&entries);
-        for (id, entry) in (first..).zip(&entries) {
-            if let EntryKind::File { size, .. } = entry.kind {
-                self.progress.listed(size);
-                state.files.insert(id, (place.clone(), entry.clone()));
-            }
+        let list = Frame::List { dir, entries, whole };
+        let bytes = list.emit();
+        let Frame::List { entries, .. } = list else { return Ok(first) };
+        // The files are recorded before the list is sent, because answers may arrive immediately.
+        for (id, entry) in (first..).zip(entries) {
             // It is listed all the same, so that --delete keeps what the destination has of this name.
             if matches!(entry.kind, EntryKind::Special { .. }) && !self.options.keep.specials {
                 let path = escape(&place.path(&entry.name));
                 let text = format!("skipping non-regular file {path}; copy it with -D");
                 state.failures.push(Error::new(Kind::Skipped, text));
             }
+            if let EntryKind::File { size, .. } = entry.kind {
+                self.progress.listed(size);
+                state.files.insert(id, (place.clone(), entry));
+            }
         }
         state.is_listing = true;
         drop(state);
-        let sent = self.sender.frame(&Frame::List { dir, entries, whole });
+        let sent = self.sender.emitted(&bytes);
         self.lock().is_listing = false;
         self.changed.notify_all();
         sent.map(|()| first)

@@ -167,7 +167,16 @@ impl Sender {
     ///
     /// The connection broke, or the peer accepted no data for longer than the time-out.
     pub fn frame(&self, frame: &Frame) -> Result<()> {
-        self.shared.frame(&mut lock(&self.shared.state), frame)
+        self.emitted(&frame.emit())
+    }
+
+    /// Sends a control frame that is encoded already.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sender::frame`].
+    pub fn emitted(&self, frame: &[u8]) -> Result<()> {
+        self.shared.control(&mut lock(&self.shared.state), frame)
     }
 
     /// Sends a block: the first `payload` bytes of a buffer from [`Sender::buffer`].
@@ -192,7 +201,7 @@ impl Sender {
         buffer.truncate(payload + TRAILER);
         let mut state = lock(&self.shared.state);
         if let Some(frame) = frame {
-            self.shared.frame(&mut state, frame)?;
+            self.shared.control(&mut state, &frame.emit())?;
         }
         state.sealer.block(block, &mut buffer, self.shared.encrypts);
         match state.faulty(&mut buffer, payload) {
@@ -262,8 +271,8 @@ impl State {
 }
 
 impl Shared {
-    fn frame(&self, state: &mut State, frame: &Frame) -> Result<()> {
-        let message = state.sealer.control(&frame.emit());
+    fn control(&self, state: &mut State, frame: &[u8]) -> Result<()> {
+        let message = state.sealer.control(frame);
         let mut buffer = self.connection.alloc(message.len());
         buffer.copy_from_slice(&message);
         self.send(state, buffer)
@@ -297,7 +306,7 @@ impl Shared {
             }
             if let Ok(mut state) = self.state.try_lock()
                 && state.sent.elapsed() >= pause
-                && self.frame(&mut state, &Frame::Ping).is_err()
+                && self.control(&mut state, &Frame::Ping.emit()).is_err()
             {
                 return;
             }

@@ -225,11 +225,10 @@ impl Directory {
         match rustix::fs::syncfs(&self.fd) {
             // This user may not list the directory, so that the descriptor only stands for it.
             Err(Errno::BADF) => {
-                let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-                match rustix::fs::openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR) {
+                match self.unnamed(0o600) {
                     Ok(file) => rustix::fs::syncfs(file),
                     // The file system has no unnamed files, or this user may make none.
-                    Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::ACCESS | Errno::ROFS) => {
+                    Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::ROFS) => {
                         rustix::fs::sync();
                         Ok(())
                     }

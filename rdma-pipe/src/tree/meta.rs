@@ -286,9 +286,8 @@ fn has_time(entry: &Entry, found: impl FnOnce() -> Result<Stat, Errno>) -> Resul
 /// have none; there the file first gets a temporary name, but not in a dry run, which writes nothing.
 pub fn is_stored_as(directory: &Directory, entry: &Entry, found: (i64, u32), dry_run: bool) -> bool {
     let stored = || {
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(directory, ".", flags, Mode::RUSR) {
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) if !dry_run => probe(directory, &entry.name, 0o600)?,
+        let fd = match directory.unnamed(0o600) {
+            Err(Errno::OPNOTSUPP) if !dry_run => probe(directory, &entry.name, 0o600)?,
             opened => opened?,
         };
         rustix::fs::futimens(&fd, &times(entry))?;

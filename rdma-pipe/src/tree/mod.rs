@@ -10,6 +10,7 @@ mod partial;
 mod remove;
 mod settle;
 mod stream;
+mod unnamed;
 mod walk;
 
 pub use ancestry::Ancestry;
