@@ -136,12 +136,17 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         let kind = match error.kind() {
-            io::ErrorKind::TimedOut if error.get_ref().is_none() => Kind::TimedOut,
+            _ if is_deadline(&error) => Kind::TimedOut,
             io::ErrorKind::TimedOut => Kind::Lost,
             _ => Kind::Broken,
         };
         Error::new(kind, format!("the connection broke: {}", reason(&error)))
     }
+}
+
+/// Whether a call on a connection reached its own deadline, and the connection is still open.
+pub(crate) fn is_deadline(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && !error.get_ref().is_some_and(|inner| inner.is::<trespass::Failure>())
 }
 
 /// Returns the text of an I/O error in lower case, without Rust's suffix `(os error 2)`.

@@ -27,6 +27,7 @@ pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
+pub use proto::Failure;
 pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Spin, Stats, Transport, Wait, Worker};
 #[doc(hidden)]

@@ -376,8 +376,7 @@ pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
 }
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {
-    // Only an error that ended the connection has a source; the deadline of a call has none.
-    if error.kind() == io::ErrorKind::TimedOut && error.get_ref().is_none() {
+    if crate::error::is_deadline(error) {
         let text = format!(
             "the peer was silent for {} s; check that it is not stopped, or raise --timeout",
             timeout.as_secs()

@@ -4,9 +4,19 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The reason why a connection ended. Each later call returns this reason as its error.
+/// The reason why a connection ended. Each later call on the connection returns an [`io::Error`] that contains it.
+///
+/// The errors of calls that leave the connection open contain none. So a program can distinguish a peer that no longer
+/// responds from a deadline of its own, although the kind of both errors is `TimedOut`:
+///
+/// ```
+/// fn has_ended(error: &std::io::Error) -> bool {
+///     error.get_ref().is_some_and(|inner| inner.is::<trespass::Failure>())
+/// }
+/// # assert!(!has_ended(&std::io::ErrorKind::TimedOut.into()));
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) kind: io::ErrorKind,
     source: Arc<dyn std::error::Error + Send + Sync>,
 }

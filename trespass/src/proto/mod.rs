@@ -36,7 +36,7 @@ mod sim;
 mod stock;
 
 pub(crate) use connection::{Connection, Port, Received, Settings};
-pub(crate) use failure::Failure;
+pub use failure::Failure;
 pub(crate) use frame::HEADER;
 #[cfg(test)]
 pub(crate) use frame::{Frame, Kind as FrameKind};

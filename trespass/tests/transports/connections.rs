@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, pair, pair_with, worker};
 use sideway_test_names::Port;
 use trespass::net::{Listener, Shutdown, Stream};
-use trespass::{Acceptor, Connection, Handle, Interest, Kind, Options, Transport};
+use trespass::{Acceptor, Connection, Failure, Handle, Interest, Kind, Options, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -114,12 +114,18 @@ fn close_sends_code_and_reason_after_all_messages() {
     });
 }
 
+/// Whether an error is the reason why the connection ended.
+fn has_ended(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Failure>())
+}
+
 #[test]
 fn close_ends_after_the_linger_time_if_the_peer_does_not_read() {
     on_both(|transport| {
         let (left, right) = pair_with(transport, Duration::from_millis(50));
         fill(&left);
-        assert_eq!(left.close(0, "").map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        let error = left.close(0, "").unwrap_err();
+        assert_eq!((error.kind(), has_ended(&error)), (ErrorKind::TimedOut, true));
         let kind = loop {
             if let Err(error) = right.recv() {
                 break error.kind();
@@ -175,7 +181,8 @@ fn read_times_out_and_the_stream_continues() {
         let (left, right) = (Stream::from(left), Stream::from(right));
         right.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let mut byte = [0];
-        assert_eq!((&right).read(&mut byte).map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        let error = (&right).read(&mut byte).unwrap_err();
+        assert_eq!((error.kind(), has_ended(&error)), (ErrorKind::TimedOut, false));
         right.set_read_timeout(Some(LONG)).unwrap();
         (&left).write_all(b"x").unwrap();
         assert_eq!((&right).read(&mut byte).unwrap(), 1);
