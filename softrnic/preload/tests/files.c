@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define RDMA "/sys/class/infiniband/soft0"
@@ -86,6 +88,17 @@ static void read_device(void)
 	CHECK(!statx(AT_FDCWD, RDMA "/fw_ver", 0, STATX_ALL, &more) && S_ISREG(more.stx_mode));
 	CHECK(!access(RDMA "/node_guid", R_OK) && !faccessat(AT_FDCWD, RDMA "/node_guid", R_OK, 0));
 	CHECK(access(RDMA "/ports/2", F_OK) && access("/sys/class/infiniband/soft9", F_OK));
+
+	/* The file systems of the tree have no such attribute, but the files exist. */
+	CHECK(getxattr(RDMA, "user.none", line, sizeof(line)) < 0 && errno != ENOENT);
+	CHECK(lgetxattr(RDMA "/ports", "user.none", line, sizeof(line)) < 0 && errno != ENOENT);
+	CHECK(listxattr(RDMA "/ports", NULL, 0) >= 0 || errno != ENOENT);
+	CHECK(llistxattr(RDMA "/fw_ver", NULL, 0) >= 0 || errno != ENOENT);
+	/* ibstatus changes to the folder of the devices, and lists it. */
+	CHECK((folder = open(".", O_RDONLY | O_DIRECTORY)) >= 0 && !chdir("/sys/class/infiniband"));
+	CHECK(has_entry(opendir("."), "soft0"));
+	is_line(open("soft0/ports/1/state", O_RDONLY), "4: ACTIVE\n");
+	CHECK(!fchdir(folder) && !close(folder));
 
 	CHECK(readlink(RDMA, path, sizeof(path)) > 0 && strstr(path, "/infiniband/soft0"));
 	CHECK(realpath(RDMA "/device", path) == path && !strcmp(path, "/sys/devices/virtual/softrnic/soft0"));

@@ -122,11 +122,14 @@ fn checked(access: Access) -> Result<Access, Errno> {
     Ok(access)
 }
 
-/// Checks that a range of I/O virtual addresses does not exceed the address space.
-fn check_range(length: u64, iova: u64) -> Result<(), Errno> {
+/// Checks that a range of I/O virtual addresses does not exceed the address space. As in the kernel, only device memory
+/// can have a region without bytes.
+fn check_range(backing: &Backing, length: u64, iova: u64) -> Result<(), Errno> {
+    if length == 0 && !matches!(backing, Backing::Own { .. }) {
+        return Err(Errno::INVALID);
+    }
     // The sum is the address of the last byte, not of the byte after it, so that a region may end at the last address.
-    let last = length.checked_sub(1).ok_or(Errno::INVALID)?;
-    iova.checked_add(last).map(drop).ok_or(Errno::INVALID)
+    iova.checked_add(length.saturating_sub(1)).map(drop).ok_or(Errno::INVALID)
 }
 
 impl Memory {
@@ -135,7 +138,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the length is zero, if the range exceeds the address space, or if the access flags are inconsistent.
+    /// `EINVAL` if the length of host memory is zero, if the range exceeds the address space, or if the access flags are inconsistent.
     /// `EFAULT` if the memory is not mapped. `EOPNOTSUPP` if `access` requests on-demand paging of the whole address
     /// space. `ENOMEM` if [`MAX_MR`] regions already exist.
     pub(crate) fn register(
@@ -148,7 +151,7 @@ impl Memory {
     ) -> Result<Arc<Region>, Errno> {
         let access = checked(access)?;
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
-        check_range(length, iova)?;
+        check_range(&backing, length, iova)?;
         let place = backing.locate(length, access)?;
         self.regions.count()?;
         let Some(closed) = self.table.take() else {
@@ -224,7 +227,7 @@ impl Memory {
                 Backing::Null => 0,
             };
         }
-        check_range(after.length, after.iova)?;
+        check_range(&backing, after.length, after.iova)?;
         let place = backing.locate(after.length, after.access)?;
         if translation.is_some() {
             after.place = place;

@@ -18,6 +18,9 @@ use crate::sys::usage::{Usage, Use};
 use crate::wire::bytes::{Segment, copy};
 use crate::wire::limits::MAX_DM_SIZE;
 
+/// NICs copy device memory in units of this many bytes.
+const UNIT: u64 = 4;
+
 /// Device memory.
 #[repr(C)]
 pub(crate) struct DeviceMemory {
@@ -35,22 +38,24 @@ unsafe impl Object for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Returns the address of the `length` bytes that start at `offset`, or `EINVAL` if they exceed the memory.
-    fn range(&self, offset: u64, length: usize) -> Result<usize, Errno> {
-        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
-        if offset > self.buffer.len() || length > self.buffer.len() - offset {
-            return Err(Errno::INVALID);
-        }
-        Ok(self.buffer.address(offset))
+    /// Returns the address of the `length` bytes that start at `offset`, unless they exceed the memory.
+    fn range(&self, offset: u64, length: usize) -> Option<usize> {
+        let offset = usize::try_from(offset).ok()?;
+        let is_inside = offset <= self.buffer.len() && length <= self.buffer.len() - offset;
+        is_inside.then(|| self.buffer.address(offset))
     }
 
-    /// Copies between device memory and memory of the program.
+    /// Copies between device memory and memory of the program, with the errors of a NIC (mlx5): `EFAULT` if the range
+    /// exceeds the memory, `EINVAL` if its start or length is not a multiple of four.
     ///
     /// # Safety
     ///
     /// `host` is readable, or writable if `is_to_host`, for `length` bytes.
     unsafe fn transfer(&self, offset: u64, host: *mut c_void, length: usize, is_to_host: bool) -> Result<(), Errno> {
-        let own = ptr::with_exposed_provenance_mut(self.range(offset, length)?);
+        let own = ptr::with_exposed_provenance_mut(self.range(offset, length).ok_or(Errno::FAULT)?);
+        if !offset.is_multiple_of(UNIT) || !(length as u64).is_multiple_of(UNIT) {
+            return Err(Errno::INVALID);
+        }
         // SAFETY: `range` has checked the device memory, and the caller guarantees that `host` is accessible. This
         // function drops both segments.
         let (own, host) = unsafe { (Segment::of_raw(own, length), Segment::of_raw(host.cast(), length)) };
@@ -121,8 +126,8 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     0
 }
 
-/// `ibv_reg_dm_mr`. The access flags must contain `IBV_ACCESS_ZERO_BASED`. A region has at least one byte, and ends
-/// within the memory (`EINVAL`).
+/// `ibv_reg_dm_mr`. The access flags must contain `IBV_ACCESS_ZERO_BASED`. A region ends within the memory (`EINVAL`), and
+/// may be empty.
 ///
 /// # Safety
 ///
@@ -140,7 +145,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         return failure::null(Errno::INVALID);
     }
     match memory.range(offset, length) {
-        Ok(address) => {
+        Some(address) => {
             let keep = Arc::clone(&memory.buffer);
             let parts = Parts {
                 backing: Backing::Own { address, keep },
@@ -153,7 +158,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             // SAFETY: guaranteed by the caller; the region keeps the memory allocated.
             unsafe { memory_region::make(pd, parts) }
         }
-        Err(errno) => failure::null(errno),
+        None => failure::null(Errno::INVALID),
     }
 }
 

@@ -168,10 +168,10 @@ mod tests {
             let imported = import_dm(context, (*dm).handle);
             assert!(import_dm(context, (*dm).handle + 1).is_null());
             let (to, from) = ((*dm).memcpy_to_dm.unwrap(), (*imported).memcpy_from_dm.unwrap());
-            assert_eq!(to(dm, 90, b"0123456789".as_ptr().cast(), 10), 0);
+            assert_eq!(to(dm, 88, b"01234567".as_ptr().cast(), 8), 0);
             let mut bytes = [0_u8; 4];
             assert_eq!(from(bytes.as_mut_ptr().cast(), imported, 92, 4), 0);
-            assert_eq!(bytes, *b"2345");
+            assert_eq!(bytes, *b"4567");
             assert_eq!(close_device(context), -1);
             let handle = (*dm).handle;
             assert_eq!(free_dm(dm), 0);

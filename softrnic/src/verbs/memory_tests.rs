@@ -275,22 +275,28 @@ fn device_memory_is_copied_and_registered() {
         let mut attr = ibv_alloc_dm_attr { length: 100, log_align_req: 12, comp_mask: 0 };
         let dm = alloc_dm(bench.context, &mut attr);
         let (to, from) = ((*dm).memcpy_to_dm.unwrap(), (*dm).memcpy_from_dm.unwrap());
-        assert_eq!(to(dm, 90, b"0123456789".as_ptr().cast(), 10), 0);
-        assert_eq!(to(dm, 91, b"0123456789".as_ptr().cast(), 10), libc::EINVAL);
-        assert_eq!(to(dm, u64::MAX, b"0123456789".as_ptr().cast(), 1), libc::EINVAL);
-        let mut bytes = [0u8; 4];
-        assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 92, 4), 0);
-        assert_eq!(&bytes, b"2345");
-        assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
+        let mut bytes = [0u8; 8];
+        assert_eq!(to(dm, 88, b"0123456789ab".as_ptr().cast(), 12), 0);
+        assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 92, 8), 0);
+        assert_eq!(&bytes, b"456789ab");
+        // mlx5 checks the range first, and then the alignment.
+        let errors = [(92, 12, libc::EFAULT), (u64::MAX, 1, libc::EFAULT), (97, 4, libc::EFAULT), (104, 0, libc::EFAULT)];
+        for (offset, length, errno) in errors.into_iter().chain([(1, 4, libc::EINVAL), (4, 3, libc::EINVAL)]) {
+            assert_eq!(to(dm, offset, b"0123456789ab".as_ptr().cast(), length), errno, "{offset} {length}");
+            assert_eq!(from([0u8; 12].as_mut_ptr().cast(), dm, offset, length), errno, "{offset} {length}");
+        }
+        assert_eq!(to(dm, 100, ptr::null(), 0), 0);
 
         assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
-        // These ranges exceed the memory, except one, which is empty.
-        for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8), (8, 0)] {
+        for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8)] {
             assert!(reg_dm_mr(bench.pd, dm, offset, length, 1 | ZERO_BASED).is_null());
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
         }
+        let empty = reg_dm_mr(bench.pd, dm, 8, 0, 1 | ZERO_BASED);
+        assert_eq!(bench.read((*empty).lkey, 0, 1), Err(Fault::Bounds));
+        assert_eq!(dereg_mr(empty), 0);
         let mr = reg_dm_mr(bench.pd, dm, 90, 10, 1 | ZERO_BASED);
-        assert_eq!(bench.read((*mr).lkey, 0, 10).unwrap(), b"0123456789");
+        assert_eq!(bench.read((*mr).lkey, 0, 10).unwrap(), b"23456789ab");
         assert_eq!(bench.read((*mr).lkey, 1, 10), Err(Fault::Bounds));
         assert_eq!(free_dm(dm), libc::EBUSY);
         assert_eq!(dereg_mr(mr), 0);

@@ -180,6 +180,14 @@ redirected! {
     fn __readlink_chk({path}, to: *mut c_char, size: size_t, space: size_t) -> ssize_t;
     fn __readlinkat_chk(folder: c_int, {path}, to: *mut c_char, size: size_t, space: size_t) -> ssize_t;
 
+    // `ls -l` asks for the attributes of each file.
+    fn getxattr({path}, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t;
+    fn lgetxattr({path}, name: *const c_char, to: *mut c_void, size: size_t) -> ssize_t;
+    fn listxattr({path}, to: *mut c_char, size: size_t) -> ssize_t;
+    fn llistxattr({path}, to: *mut c_char, size: size_t) -> ssize_t;
+
+    // Afterwards, relative paths lead to files of the tree without redirection.
+    fn chdir({path}) -> c_int;
     fn opendir({path}) -> *mut DIR;
     fn scandir({path}, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int;
     fn scandir64({path}, list: *mut *mut *mut dirent64, filter: Filter64, compare: Compare64) -> c_int;

@@ -147,7 +147,10 @@ fn region_may_end_at_the_last_address() {
     assert_eq!(fault(local(u64::MAX, 2)), Some(Fault::Bounds));
     assert_eq!(fault(local(0, 1)), Some(Fault::Bounds));
     assert_eq!(register(64, u64::MAX - 62).err(), Some(Errno::INVALID));
-    assert_eq!(register(0, 0).err(), Some(Errno::INVALID));
+    let empty = register(0, u64::MAX).unwrap();
+    assert_eq!(fault(memory().local(&domain, empty.key(), u64::MAX, 1, true)), Some(Fault::Bounds));
+    let host = Backing::Host(keep.address(0));
+    assert_eq!(memory().register(&domain, host, 0, 0, LOCAL_WRITE).err(), Some(Errno::INVALID));
 }
 
 #[test]
