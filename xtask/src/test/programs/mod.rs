@@ -1,9 +1,10 @@
 //! The programs ring: C programs on softrnic, the distribution's unmodified and some of our own.
 //!
-//! `table` lists the runs, `process` runs one program with a time limit, `play` runs a row of the table. `capi` has the
+//! `rows` and `others` list the runs, `process` runs one program with a time limit, `play` runs a row. `capi` has the
 //! programs that link `librdma_mummy`.
 
 mod capi;
+mod others;
 mod play;
 mod process;
 mod rows;
@@ -22,12 +23,16 @@ use crate::{packages, repo};
 
 /// Our own programs, each with its compiler and libraries.
 const OWN: &[(&str, &str, &[&str])] = &[
-    ("one_process", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
-    ("by_version", "cc", &["-ldl"]),
-    ("files", "cc", &["-ldl"]),
-    ("cancel", "cc", &["-libverbs", "-lpthread"]),
-    ("mpi", "mpicc", &[]),
+    ("one_process.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
+    ("by_version.c", "cc", &["-ldl"]),
+    ("files.c", "cc", &["-ldl"]),
+    ("cancel.c", "cc", &["-libverbs", "-lpthread"]),
+    ("mpi.c", "mpicc", &[]),
+    ("gloo.cc", "c++", &["-lgloo", "-libverbs"]),
 ];
+
+/// The list of dapltest's adapters, and our scripts.
+const COPIED: &[&str] = &["dat.conf", "qemu.sh", "tgt.sh", "verbs.py"];
 
 /// Runs the rows: in the gate, one for each program and each way to start it.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
@@ -47,7 +52,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         seen.push(kind);
         is_first || row.always || is_full || !only.is_empty()
     };
-    let rows: Vec<_> = rows::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first).collect();
+    let rows: Vec<_> = rows().filter(|row| row.name.contains(only)).filter(is_first).collect();
     let checks: Vec<_> = capi::CHECKS.iter().filter(|check| check.name.contains(only)).collect();
 
     let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
@@ -84,6 +89,11 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     Ok(finished.or_nothing_ran())
 }
 
+/// All rows, those with the fewest requirements first.
+fn rows() -> impl Iterator<Item = &'static table::Row> {
+    rows::ROWS.iter().chain(others::ROWS)
+}
+
 /// Paths of the build.
 #[derive(Debug)]
 struct Place {
@@ -97,17 +107,18 @@ struct Place {
 fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
     let folder = built.libraries.with_file_name("programs");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let sources = root.join("softrnic/preload/tests");
     for (name, compiler, libraries) in OWN {
-        let source = root.join("softrnic/preload/tests").join(name).with_extension("c");
+        let source = sources.join(name);
         let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).arg(&source);
-        command.arg("-o").arg(folder.join(name)).args(*libraries);
+        command.arg("-o").arg(folder.join(name).with_extension("")).args(*libraries);
         let status = command.status().with_context(|| format!("cannot run {compiler}"))?;
         ensure!(status.success(), "compiling {}: {status}", source.display());
     }
-    // The list of dapltest's adapters.
-    let adapters = root.join("softrnic/preload/tests/dat.conf");
-    let copy = std::fs::copy(&adapters, folder.join("dat.conf"));
-    copy.with_context(|| format!("cannot copy {}", adapters.display()))?;
+    for name in COPIED {
+        let copy = std::fs::copy(sources.join(name), folder.join(name));
+        copy.with_context(|| format!("cannot copy {name} from {}", sources.display()))?;
+    }
     Ok(folder)
 }

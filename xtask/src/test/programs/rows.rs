@@ -1,14 +1,14 @@
-//! The rows of the table, and the macros that write them.
+//! The rows for rdma-core, perftest, libfabric, UCX, Open MPI, qperf and fio, and the macros that write them.
 
 use super::table::Way::{self, Alone, Libraries, Preload};
 use super::table::{Row, Shape};
 
-const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str) -> Row {
+pub(super) const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str) -> Row {
     Row { name, way, shape, expected, always: false }
 }
 
 /// Makes the row run in the gate even if another of its kind does.
-const fn always(row: Row) -> Row {
+pub(super) const fn always(row: Row) -> Row {
     Row { always: true, ..row }
 }
 
@@ -196,7 +196,6 @@ macro_rules! fio {
 const OTHERS: &str = "not measured in this run: 2 B, 4 B, 8 B, 16 B, 32 B, 128 B, 256 B, 512 B, 1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB, \
                       64 KiB, 128 KiB, 256 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB, 8 MiB";
 
-/// All rows, those with the fewest requirements first.
 pub(crate) const ROWS: &[Row] = &[
     row("ibv_devices", Preload, Shape::One("ibv_devices"), "soft0"),
     row("ibv_devices_libraries", Libraries, Shape::One("ibv_devices"), "soft0"),
@@ -477,23 +476,4 @@ pub(crate) const ROWS: &[Row] = &[
     fio!("fio_write", "--verb=write"),
     fio!("fio_read", "--verb=read"),
     fio!("fio_send", "--verb=send"),
-    row(
-        "dapltest",
-        Preload,
-        Shape::Serving(
-            "env DAT_OVERRIDE={build}/dat.conf dapltest -T S -D soft",
-            "env DAT_OVERRIDE={build}/dat.conf dapltest -T T -V -s 127.0.0.1 -D soft -i 100 -t 1 -w 2 client SR 4096 \
-             server SR 4096 client RW 65536 server RR 65536",
-        ),
-        "Total RDMA Write :",
-    ),
-    row(
-        "iperf",
-        Preload,
-        Shape::Retried(
-            "env LD_PRELOAD=/usr/$LIB/rsocket/librspreload.so {run} iperf -s -P 1 -p {port}",
-            "env LD_PRELOAD=/usr/$LIB/rsocket/librspreload.so {run} iperf -c 127.0.0.1 -p {port} -n 64M",
-        ),
-        "64.0 MBytes",
-    ),
 ];
