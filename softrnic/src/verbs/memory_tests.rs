@@ -280,7 +280,8 @@ fn device_memory_is_copied_and_registered() {
         assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 92, 8), 0);
         assert_eq!(&bytes, b"456789ab");
         // mlx5 checks the range first, and then the alignment.
-        let errors = [(92, 12, libc::EFAULT), (u64::MAX, 1, libc::EFAULT), (97, 4, libc::EFAULT), (104, 0, libc::EFAULT)];
+        let errors =
+            [(92, 12, libc::EFAULT), (u64::MAX, 1, libc::EFAULT), (97, 4, libc::EFAULT), (104, 0, libc::EFAULT)];
         for (offset, length, errno) in errors.into_iter().chain([(1, 4, libc::EINVAL), (4, 3, libc::EINVAL)]) {
             assert_eq!(to(dm, offset, b"0123456789ab".as_ptr().cast(), length), errno, "{offset} {length}");
             assert_eq!(from([0u8; 12].as_mut_ptr().cast(), dm, offset, length), errno, "{offset} {length}");
