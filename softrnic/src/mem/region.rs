@@ -227,7 +227,7 @@ impl Memory {
                 Backing::Null => 0,
             };
         }
-        check_range(&backing, after.length, after.iova)?;
+        check_range(backing, after.length, after.iova)?;
         let place = backing.locate(after.length, after.access)?;
         if translation.is_some() {
             after.place = place;
