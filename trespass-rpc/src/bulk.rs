@@ -1,11 +1,12 @@
 //! Attachments and targets: bytes of a call that are transferred without a copy over RDMA.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use trespass::RegionKey;
 
 use crate::body::Body;
@@ -98,7 +99,7 @@ impl Attachment {
     }
 
     /// Waits until the handler may request the bytes of a remote attachment.
-    async fn turn(&self, length: usize) -> Option<SemaphorePermit<'_>> {
+    async fn turn(&self, length: usize) -> Option<OwnedSemaphorePermit> {
         match &self.0 {
             Source::Remote(remote) => remote.link.turn_to_read(length).await,
             _ => None,
@@ -113,7 +114,9 @@ impl Attachment {
             Source::Memory(source, range) => source.copy_to(range.start + from as usize, memory, part),
             Source::Remote(_) if part.is_empty() => Ok(()),
             Source::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(_)) => remote.link.transfer(remote.id, false, (memory, part), (*key, from)).await,
+                (Some(key), Some(_)) => {
+                    remote.link.transfer(remote.id, false, (memory, part), (*key, from))?.end().await
+                }
                 (Some(key), None) => remote.in_parts(false, (*key, from), memory, part).await,
                 (None, _) => remote.link.pull(remote.id, remote.index, from, memory, part).await,
             },
@@ -123,12 +126,13 @@ impl Attachment {
     /// Reads all bytes into memory from the connection's pool.
     ///
     /// The handlers of one connection together read at most 4 MiB at a time, or one attachment that is longer. Other
-    /// reads wait, at most for 200 ms.
+    /// reads wait. If no byte arrives for 200 ms, for example because a handler does not poll its read, the handlers
+    /// begin to read another 4 MiB.
     ///
     /// Over RDMA the memory is registered while all such memory of the endpoint takes at most
     /// [`Options::watermark`](crate::Options::watermark) bytes, and that of the connection half as much. Beyond this, the
-    /// bytes are read in parts, which the reads of the connection do in turn, and copied to memory on the heap, which
-    /// grows as they arrive. To read longer attachments
+    /// bytes are read in parts, of which the connection has 1 MiB in flight, and copied to memory on the heap, which grows
+    /// as they arrive. To read longer attachments
     /// without a copy, use [`Context::alloc`](crate::Context::alloc) and [`Attachment::read_into`].
     ///
     /// # Errors
@@ -145,7 +149,10 @@ impl Attachment {
                 // Without a key the bytes come in frames, for which memory need not be registered.
                 let takes = remote.key.is_some() || link.memory.registrar().is_none();
                 let memory = takes.then(|| link.memory.announced(length, &link.budget)).flatten();
-                memory.unwrap_or_else(|| Memory::on_heap(length))
+                match memory {
+                    Some(memory) => memory,
+                    None => link.heap.alloc(length)?,
+                }
             }
             _ => Memory::on_heap(length),
         };
@@ -277,7 +284,7 @@ impl Target {
             }
             Sink::Remote(_) if part.is_empty() => Ok(()),
             Sink::Remote(remote) => match (&remote.key, memory.region()) {
-                (Some(key), Some(_)) => remote.link.transfer(remote.id, true, (memory, part), (*key, at)).await,
+                (Some(key), Some(_)) => remote.link.transfer(remote.id, true, (memory, part), (*key, at))?.end().await,
                 (Some(key), None) => remote.in_parts(true, (*key, at), memory, part).await,
                 (None, _) => remote.link.send_memory(remote.id, remote.index, at, memory, part).await,
             },
@@ -307,8 +314,8 @@ impl Remote {
         Self { link: Arc::clone(link), id, index, length: bulk.length, key }
     }
 
-    /// Transfers bytes between memory that is not registered and the peer's, by way of a part that is. The connection has
-    /// one such part, which its transfers use in turn.
+    /// Transfers bytes between memory that is not registered and the peer's, by way of parts that are. The transfers of the
+    /// connection use these parts in turn. While one is copied, the device transfers the others.
     async fn in_parts(
         &self,
         is_put: bool,
@@ -316,19 +323,31 @@ impl Remote {
         memory: &Memory,
         part: Range<usize>,
     ) -> io::Result<()> {
-        for start in part.clone().step_by(STAGE) {
-            let length = STAGE.min(part.end - start);
-            let stage = self.link.staged(length).await?;
-            if is_put {
-                memory.copy_to(start, &stage, 0..length)?;
+        let mut starts = part.clone().step_by(STAGE).peekable();
+        let mut flying = VecDeque::new();
+        loop {
+            while let Some(&start) = starts.peek() {
+                // A handler that has parts does not wait for further ones, so that handlers do not wait for each other.
+                let stage = match self.link.try_stage() {
+                    Some(stage) => stage?,
+                    None if flying.is_empty() => self.link.stage().await?,
+                    None => break,
+                };
+                starts.next();
+                let length = STAGE.min(part.end - start);
+                if is_put {
+                    memory.copy_to(start, &stage, 0..length)?;
+                }
+                let offset = from + (start - part.start) as u64;
+                let transferring = self.link.transfer(self.id, is_put, (&stage, 0..length), (key, offset))?;
+                flying.push_back((transferring, stage, start..start + length));
             }
-            let offset = from + (start - part.start) as u64;
-            self.link.transfer(self.id, is_put, (&stage, 0..length), (key, offset)).await?;
+            let Some((transferring, stage, range)) = flying.pop_front() else { return Ok(()) };
+            transferring.end().await?;
             if !is_put {
-                stage.copy_to(0, memory, start..start + length)?;
+                stage.copy_to(0, memory, range)?;
             }
         }
-        Ok(())
     }
 }
 

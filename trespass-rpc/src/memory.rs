@@ -76,12 +76,13 @@ impl Heap {
         }
     }
 
-    /// Writes bytes. The memory has `size` bytes.
-    fn write(&mut self, offset: usize, mut bytes: &[u8], size: usize) -> io::Result<()> {
+    /// Writes bytes. The memory has `size` bytes. Parts that the pool has kept are used again.
+    fn write(&mut self, offset: usize, mut bytes: &[u8], size: usize, pool: Option<&MemoryPool>) -> io::Result<()> {
         for (number, start, count) in Self::parts(offset, bytes.len()) {
             let part = self.parts.entry(number).or_default();
             if part.capacity() == 0 {
                 let length = PART.min(size - number * PART);
+                *part = pool.filter(|_| length == PART).and_then(MemoryPool::part).unwrap_or_default();
                 part.try_reserve_exact(length).map_err(|_| no_memory(length))?;
                 self.allocated += part.capacity();
             }
@@ -158,7 +159,9 @@ impl Memory {
         let range = self.within(offset, bytes.len())?;
         match &self.0.storage {
             Some(Storage::Region(region)) => region.write_at(offset, bytes),
-            Some(Storage::Heap(heap)) => lock(heap).write(range.start, bytes, class(self.len())),
+            Some(Storage::Heap(heap)) => {
+                lock(heap).write(range.start, bytes, class(self.len()), self.0.pool.as_deref())
+            }
             None => Ok(()),
         }
     }
@@ -257,12 +260,6 @@ impl Budget {
         let count = u32::try_from(class(length).div_ceil(SMALLEST)).ok()?;
         Arc::clone(&self.0).try_acquire_many_owned(count).ok()
     }
-
-    /// Waits until what a `Memory` of this length needs is free.
-    pub(crate) async fn wait(&self, length: usize) -> Option<OwnedSemaphorePermit> {
-        let count = u32::try_from(class(length).div_ceil(SMALLEST)).ok()?;
-        Arc::clone(&self.0).acquire_many_owned(count).await.ok()
-    }
 }
 
 /// A pool of memory. It keeps released memory up to a watermark, and returns the rest to the system.
@@ -279,6 +276,8 @@ pub(crate) struct MemoryPool {
 struct Kept {
     bytes: usize,
     by_size: BTreeMap<usize, Vec<Storage>>,
+    /// Empty parts of memory on the heap. Without them, the system would clear the pages for each long attachment again.
+    parts: Vec<Vec<u8>>,
     /// Memory that a peer may still access, because its keys have not been revoked completely.
     quarantine: Vec<Region>,
 }
@@ -341,10 +340,30 @@ impl MemoryPool {
         Ok(Memory::new(storage, length, Some(Arc::clone(self)), share))
     }
 
+    /// Returns a part of memory on the heap that is kept.
+    fn part(&self) -> Option<Vec<u8>> {
+        let mut kept = lock(&self.kept);
+        let part = kept.parts.pop()?;
+        kept.bytes -= part.capacity();
+        Some(part)
+    }
+
     /// Keeps the storage of a `Memory` of this length.
     fn take_back(&self, storage: Storage, length: usize) {
-        let mut kept = lock(&self.kept);
         let size = storage.size();
+        let mut kept = lock(&self.kept);
+        if let Storage::Heap(heap) = &storage
+            && length > PART
+        {
+            for mut part in std::mem::take(&mut lock(heap).parts).into_values() {
+                if part.capacity() == PART && kept.bytes + PART <= self.watermark {
+                    part.clear();
+                    kept.bytes += PART;
+                    kept.parts.push(part);
+                }
+            }
+            return;
+        }
         if size == 0 || length > LARGEST || kept.bytes + size > self.watermark {
             return;
         }

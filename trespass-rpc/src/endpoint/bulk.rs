@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind};
 
 use super::state::State;
-use super::{Command, Link};
+use super::{Command, Link, Turns};
 
 /// For each attachment and target: the memory for which a key is requested, and whether the peer may write to it.
 pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
@@ -84,6 +84,25 @@ impl Drop for Keys {
         let (link, open) = (Arc::clone(&self.link), std::mem::take(&mut self.open));
         let shared = Arc::clone(&self.link.shared);
         shared.command(Command::Revoke { link, open });
+    }
+}
+
+/// An RDMA request of a handler.
+#[derive(Debug)]
+pub(crate) struct Transferring {
+    /// The turns to read, if the request reads.
+    reads: Option<Arc<Turns>>,
+    done: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Transferring {
+    /// Waits until the request has completed.
+    pub(crate) async fn end(self) -> io::Result<()> {
+        let outcome = self.done.await.unwrap_or_else(|_| Err(gone()));
+        if let Some(reads) = self.reads {
+            reads.advance();
+        }
+        outcome
     }
 }
 
@@ -207,21 +226,21 @@ impl Link {
         keys.await.ok()
     }
 
-    /// Transfers bytes between registered memory and the peer's memory.
-    pub(crate) async fn transfer(
+    /// Begins to transfer bytes between registered memory and the peer's memory.
+    pub(crate) fn transfer(
         self: &Arc<Self>,
         id: u32,
         is_put: bool,
         (memory, range): (&Memory, Range<usize>),
         remote: (RegionKey, u64),
-    ) -> io::Result<()> {
+    ) -> io::Result<Transferring> {
         if !self.begin_transfer(id) {
             return Err(gone());
         }
         let (reply, done) = oneshot::channel();
         let memory = (memory.clone(), range);
         self.shared.command(Command::Transfer { link: Arc::clone(self), id, is_put, memory, remote, reply });
-        done.await.unwrap_or_else(|_| Err(gone()))
+        Ok(Transferring { reads: (!is_put).then(|| Arc::clone(&self.reads)), done })
     }
 
     /// Requests bytes of a caller's attachment after the earlier reads of the call, and waits for them.
@@ -345,6 +364,7 @@ impl State {
                     .write_at(expected.part.start + expected.filled, frame.body)
                     .map_err(|_| unexpected())?;
                 expected.filled = end;
+                self.reads.advance();
                 if end < expected.part.len() {
                     return Ok(());
                 }

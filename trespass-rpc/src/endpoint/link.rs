@@ -4,13 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context as TaskContext, Poll, Wake};
-use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use rustls::pki_types::CertificateDer;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::body::Body;
 use crate::core::{Connection, IdMap, Outgoing};
@@ -20,7 +17,7 @@ use crate::wire::{Hello, PeerMethod};
 
 use super::bulk::{Keys, Local};
 use super::state::{Call, Guard, Later, State, Transfers};
-use super::{Shared, TransportInfo};
+use super::{Shared, TransportInfo, Turns};
 
 /// A connection. The driver, callers and handlers have references to it.
 #[derive(Debug)]
@@ -31,24 +28,27 @@ pub(crate) struct Link {
     pub(crate) info: TransportInfo,
     /// Memory for attachments and targets.
     pub(crate) memory: Arc<MemoryPool>,
+    /// Memory that is not registered.
+    pub(crate) heap: Arc<MemoryPool>,
     /// How much registered memory the peer may occupy by announcing attachments.
     pub(crate) budget: Budget,
     /// Registered memory through which bytes pass from or to memory that is not registered.
-    pub(crate) stage: Budget,
+    stage: Turns,
     /// The peer's hello, after it has arrived.
     peer: OnceLock<Hello>,
     #[cfg(feature = "tls")]
     certificates: OnceLock<Vec<CertificateDer<'static>>>,
-    /// How many bytes of attachments the handlers may request in addition to those in flight.
-    reads: Semaphore,
+    /// The turns of the handlers to read attachments.
+    pub(super) reads: Arc<Turns>,
     state: Mutex<State>,
 }
 
-/// How long a read waits for other reads.
-const PATIENCE: Duration = Duration::from_millis(200);
 /// Maximum number of bytes of attachments that handlers read at the same time. A larger number would not make the reads
 /// faster, but would fill memory and caches.
 const READS: usize = 4 << 20;
+/// Maximum number of bytes that pass at the same time from or to memory that is not registered: while one part is copied,
+/// the device transfers the others.
+const STAGES: usize = 4 * STAGE;
 
 /// Adds the link to the list of links with messages to read.
 #[derive(Debug)]
@@ -72,11 +72,13 @@ impl Link {
         shared: Arc<Shared>,
         index: u32,
         info: TransportInfo,
-        memory: Arc<MemoryPool>,
+        (memory, heap): (Arc<MemoryPool>, Arc<MemoryPool>),
         core: Connection<Call>,
     ) -> Self {
+        let reads = Arc::new(Turns::new(READS));
         let state = State {
             core,
+            reads: Arc::clone(&reads),
             serving: IdMap::default(),
             jobs: VecDeque::new(),
             transfers: IdMap::default(),
@@ -90,37 +92,30 @@ impl Link {
             index,
             info,
             budget: memory.budget_of_connection(),
-            stage: Budget::new(STAGE),
+            stage: Turns::new(STAGES),
             memory,
+            heap,
             peer: OnceLock::new(),
             #[cfg(feature = "tls")]
             certificates: OnceLock::new(),
-            reads: Semaphore::new(READS),
+            reads,
             state: Mutex::new(state),
         }
     }
 
-    /// Waits for the connection's stage. If this takes too long, as in [`turn_to_read`](Self::turn_to_read), the caller gets
-    /// memory of its own, so that the calls in flight limit how much there is.
-    pub(crate) async fn staged(&self, length: usize) -> io::Result<Memory> {
-        let part = match self.stage.take(length) {
-            None if Handle::try_current().is_ok() => timeout(PATIENCE, self.stage.wait(length)).await.ok().flatten(),
-            part => part,
-        };
-        self.memory.staged(length, part)
+    /// Returns registered memory for a part of [`STAGE`] bytes, if this is the handler's turn.
+    pub(crate) fn try_stage(&self) -> Option<io::Result<Memory>> {
+        self.stage.take(STAGE).map(|turn| self.memory.staged(STAGE, Some(turn)))
     }
 
-    /// Waits until a handler may read an attachment of this length. Returns `None` if the wait has taken too long: other
-    /// handlers may hold their turns without polling them.
-    pub(crate) async fn turn_to_read(&self, length: usize) -> Option<SemaphorePermit<'_>> {
-        let length = length.min(READS) as u32;
-        match self.reads.try_acquire_many(length) {
-            Ok(turn) => Some(turn),
-            // A handler that another executor polls has no timer.
-            Err(_) if Handle::try_current().is_err() => None,
-            // The semaphore is never closed, so only the time-out fails.
-            Err(_) => timeout(PATIENCE, self.reads.acquire_many(length)).await.ok()?.ok(),
-        }
+    /// Waits for registered memory for a part of [`STAGE`] bytes.
+    pub(crate) async fn stage(&self) -> io::Result<Memory> {
+        self.memory.staged(STAGE, self.stage.wait(STAGE).await)
+    }
+
+    /// Waits until a handler may read an attachment of this length.
+    pub(crate) async fn turn_to_read(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        self.reads.wait(length).await
     }
 
     #[cfg(feature = "tls")]

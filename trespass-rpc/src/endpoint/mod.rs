@@ -10,6 +10,7 @@ mod link;
 mod run;
 mod state;
 mod tasks;
+mod turns;
 
 use std::io;
 use std::mem;
@@ -33,6 +34,7 @@ pub use driver::Driver;
 pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
+pub(crate) use turns::Turns;
 
 /// The options of an endpoint.
 #[derive(Clone, Debug)]

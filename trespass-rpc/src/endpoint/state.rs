@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use crate::body::Body;
 use crate::core::{Connection, IdMap};
 use crate::error::{RpcError, Status};
 
+use super::Turns;
 use super::bulk::{Job, Keys, Local, Reads};
 
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct State {
     pub(crate) serving: IdMap<Serving>,
     /// Parts of memory to send in frames.
     pub(super) jobs: VecDeque<Job>,
+    /// The turns of the handlers to read attachments.
+    pub(super) reads: Arc<Turns>,
     /// The RDMA requests of handlers, by the number of the peer's request that the handler serves.
     pub(super) transfers: IdMap<Transfers>,
     /// The keys of calls that ended on this side before the peer had answered them.

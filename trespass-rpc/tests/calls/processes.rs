@@ -119,6 +119,33 @@ async fn call(channel: &Channel, kind: usize) -> Result<(), Option<Certainty>> {
     Ok(())
 }
 
+/// The handlers of a connection read in turn, so that the memory of a few attachments suffices.
+#[test]
+fn long_attachments_of_many_calls_take_little_memory() {
+    const LENGTH: usize = 32 << 20;
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let (server, address) = Process::start("server", transport);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let endpoint = Endpoint::spawn(&options(transport)).unwrap();
+            let channel = Channel::connect_on(&endpoint, &address).await.unwrap();
+            let memory = channel.alloc(LENGTH).unwrap();
+            memory.write_at(0, &vec![7; LENGTH]).unwrap();
+            let calls = (0..20).map(|_| {
+                let (client, value) = (StoreClient::new(channel.clone()), Attachment::of(&memory, 0..LENGTH).unwrap());
+                tokio::spawn(async move { client.put(value, 7, Attachment::from(&[7; 5][..])).await })
+            });
+            for call in calls.collect::<Vec<_>>() {
+                assert_eq!(call.await.unwrap(), Ok(LENGTH as u64));
+            }
+        });
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak = peak.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10;
+        assert!(peak < 8 * LENGTH, "{transport:?}: {} MiB of memory", peak >> 20);
+    }
+}
+
 fn kills() -> u64 {
     std::env::var("TRESPASS_KILLS").map_or(6, |count| count.parse().unwrap())
 }

@@ -209,7 +209,8 @@ impl Driver {
             self.registered = registrar.map(|of| Arc::new(MemoryPool::new(Some(of), self.heap.watermark())));
         }
         let memory = self.registered.as_ref().filter(|_| info.kind == Kind::Rdma).unwrap_or(&self.heap);
-        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, Arc::clone(memory), core));
+        let memory = (Arc::clone(memory), Arc::clone(&self.heap));
+        let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, memory, core));
         let hello_until = now + HELLO;
         self.next = self.next.min(hello_until);
         let tasks = IdMap::default();
