@@ -365,23 +365,22 @@ impl Connection {
     /// `TimedOut` if the peer has not acknowledged everything within the linger time; `NotConnected` if the connection
     /// was closed before. If the connection ended earlier, the reason for its end.
     pub fn close(&self, code: u32, reason: &str) -> io::Result<()> {
-        self.end(code, reason)
+        self.end(code, reason, self.lingers)
     }
 
     /// Closes both directions without waiting. Messages that were sent before still arrive, if the worker continues to
     /// run, within the linger time.
-    pub fn abandon(mut self, code: u32, reason: &str) {
-        self.lingers = false;
-        // `end` cannot fail if it does not linger.
-        _ = self.end(code, reason);
+    pub fn abandon(&self, code: u32, reason: &str) {
+        // Fails only if the connection was closed before.
+        _ = self.end(code, reason, false);
     }
 
-    fn end(&self, code: u32, reason: &str) -> io::Result<()> {
+    fn end(&self, code: u32, reason: &str, lingers: bool) -> io::Result<()> {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut outcome = Ok(());
-        if self.lingers {
+        if lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason))?;
             // The worker ends the connection after the linger time, so no deadline is needed here.
             outcome = self.handle.wait((self.id, Awaited::Room), None, |worker| worker.outcome(self.id));
@@ -435,7 +434,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !*self.is_closed.get_mut()
-            && let Err(error) = self.end(0, "")
+            && let Err(error) = self.end(0, "", self.lingers)
         {
             log::debug!("a connection was not closed properly: {error}");
         }

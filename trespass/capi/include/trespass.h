@@ -36,7 +36,10 @@
  * tr_transport       Describes the transport: "RDMA: mlx5_0 port 1 ...", or "TCP: ... (no RDMA: reason)". The string is
  *                    valid until the connection is closed.
  * tr_close           Waits until the peer has received all messages, but for at most 10 s, then closes and frees the
- *                    connection, also if it returns an error. The peer receives the code.
+ *                    connection, also if it returns an error. The peer receives the code. This is close(2) of a socket
+ *                    with SO_LINGER.
+ * tr_abandon         Closes and frees a connection without waiting, as close(2) of a socket without SO_LINGER. The peer
+ *                    still receives the messages and the code, for at most 10 s; the end of the process waits for this.
  * tr_poll            Waits until an item has one of its events. Returns the number of items that have events, or 0
  *                    after the time.
  */
@@ -91,6 +94,8 @@ int tr_shutdown(const struct tr_connection *connection);
 const char *tr_transport(const struct tr_connection *connection);
 
 int tr_close(struct tr_connection *connection, uint32_t close_code);
+
+int tr_abandon(struct tr_connection *connection, uint32_t close_code);
 
 int tr_poll(struct tr_pollitem *items, size_t count, int timeout_ms);
 

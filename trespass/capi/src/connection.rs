@@ -229,6 +229,16 @@ pub extern "C" fn tr_close(connection: *mut Connection, close_code: u32) -> c_in
     code(CONNECTIONS.get().take(connection).and_then(|connection| connection.inner.close(close_code, "")))
 }
 
+/// Closes and frees a connection without waiting. The peer still receives what was sent, within the linger time.
+#[unsafe(no_mangle)]
+pub extern "C" fn tr_abandon(connection: *mut Connection, close_code: u32) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    if connection.is_null() {
+        return 0;
+    }
+    code(CONNECTIONS.get().take(connection).map(|connection| connection.inner.abandon(close_code, "")))
+}
+
 /// Returns the connection of a handle. It exists while a call uses it, also if another thread closes the handle.
 #[inline]
 pub(crate) fn open(connection: *const Connection) -> io::Result<Arc<Open>> {

@@ -10,7 +10,7 @@ mod handle;
 mod poll;
 
 pub use self::connection::{
-    Connection, Listener, Message, tr_accept, tr_close, tr_connect, tr_flush, tr_listen, tr_listener_close,
+    Connection, Listener, Message, tr_abandon, tr_accept, tr_close, tr_connect, tr_flush, tr_listen, tr_listener_close,
     tr_listener_port, tr_message_data, tr_message_free, tr_message_length, tr_recv, tr_send, tr_shutdown, tr_transport,
     tr_use_softrnic,
 };

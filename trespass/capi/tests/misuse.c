@@ -83,6 +83,7 @@ static void use(struct tr_connection *connection, struct tr_listener *listener, 
 	EXPECT(tr_message_data(message) == NULL, 1);
 	EXPECT(tr_message_length(message), 0);
 	EXPECT(tr_close(connection, 0), connection ? code : 0);
+	EXPECT(tr_abandon(connection, 0), connection ? code : 0);
 	tr_listener_close(listener);
 	tr_message_free(message);
 }
@@ -264,6 +265,41 @@ static void close_in_two_threads(void)
 	}
 }
 
+/* Sends until the peer, which reads nothing, makes further messages wait. Returns the number of messages. */
+static int send_all(struct tr_connection *connection)
+{
+	struct tr_pollitem item = {.connection = connection, .events = TR_OUT};
+	static char bytes[1 << 16];
+	int count = 0, code;
+
+	do {
+		while ((code = tr_send(connection, bytes, sizeof(bytes), TR_DONTWAIT)) == 0)
+			count++;
+		EXPECT(code, -EAGAIN);
+	} while (tr_poll(&item, 1, 500) == 1);
+	return count;
+}
+
+static void abandon_while_the_peer_reads_nothing(void)
+{
+	struct pair ends = pair();
+	struct tr_message *message;
+	int count = send_all(ends.near);
+
+	/* tr_close would wait, and return -ETIMEDOUT. */
+	EXPECT(tr_abandon(ends.near, 7), 0);
+	EXPECT(tr_abandon(ends.near, 7), -EBADF);
+	while (count--) {
+		EXPECT(tr_recv(ends.far, 60000, &message), 0);
+		EXPECT(message != NULL, 1);
+		tr_message_free(message);
+	}
+	EXPECT(tr_recv(ends.far, 60000, &message), 0);
+	EXPECT(message == NULL, 1);
+	EXPECT(tr_close(ends.far, 0), 0);
+	tr_listener_close(ends.listener);
+}
+
 static void cancel_a_thread_that_waits(void)
 {
 	struct waiting call = {.ends = pair(), .kind = 0, .code = 1};
@@ -409,6 +445,7 @@ int main(int argc, char **argv)
 		use_arguments();
 		close_while_others_wait();
 		close_in_two_threads();
+		abandon_while_the_peer_reads_nothing();
 		cancel_a_thread_that_waits();
 		wait_for_a_signal();
 	}
