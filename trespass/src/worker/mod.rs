@@ -418,7 +418,7 @@ impl Worker {
         if let Some(listening) = self.listeners.get(&listener)
             && self.options.transport == Transport::Any
         {
-            let reason = listening.no_rdma.clone().unwrap_or_else(|| "the client chose TCP".to_owned());
+            let reason = listening.no_rdma.clone().unwrap_or_else(|| self.tcp.backend.why_tcp(listener.0).to_owned());
             self.fallbacks.insert(id, reason);
         }
         Some(id)

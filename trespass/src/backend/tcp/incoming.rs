@@ -24,6 +24,8 @@ pub(super) struct Listening {
     pub(super) is_held: bool,
     /// The time at which to accept again after the system had no descriptor or memory for a connection.
     pub(super) paused: Option<u64>,
+    /// Whether an RDMA device has tried to connect by iWARP, whose connections are TCP connections to the same port.
+    pub(super) refused_iwarp: bool,
 }
 
 /// A connection that the worker has not accepted.
@@ -36,11 +38,19 @@ pub(super) struct Pending {
 }
 
 impl Tcp {
+    /// Returns the reason why clients of a listener that has RDMA too use TCP.
+    pub(crate) fn why_tcp(&self, listener: ListenerId) -> &'static str {
+        match self.listeners.iter().any(|listening| listening.id == listener && listening.refused_iwarp) {
+            true => "the client chose TCP, or its device uses iWARP, for which the listener has no TCP port left",
+            false => "the client chose TCP",
+        }
+    }
+
     /// Accepts connections from a listener, whose clients have not sent a hello yet.
     pub(super) fn accept_all(&mut self, number: u32) {
         let Some(at) = self.listeners.iter().position(|listening| listening.id.0 == number) else { return };
         loop {
-            let Listening { id: listener, socket, is_held, paused } = &self.listeners[at];
+            let Listening { id: listener, socket, is_held, paused, .. } = &self.listeners[at];
             if *is_held || paused.is_some() {
                 return;
             }
@@ -89,7 +99,7 @@ impl Tcp {
 
     /// Requests the events of a listener, unless it accepts no connections for now.
     pub(super) fn watch_listener(&self, at: usize) {
-        let Listening { id, socket, is_held, paused } = &self.listeners[at];
+        let Listening { id, socket, is_held, paused, .. } = &self.listeners[at];
         let flags = if *is_held || paused.is_some() { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         let data = epoll::EventData::new_u64(OF_LISTENER | u64::from(id.0));
         if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
@@ -108,7 +118,17 @@ impl Tcp {
                 events.incoming(*listener, *id, peer, &hello);
             }
             Ok(None) => {}
-            Err(_) => _ = self.pending.remove(at),
+            Err(_) => {
+                let Some(Pending { listener, host, link, .. }) = self.pending.remove(at) else { return };
+                let listening = self.listeners.iter_mut().find(|listening| listening.id == listener);
+                if let Some(listening) = listening.filter(|listening| link.is_iwarp() && !listening.refused_iwarp) {
+                    listening.refused_iwarp = true;
+                    log::warn!(
+                        "refused an iWARP connection from {host}: this listener uses its port for TCP; to accept iWARP \
+                         instead, set Options::transport to Rdma"
+                    );
+                }
+            }
         }
     }
 }

@@ -220,7 +220,7 @@ impl Backend for Tcp {
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(OF_LISTENER | u64::from(listener.0)), flags)?;
         let address = socket.local_addr()?;
-        self.listeners.push(Listening { id: listener, socket, is_held: false, paused: None });
+        self.listeners.push(Listening { id: listener, socket, is_held: false, paused: None, refused_iwarp: false });
         Ok(address)
     }
 

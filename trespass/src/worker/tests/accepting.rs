@@ -34,6 +34,30 @@ fn silent_peers_are_limited_in_number() {
     assert_eq!(&wait_for_message(&mut server, far, &mut client)[..], b"a neighbour");
 }
 
+/// Over iWARP, RDMA devices connect to a TCP port, which the listener uses itself.
+#[test]
+fn iwarp_client_at_a_tcp_port_is_the_reason_for_tcp() {
+    #[cfg(feature = "softrnic")]
+    softrnic::register().unwrap();
+    let mut server = Server::new(Transport::Any);
+    let reason = |server: &mut Server| {
+        let (_client, _, far) = server.neighbour(Kind::Tcp);
+        server.worker.stats(far).unwrap().fallback.unwrap()
+    };
+    assert_eq!(reason(&mut server), "the client chose TCP");
+    let mut socket = TcpStream::connect(server.address).unwrap();
+    socket.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let begun = Instant::now();
+    // The server closes the connection.
+    while matches!(socket.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+        server.worker.poll();
+        assert!(begun.elapsed() < LONG);
+    }
+    let reason = reason(&mut server);
+    assert!(reason.contains("iWARP"), "{reason}");
+}
+
 #[test]
 fn connections_beyond_the_backlog_wait_until_the_program_accepts() {
     #[cfg(feature = "softrnic")]

@@ -10,6 +10,8 @@ use super::{Link, State};
 /// The kinds of a handshake.
 pub(super) const HELLO: u8 = 1;
 pub(super) const REFUSAL: u8 = 2;
+/// The first bytes of an iWARP connection's request (RFC 5044, section 7.1).
+const IWARP: &[u8] = b"MP";
 /// The length of the kind and the length.
 pub(super) const HANDSHAKE: usize = 2;
 
@@ -17,6 +19,11 @@ impl Link {
     /// Whether the client has not sent its hello.
     pub(in crate::backend::tcp) fn awaits_hello(&self) -> bool {
         self.state == State::Handshake
+    }
+
+    /// Whether an RDMA device has begun an iWARP connection.
+    pub(in crate::backend::tcp) fn is_iwarp(&self) -> bool {
+        self.head.starts_with(IWARP)
     }
 
     /// Returns the hello of a client, once it is complete.
