@@ -151,7 +151,7 @@ impl Attachment {
                 let memory = takes.then(|| link.memory.announced(length, &link.budget)).flatten();
                 match memory {
                     Some(memory) => memory,
-                    None => link.heap.alloc(length)?,
+                    None => link.heap.arriving(length)?,
                 }
             }
             _ => Memory::on_heap(length),

@@ -109,7 +109,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`
+    /// `OutOfMemory` if the system has no memory, or all such memory would exceed
+    /// [`Options::memory`](crate::Options::memory).
     pub fn alloc(&self, length: usize) -> io::Result<Memory> {
         self.inner.link.memory.alloc(length)
     }

@@ -268,6 +268,9 @@ pub(crate) struct MemoryPool {
     watermark: usize,
     /// The budget of all connections of the endpoint together.
     budget: Budget,
+    /// What the program may allocate, and the limit from which it is taken.
+    programs: Budget,
+    limit: usize,
     process: Generation,
     kept: Mutex<Kept>,
 }
@@ -284,13 +287,15 @@ struct Kept {
 
 impl MemoryPool {
     /// Creates a pool of registered memory, or of memory on the heap if there is no registrar.
-    pub(crate) fn new(registrar: Option<Registrar>, watermark: usize) -> Self {
-        let (budget, process) = (Budget::new(watermark.max(LEAST)), Generation::this());
-        Self { registrar, watermark, budget, process, kept: Mutex::default() }
+    /// `limit` is the maximum number of bytes that the program has from [`alloc`](Self::alloc) at a time.
+    pub(crate) fn new(registrar: Option<Registrar>, watermark: usize, limit: usize) -> Self {
+        let (budget, programs) = (Budget::new(watermark.max(LEAST)), Budget::new(limit));
+        Self { registrar, watermark, budget, programs, limit, process: Generation::this(), kept: Mutex::default() }
     }
 
-    pub(crate) fn watermark(&self) -> usize {
-        self.watermark
+    /// Creates a pool of registered memory with the same watermark and limit.
+    pub(crate) fn registered(&self, registrar: Registrar) -> Self {
+        Self::new(Some(registrar), self.watermark, self.limit)
     }
 
     /// The budget of one connection: half as much, so that one connection cannot take all.
@@ -302,8 +307,27 @@ impl MemoryPool {
         self.registrar.as_ref()
     }
 
-    /// Allocates memory, which may contain bytes from an earlier use.
+    /// Allocates memory for the program. It may contain bytes from an earlier use.
     pub(crate) fn alloc(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
+        self.process.check()?;
+        match self.programs.take(length) {
+            Some(share) => self.alloc_with(length, [Some(share), None]),
+            None => Err(self.limited(length)),
+        }
+    }
+
+    #[cold]
+    fn limited(&self, length: usize) -> io::Error {
+        let text = format!(
+            "{length} bytes exceed what is left of the limit of {} bytes for attachments and targets; drop memory of \
+             earlier calls, or increase Options::memory",
+            self.limit
+        );
+        io::Error::new(io::ErrorKind::OutOfMemory, text)
+    }
+
+    /// Allocates memory on the heap, part by part as bytes of an attachment of a peer arrive.
+    pub(crate) fn arriving(self: &Arc<Self>, length: usize) -> io::Result<Memory> {
         self.alloc_with(length, Share::default())
     }
 
@@ -418,7 +442,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_up_to_the_watermark() {
-        let pool = Arc::new(MemoryPool::new(None, 20_000));
+        let pool = Arc::new(MemoryPool::new(None, 20_000, usize::MAX));
         let memory = pool.alloc(10_000).unwrap();
         memory.write_at(9_990, b"0123456789").unwrap();
         assert!(memory.write_at(9_991, b"0123456789").is_err() && memory.read_at(usize::MAX, &mut [0]).is_err());
@@ -435,7 +459,7 @@ mod tests {
 
     #[test]
     fn overlapping_bytes_are_copied_as_they_were() {
-        let memory = Arc::new(MemoryPool::new(None, 0)).alloc(100_000).unwrap();
+        let memory = Arc::new(MemoryPool::new(None, 0, usize::MAX)).alloc(100_000).unwrap();
         let bytes: Vec<u8> = (0..90_000_u32).map(|at| (at / 300) as u8).collect();
         memory.write_at(0, &bytes).unwrap();
         memory.copy_to(0, &memory.clone(), 5_000..95_000).unwrap();
@@ -446,8 +470,8 @@ mod tests {
     #[test]
     fn memory_is_allocated_as_bytes_arrive() {
         const LENGTH: usize = 1 << 60;
-        let pool = Arc::new(MemoryPool::new(None, 0));
-        let memory = pool.alloc(LENGTH).unwrap();
+        let pool = Arc::new(MemoryPool::new(None, 0, usize::MAX));
+        let memory = pool.arriving(LENGTH).unwrap();
         let allocated = || memory.0.storage.as_ref().map_or(0, Storage::size);
         assert_eq!((allocated(), memory.to_vec().unwrap_err().kind()), (0, io::ErrorKind::OutOfMemory));
         for (offset, bytes) in [(3, &b"abcdef"[..]), (1, b"xy"), (7, b"12345")] {

@@ -195,7 +195,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`
+    /// `OutOfMemory` if the system has no memory, or all such memory would exceed
+    /// [`Options::memory`](crate::Options::memory).
     pub fn alloc(&self, length: usize) -> io::Result<Memory> {
         self.arrived.link.memory.alloc(length)
     }

@@ -53,6 +53,11 @@ pub struct Options {
     /// targets of later calls. It also limits how much registered memory peers occupy with the attachments that they
     /// announce: see [`Attachment::read`](crate::Attachment::read).
     pub watermark: usize,
+    /// Maximum number of bytes of the memory that the program has from [`Channel::alloc`](crate::Channel::alloc) and
+    /// [`Context::alloc`](crate::Context::alloc) at a time, and that its attachments of other memory take up. It applies
+    /// to all connections over RDMA together, and to those over TCP. Lengths are rounded up to powers of two, as in the
+    /// pools. A handler that allocates as many bytes as its caller states so gets an error, and the host keeps its memory.
+    pub memory: usize,
     /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
     /// [`trespass::Transport::Tcp`].
     #[cfg(feature = "tls")]
@@ -67,6 +72,7 @@ impl Default for Options {
             spin: Duration::from_micros(500),
             connect: Duration::from_secs(10),
             watermark: 64 << 20,
+            memory: 4 << 30,
             #[cfg(feature = "tls")]
             tls: Tls::default(),
         }

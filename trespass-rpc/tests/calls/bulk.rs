@@ -1,5 +1,6 @@
 //! Attachments and targets.
 
+use std::io::ErrorKind;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -390,6 +391,27 @@ fn too_large_attachment_is_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn memory_beyond_the_limit_is_refused() {
+    on_both(|mut options| async move {
+        options.memory = 3 << 20;
+        let (_serving, client) = pair(&options).await;
+        let channel = client.channel();
+        let kept = channel.alloc(2 << 20).unwrap();
+        let error = channel.alloc((1 << 20) + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("Options::memory"), "{error}");
+        assert_eq!(channel.alloc(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        channel.alloc(1 << 20).unwrap();
+        // A handler allocates as many bytes as its caller states.
+        let length = 2 << 20;
+        let value = Attachment::of(&kept, 0..length).unwrap();
+        assert_eq!(client.slice(value, 0, length).await.map_err(|error| error.rpc().is_none()), Err(true));
+        drop(kept);
+        channel.alloc(2 << 20).unwrap();
+    });
+}
+
+#[test]
 fn server_reads_attachments_of_callers_that_die() {
     on_both(|options| async move {
         let (_serving, client) = pair(&options).await;
@@ -418,6 +440,7 @@ async fn ends_keep_their_bytes(options: &Options) {
     const LENGTH: usize = (4 << 30) + (1 << 20);
     let mut options = options.clone();
     options.limits.attachment = LENGTH as u64;
+    options.memory = 2 * LENGTH;
     let (_serving, client) = pair(&options).await;
     let memory = client.channel().alloc(LENGTH).unwrap();
     for (at, length) in [(0, 10), ((4 << 30) - 5, 10), ((4 << 30) + 70_000, 20_000), (LENGTH - 9_000, 9_000)] {

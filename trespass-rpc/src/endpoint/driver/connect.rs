@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use trespass::{ConnectionId, Kind};
 
 use crate::core::{Connection, IdMap, Side};
-use crate::memory::MemoryPool;
 use crate::wire::Hello;
 
 use super::super::link::Readable;
@@ -206,7 +205,7 @@ impl Driver {
         let readable = Waker::from(Arc::new(Readable { shared: Arc::clone(&self.shared), index }));
         if self.registered.is_none() && info.kind == Kind::Rdma {
             let registrar = self.worker.registrar(id).ok();
-            self.registered = registrar.map(|of| Arc::new(MemoryPool::new(Some(of), self.heap.watermark())));
+            self.registered = registrar.map(|registrar| Arc::new(self.heap.registered(registrar)));
         }
         let memory = self.registered.as_ref().filter(|_| info.kind == Kind::Rdma).unwrap_or(&self.heap);
         let memory = (Arc::clone(memory), Arc::clone(&self.heap));

@@ -115,7 +115,7 @@ impl Driver {
             runners: Vec::new(),
             connecting: Vec::new(),
             transfers: Vec::new(),
-            heap: Arc::new(MemoryPool::new(None, shared.options().watermark)),
+            heap: Arc::new(MemoryPool::new(None, shared.options().watermark, shared.options().memory)),
             registered: None,
             now: 0,
             next: u64::MAX,
