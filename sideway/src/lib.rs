@@ -43,3 +43,5 @@ pub mod rdmacm;
 
 mod ffi;
 mod io_error;
+#[cfg(doctest)]
+mod misuse;

@@ -77,7 +77,7 @@ enum Step {
     Msrv,
     /// The public items of the crates match `api/`
     Api,
-    /// The programs in `tests/compile-fail` fail with the expected errors
+    /// The programs in `tests/compile-fail` fail with the expected messages
     CompileFail,
     /// The public crates build with every set of their features (full run)
     Features,

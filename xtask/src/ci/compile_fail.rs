@@ -1,4 +1,4 @@
-//! The step `compile-fail`: programs that must not compile, and rustc's errors for them.
+//! The step `compile-fail`: programs for which sideway has error messages of its own, and rustc's errors for them.
 //!
 //! The texts are those of one rustc release, so only this release is compared.
 

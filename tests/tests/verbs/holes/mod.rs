@@ -1,12 +1,12 @@
-//! Misuse that other verbs wrappers allow in safe code. With sideway, it does not compile (`tests/compile-fail/`), or
+//! Misuse that other verbs wrappers allow in safe code. With sideway, it does not compile (`sideway/src/misuse/`), or
 //! is a typed error without effect. All tests run on the recording device, on any machine.
 //!
 //! | hole | closed by |
 //! |---|---|
-//! | 1. completions that alias one cursor, collected or kept after the poll | compile-fail `completion_*`, `poller_is_no_iterator`; `polling::completions_are_lent_one_at_a_time`, `poll_each::*` |
-//! | 2. two pollers on one queue | compile-fail `two_pollers_on_one_queue`, `shared_queue_is_not_polled`, `queue_is_not_polled_in_its_own_poll`; `polling::poll_ends_before_the_next` |
-//! | 3. a channel cloned, and so destroyed twice | compile-fail `completion_channel_is_no_clone`; `ownership::channel_is_destroyed_once` |
-//! | 4. a device from any pointer | compile-fail `device_*`; `ownership::context_outlives_the_list` |
+//! | 1. completions that alias one cursor, collected or kept after the poll | `misuse/completions.rs`; `polling::completions_are_lent_one_at_a_time`, `poll_each::*` |
+//! | 2. two pollers on one queue | `misuse/completions.rs`; `polling::poll_ends_before_the_next` |
+//! | 3. a channel cloned, and so destroyed twice | `misuse/completions.rs`; `ownership::channel_is_destroyed_once` |
+//! | 4. a device from any pointer | `misuse/memory.rs`; `ownership::context_outlives_the_list` |
 //! | 5. null readers of completions | `polling::unrequested_field_is_an_error`, `polling::queue_without_a_reader_is_refused` |
 //! | 6. null operations | `posting::missing_operation_*` |
 //! | 8. a queue, or channel, of another device | `ownership::*_of_another_context_*` |
