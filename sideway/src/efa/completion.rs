@@ -1,6 +1,5 @@
 //! Completions with the sender of a message.
 
-use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -12,7 +11,8 @@ use super::device::explain;
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::address::Gid;
 use crate::ibverbs::completion::{
-    CompletionQueue, CompletionQueueBuilder, ExtendedCompletionQueue, ExtendedWorkCompletion,
+    AsCore, CompletionQueue, CompletionQueueBuilder, CompletionQueueCore, ExtendedCompletionQueue,
+    ExtendedWorkCompletion,
 };
 
 const VERB: &str = "efadv_create_cq";
@@ -50,7 +50,7 @@ impl CompletionQueueBuilder {
         let efa = efa.ok_or_else(|| missing("efadv_cq_from_ibv_cq_ex"))?;
         // SAFETY: `efa` is a part of the live queue, which was created with this field.
         let read = unsafe { (*efa.as_ptr()).wc_read_sgid }.ok_or_else(|| missing("wc_read_sgid"))?;
-        let reader = SourceGidReader { cq, efa, read, _queue: queue.keep_alive() };
+        let reader = SourceGidReader { cq, efa, read, _queue: Arc::clone(queue.core()) };
         Ok((queue, reader))
     }
 }
@@ -69,7 +69,7 @@ pub struct SourceGidReader {
     cq: NonNull<ibv_cq_ex>,
     efa: NonNull<efadv_cq>,
     read: unsafe extern "C" fn(*mut efadv_cq, *mut ibv_gid) -> c_int,
-    _queue: Arc<dyn Any + Send + Sync>,
+    _queue: Arc<CompletionQueueCore>,
 }
 
 // SAFETY: the reader only reads the queue. It needs a current completion to do so, and a completion stays on the

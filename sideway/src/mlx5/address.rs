@@ -7,7 +7,8 @@ use rdma_mummy_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_send_wr};
 
 use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
-use crate::ibverbs::queue_pair::vendor;
+use crate::ibverbs::queue_pair::{SendContext, refuse};
+use crate::ibverbs::work_request::operation::check_device;
 use crate::ibverbs::work_request::{
     Addressed, HoldsFor, LocalBufferHandle, PostSendGuard, RefusalReason, SendAddress, SendOperation,
 };
@@ -57,15 +58,15 @@ unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
         // SAFETY: only queue pairs that `build_dci` has built accept such addresses, and their data has this type. The
         // handle is live.
         unsafe {
-            let Some(functions) = vendor::data::<DciFunctions>(qp) else { return };
-            if CHECKED && let Err(reason) = vendor::check_device((*ah).context, &raw mut (*qp).qp_base) {
-                return vendor::refuse(qp, reason);
+            let Some(functions) = SendContext::vendor_data::<DciFunctions>(qp) else { return };
+            if CHECKED && let Err(reason) = check_device((*ah).context, &raw mut (*qp).qp_base) {
+                return refuse(qp, reason);
             }
             let functions = functions.as_ref();
             match (stream, functions.set_stream_address) {
                 (None, _) => (functions.set_address)(functions.qp, ah, remote_dctn, remote_dc_key),
                 (Some(stream), Some(set)) => set(functions.qp, ah, remote_dctn, remote_dc_key, stream),
-                (Some(_), None) => vendor::refuse(qp, NO_STREAMS),
+                (Some(_), None) => refuse(qp, NO_STREAMS),
             }
         }
     }

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 /// The number of rules. Raise it for a new rule; the test fails if a rule is lost.
-const RULES: usize = 9;
+const RULES: usize = 8;
 
 #[test]
 #[ignore = "compares with the texts of one release of rustc: cargo xtask ci compile-fail"]

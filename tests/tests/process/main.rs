@@ -6,4 +6,3 @@ mod fork_init;
 mod loading;
 mod loading_and_forks;
 mod providers;
-mod vendor_plug_in;

@@ -220,7 +220,8 @@ impl CompletionQueueBuilder {
     /// `create` behaves like `ibv_create_cq_ex` with the given attributes. `create` may change only those attributes
     /// for which its own documentation states this. `create` keeps `cq_context` and the channel, and returns null or a
     /// new extended queue that no other code owns.
-    pub unsafe fn build_ex_with(
+    #[cfg(feature = "efa")]
+    pub(crate) unsafe fn build_ex_with(
         &self,
         verb: &'static str,
         create: impl Fn(*mut ibv_context, &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,

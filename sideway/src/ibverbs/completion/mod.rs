@@ -62,6 +62,8 @@ pub use self::fields::{
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
 pub(crate) use self::poll::Token;
 pub use self::poll::{CompletionRecord, PollCompletionQueueError, PollCompletions, WorkCompletion};
+#[cfg(feature = "efa")]
+pub(crate) use self::queue::AsCore;
 pub use self::queue::{CompletionModeration, CompletionQueue, CompletionQueueRef};
 pub(crate) use self::queue::{CompletionQueueCore, Threads};
 pub use self::status::{WorkCompletionOperationType, WorkCompletionStatus};

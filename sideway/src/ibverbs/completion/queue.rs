@@ -75,13 +75,6 @@ pub trait CompletionQueue: AsCore {
         &self.core().context
     }
 
-    /// Keeps the C object alive at its address as long as the result lives. Code that reads a vendor's fields needs
-    /// this. Until the result is dropped, `close` returns `EBUSY`.
-    fn keep_alive(&self) -> Arc<dyn Any + Send + Sync> {
-        let core: Arc<CompletionQueueCore> = Arc::clone(self.core());
-        core
-    }
-
     /// Returns the C object.
     ///
     /// # Safety

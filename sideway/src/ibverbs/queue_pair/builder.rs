@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_qp_cap;
 
 use super::{
-    Connected, Datagram, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service,
-    TransitionTable, Xrc,
+    Connected, Datagram, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service, Xrc,
 };
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -36,7 +35,6 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) assumes_send_room: bool,
     /// The transport types that have the service `T`.
     pub(super) types: &'static [QueuePairType],
-    pub(super) transitions: TransitionTable,
     service: PhantomData<fn() -> T>,
 }
 
@@ -92,7 +90,6 @@ impl<T: Service> QueuePairBuilder<T> {
             pd: Arc::clone(pd),
             qp_type: types.first().copied().unwrap_or(QueuePairType::Driver),
             types,
-            transitions: T::transition,
             cap: ibv_qp_cap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
             sq_sig_all: false,
             send_cq: None,
@@ -129,15 +126,11 @@ impl<T: Service> QueuePairBuilder<T> {
         self
     }
 
-    /// Keeps an object alive until the queue pairs of this builder are destroyed. This is meant for objects that a
-    /// vendor's function needs in addition to the domain and the completion queues.
+    /// Keeps an object alive until the queue pairs of this builder are destroyed. This is meant for objects that
+    /// they use in addition to the domain and the completion queues.
     pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
         self.kept.push(object);
         self
-    }
-
-    pub(super) fn set_transitions(&mut self, transitions: TransitionTable) {
-        self.transitions = transitions;
     }
 
     /// Returns a copy of the builder with a shared receive queue.

@@ -171,9 +171,9 @@ impl<T: Service> QueuePairBuilder<T> {
     /// or `efadv_create_qp_ex` with the vendor's attributes. `verb` is the function's name for errors.
     ///
     /// After the queue pair was created, `attach` is called with it. `attach` checks that the vendor's functions exist.
-    /// It returns the data that the addresses and operations of the service later obtain with
-    /// [`vendor::data`](super::vendor::data), or `()` if the service needs no such data. If `attach` fails, the queue
-    /// pair is destroyed.
+    /// It returns the data that the addresses of the service later obtain with
+    /// [`vendor_data`](SendContext::vendor_data), or `()` if the service needs no such data. If `attach` fails, the
+    /// queue pair is destroyed.
     ///
     /// # Errors
     ///
@@ -188,10 +188,10 @@ impl<T: Service> QueuePairBuilder<T> {
     ///   attributes. It returns null or a new queue pair of the service `T` that no other code owns. The functions of
     ///   operations that the attributes do not request are null or callable.
     /// - The queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
-    /// - `attach` returns the data that the addresses and operations of `T` expect. If other code defines the service
-    ///   `T`, only a function of that code may create its queue pairs.
+    /// - `attach` returns the data that the addresses of `T` expect.
     /// - `attach` does not post requests, and does not change the functions or the `qp_context` of the queue pair.
-    pub unsafe fn build_with<D: Send + 'static>(
+    #[cfg_attr(not(any(feature = "efa", feature = "mlx5")), expect(dead_code, reason = "vendors use it"))]
+    pub(crate) unsafe fn build_with<D: Send + 'static>(
         &self,
         verb: &'static str,
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
@@ -322,8 +322,8 @@ impl<T: Service> QueuePairBuilder<T> {
         // SAFETY: the caller upholds the contract of this function.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
-            let kind = (self.qp_type, self.transitions, self.cap.max_send_wr > 0);
-            QueuePairCore::adopt(qp, kind, send_context, parents, context)
+            let holds_sends = self.cap.max_send_wr > 0;
+            QueuePairCore::adopt(qp, (self.qp_type, T::transition, holds_sends), send_context, parents, context)
         }
     }
 

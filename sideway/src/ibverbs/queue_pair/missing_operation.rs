@@ -217,16 +217,24 @@ impl SendContext {
         }
     }
 
-    /// Returns the data that [`keep_vendor_data`](Self::keep_vendor_data) stored. Returns null if the current batch is
-    /// rejected, or if the queue pair rejects every request.
+    /// Returns the data that [`keep_vendor_data`](Self::keep_vendor_data) stored, for an address that calls a vendor's
+    /// function. Returns `None` if the request is rejected. The caller must then do nothing, because the driver has not
+    /// begun the request. This call itself rejects the request if the capacity of the queue is zero.
     ///
     /// # Safety
     ///
-    /// The contract of [`atomic_write`](Self::atomic_write) applies.
+    /// The contract of [`refuse`] applies. The stored data is a `D`, and the result is used only until the address is
+    /// set.
+    #[cfg_attr(not(feature = "mlx5"), expect(dead_code, reason = "mlx5 uses it"))]
     #[inline]
-    pub(crate) unsafe fn vendor_data(qp: *mut ibv_qp_ex) -> *mut c_void {
-        // SAFETY: as above.
-        unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }
+    pub(crate) unsafe fn vendor_data<D>(qp: *mut ibv_qp_ex) -> Option<NonNull<D>> {
+        // SAFETY: the caller upholds the contract of this function.
+        let data = NonNull::new(unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }.cast());
+        if data.is_none() {
+            // SAFETY: as above. If the batch is already rejected, its first reason is kept.
+            unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) };
+        }
+        data
     }
 
     /// Stores the limits of requests, together with the driver's functions.

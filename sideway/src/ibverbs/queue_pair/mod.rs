@@ -12,9 +12,9 @@
 //!
 //! | topic | items |
 //! |---|---|
-//! | building | [`QueuePairBuilder`]; with a vendor's function: [`vendor`]; for XRC receives: [`TargetQueuePair`] |
+//! | building | [`QueuePairBuilder`]; without queues: [`TargetQueuePair`] |
 //! | services and their requests | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
-//! | changing and querying the state | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; attributes of transitions: [`TransitionTable`]; errors: [`ModifyQueuePairError`] |
+//! | changing and querying the state | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; attributes of transitions: [`Transition`]; errors: [`ModifyQueuePairError`] |
 //! | connecting to one peer | [`connect_rc`](QueuePair::connect_rc), [`RcOptions`], [`QueuePairEndpoint`] |
 //! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`]; lists that are built once: [`PreparedSends`] |
 //! | other attributes | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
@@ -51,7 +51,6 @@ mod state;
 mod target;
 pub mod teardown;
 mod transition;
-pub mod vendor;
 
 pub use self::attribute::QueuePairAttribute;
 pub use self::attribute_mask::QueuePairAttributeMask;
@@ -77,8 +76,8 @@ pub use self::rate_limit::RateLimit;
 pub use self::service::{BasicService, Connected, Datagram, Offers, RawPacket, ReadsDataAlone, Service, Xrc};
 pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};
 pub use self::target::TargetQueuePair;
-pub(crate) use self::transition::standard_transition;
-pub use self::transition::{Transition, TransitionTable};
+pub use self::transition::Transition;
+pub(crate) use self::transition::{TransitionTable, standard_transition};
 // In sideway 0.4, the types of the arguments of a queue pair's methods are in this module.
 pub use super::work_request::{
     LocalBufferHandle, PostRecvError, PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, RecvWorkRequestHandle,

@@ -12,8 +12,7 @@ use crate::ibverbs::work_request::{
     Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
-/// The service of a queue pair, which determines the fields of its requests. This trait is sealed; other crates add a
-/// service with [`Vendor`](super::vendor::Vendor).
+/// The service of a queue pair, which determines the fields of its requests. This trait is sealed.
 ///
 /// # Safety
 ///

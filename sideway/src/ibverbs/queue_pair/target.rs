@@ -34,7 +34,8 @@ impl<T: Service> QueuePairBuilder<T> {
     ///   documentation names, except `qp_context` (which is null), the domain and the completion queues. It changes no
     ///   other attributes. It returns null or a new queue pair that no other code owns.
     /// - The new queue pair uses no object that is destroyed before it; see [`setup_kept`](Self::setup_kept).
-    pub unsafe fn build_target_with(
+    #[cfg_attr(not(feature = "mlx5"), expect(dead_code, reason = "mlx5 uses it"))]
+    pub(crate) unsafe fn build_target_with(
         &self,
         verb: &'static str,
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,

@@ -8,7 +8,7 @@ use super::QueuePairType as Type;
 
 /// A function that returns the attributes of a transition of a queue pair type, or `None` if there is no such
 /// transition.
-pub type TransitionTable = fn(Type, State, State) -> Option<Transition>;
+pub(crate) type TransitionTable = fn(Type, State, State) -> Option<Transition>;
 
 /// The attributes of one transition of one transport service, except [`Mask::State`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

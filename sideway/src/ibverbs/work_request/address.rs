@@ -11,8 +11,7 @@ use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::queue_pair::refuse;
 
-/// The destination of a request. It is set after the operation and before the data. This trait is sealed;
-/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address) sets the addresses of vendors.
+/// The destination of a request. It is set after the operation and before the data. This trait is sealed.
 ///
 /// # Safety
 ///
@@ -23,9 +22,8 @@ pub unsafe trait SendAddress: Sealed + Copy {
     /// # Safety
     ///
     /// `qp` is a live extended queue pair of this crate between `wr_start` and `wr_complete`, built for a service with
-    /// such addresses. An operation was begun, or the batch is rejected (see
-    /// [`vendor::data`](crate::ibverbs::queue_pair::vendor::data)). None of the functions in the original struct (up to
-    /// `wr_abort`) is null.
+    /// such addresses. An operation was begun, or the batch is rejected. None of the functions in the original struct
+    /// (up to `wr_abort`) is null.
     unsafe fn give(self, qp: *mut ibv_qp_ex);
 
     /// Writes the address into a request, after its operation.

@@ -80,6 +80,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
 
     /// Sets the destination, for services of vendors. Data that the address borrows outlives the batch.
     #[inline]
+    #[cfg_attr(not(feature = "mlx5"), expect(dead_code, reason = "mlx5 uses it"))]
     pub(crate) fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
     where
         G: HoldsFor<'q>,
