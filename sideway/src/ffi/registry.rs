@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Objects by the address of their C object.
-pub(crate) struct Registry<T>(Mutex<BTreeMap<usize, Weak<T>>>);
+pub(crate) struct Registry<T: ?Sized>(Mutex<BTreeMap<usize, Weak<T>>>);
 
 /// The result of looking up an address.
 #[derive(Debug)]
-pub(crate) enum Found<T> {
+pub(crate) enum Found<T: ?Sized> {
     /// A live object, kept alive by this reference.
     Object(Arc<T>),
     /// An object without owners, which is being destroyed or whose destruction failed.
@@ -20,7 +20,7 @@ pub(crate) enum Found<T> {
     Foreign,
 }
 
-impl<T> Registry<T> {
+impl<T: ?Sized> Registry<T> {
     /// Adds a new object.
     pub(crate) fn insert<C>(&self, raw: NonNull<C>, object: &Arc<T>) {
         self.lock().insert(raw.as_ptr().addr(), Arc::downgrade(object));
@@ -44,7 +44,7 @@ impl<T> Registry<T> {
     pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: *const T) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
-        if objects.get(&address).is_some_and(|entered| entered.as_ptr() == object) {
+        if objects.get(&address).is_some_and(|entered| ptr::addr_eq(entered.as_ptr(), object)) {
             objects.remove(&address);
         }
     }
@@ -65,13 +65,13 @@ impl<T> Registry<T> {
     }
 }
 
-impl<T> Default for Registry<T> {
+impl<T: ?Sized> Default for Registry<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> fmt::Debug for Registry<T> {
+impl<T: ?Sized> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} objects", self.lock().len())
     }

@@ -122,14 +122,3 @@ impl ProtectionDomain {
         Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, Registration::UNKNOWN, None) }))
     }
 }
-
-/// Adds to the error that the file is not the descriptor of a device.
-#[cold]
-pub(super) fn explain_device(error: VerbError) -> VerbError {
-    let hint = match error.errno().raw() {
-        libc::EINVAL | libc::ENODEV => "the descriptor does not belong to an RDMA device of this machine",
-        libc::EOPNOTSUPP => "the library or the device's driver does not support importing",
-        _ => return error,
-    };
-    error.with_hint(hint)
-}

@@ -1,7 +1,7 @@
 //! The step `layers`: a folder of a crate imports only from the folders below it.
 //!
-//! `layers.txt` lists the modules of each crate from the bottom up. The step reads all paths from the crate root to
-//! another module, by `crate::` or `super::`. Tests and fuzz entry points are exempt: `mod tests { … }`, files and
+//! `layers.txt` lists the modules of each crate, or of a folder of it, from the bottom up. The step reads all paths from
+//! this root to another module, by `crate::` or `super::`. Tests and fuzz entry points are exempt: `mod tests { … }`, files and
 //! folders named `tests` or `fuzz`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +22,14 @@ pub(super) fn check(root: &Path) -> Result<()> {
     let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
     for (sources, layers) in parse(&table)? {
         let folder = root.join(&sources);
+        // The path of a root that is not the crate's: `ibverbs` of `sideway/src/ibverbs`.
+        let within: Vec<&str> = sources.split('/').skip_while(|part| *part != "src").skip(1).collect();
         let mut seen = BTreeSet::new();
         for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // A module is a folder, a file, or both. lib.rs and main.rs connect the modules and have no layer.
-            if ["lib", "main"].contains(&name.as_str()) || EXEMPT.contains(&name.as_str()) {
+            // A module is a folder, a file, or both. lib.rs, main.rs and mod.rs connect the modules and have no layer.
+            if ["lib", "main", "mod"].contains(&name.as_str()) || EXEMPT.contains(&name.as_str()) {
                 continue;
             }
             if !layers.contains_key(&name) {
@@ -35,7 +37,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
             }
             seen.insert(name.clone());
             let allowed = layers.get(&name).cloned().unwrap_or_default();
-            for (file, imported) in imports(&path, 1)? {
+            for (file, imported) in imports(&path, &within, 1)? {
                 if imported != name && layers.contains_key(&imported) && !allowed.contains(&imported) {
                     let file = file.strip_prefix(root.to_string_lossy().as_ref()).unwrap_or(&file).to_owned();
                     faults.push(format!("{} uses {imported}, which is not below {name}", file.trim_start_matches('/')));
@@ -81,16 +83,16 @@ fn parse(table: &str) -> Result<Layers> {
     Ok(layers)
 }
 
-/// The modules of the crate that a module's files import, each with the file. `depth` is the module's depth in the
-/// crate.
-fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
+/// The modules of the root `within` that a module's files import, each with the file. `depth` is the module's depth in
+/// the root.
+fn imports(path: &Path, within: &[&str], depth: usize) -> Result<BTreeSet<(String, String)>> {
     let mut found = BTreeSet::new();
     if path.is_dir() {
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if !EXEMPT.contains(&name.as_str()) {
-                found.extend(imports(&path, if name == "mod" { depth } else { depth + 1 })?);
+                found.extend(imports(&path, within, if name == "mod" { depth } else { depth + 1 })?);
             }
         }
     } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -98,14 +100,15 @@ fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
         let tokens: TokenStream =
             source.parse().map_err(|error| anyhow!("{}: cannot parse its Rust tokens: {error}", path.display()))?;
         let mut names = BTreeSet::new();
-        collect(tokens, depth, &mut names);
+        collect(tokens, within, depth, &mut names);
         found.extend(names.into_iter().map(|name| (path.display().to_string(), name)));
     }
     Ok(found)
 }
 
-/// Adds the names after `crate::`, or after as many `super::` as the file is deep: one name, or several in braces.
-fn collect(tokens: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
+/// Adds the names after `crate::` and the path of the root, or after as many `super::` as the file is deep: one name, or
+/// several in braces.
+fn collect(tokens: TokenStream, within: &[&str], depth: usize, names: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let word = |at: usize| match tokens.get(at) {
         Some(TokenTree::Ident(ident)) => ident.to_string(),
@@ -125,9 +128,16 @@ fn collect(tokens: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
                     supers += 1;
                     at += 3;
                 }
-                if supers == 0 || is_super && supers < depth {
+                if supers == 0 || is_super && (supers < depth || supers > depth && !within.is_empty()) {
                     at += usize::from(supers == 0);
                     continue;
+                }
+                if !is_super {
+                    let named = within.iter().enumerate().all(|(index, part)| word(at + 3 * index) == *part);
+                    if !named {
+                        continue;
+                    }
+                    at += 3 * within.len();
                 }
                 match tokens.get(at) {
                     Some(TokenTree::Ident(name)) => drop(names.insert(name.to_string())),
@@ -137,7 +147,7 @@ fn collect(tokens: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
                     _ => {}
                 }
             }
-            TokenTree::Group(group) => collect(group.stream(), depth, names),
+            TokenTree::Group(group) => collect(group.stream(), within, depth, names),
             _ => {}
         }
         at += 1;
@@ -177,11 +187,16 @@ mod tests {
         let source = "use crate::wire::Part; use crate::{mem::{self, Region}, cq}; fn f() { crate::sys::now() }\n\
                       #[cfg(test)] mod tests { use crate::verbs::Table; }\n pub(crate) struct S;";
         let mut names = BTreeSet::new();
-        collect(source.parse().unwrap(), 2, &mut names);
+        collect(source.parse().unwrap(), &[], 2, &mut names);
         assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["cq", "mem", "sys", "wire"]);
         names.clear();
         let source = "use super::near; use super::super::qp::Number; use super::super::{srq, cm::Id};";
-        collect(source.parse().unwrap(), 2, &mut names);
+        collect(source.parse().unwrap(), &[], 2, &mut names);
         assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["cm", "qp", "srq"]);
+        names.clear();
+        let source = "use crate::verbs::{mr, cq::{a, b}}; use crate::error::E; use super::qp; use super::super::error;\n\
+                      fn f() { crate::verbs::pd::now() }";
+        collect(source.parse().unwrap(), &["verbs"], 1, &mut names);
+        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["cq", "mr", "pd", "qp"]);
     }
 }

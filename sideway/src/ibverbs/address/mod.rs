@@ -16,16 +16,14 @@ mod address_handle;
 mod address_handle_attribute;
 mod ethernet;
 mod from_completion;
-mod gid;
-mod gid_entry;
 mod global_routing_header;
 mod multicast;
 mod static_rate;
 
+pub use super::device_context::gid::{Gid, ParseGidError};
+pub use super::device_context::gid_entry::{GidEntry, GidType, NetdevNameError};
 pub use address_handle::AddressHandle;
 pub use address_handle_attribute::{AddressHandleAttribute, flow_label_to_udp_sport};
 pub use ethernet::EthernetAddress;
-pub use gid::{Gid, ParseGidError};
-pub use gid_entry::{GidEntry, GidType, NetdevNameError};
 pub use global_routing_header::{GlobalRoutingHeader, RoutingHeaderForm};
 pub use static_rate::StaticRate;

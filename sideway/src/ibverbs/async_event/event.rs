@@ -1,17 +1,17 @@
 //! `struct ibv_async_event`: an event and its object.
 
 use std::fmt;
-use std::sync::Mutex;
 
 use rdma_mummy_sys::ibv_async_event;
 
 use super::AsyncEventType;
 use super::event_type::Subject;
-use crate::ffi::{Found, Registry};
-use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore, CompletionQueueRef};
-use crate::ibverbs::queue_pair::{QueuePairCore, QueuePairRef};
-use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueRef};
-use crate::ibverbs::work_queue::{WorkQueueCore, WorkQueueRef};
+use crate::ffi::Found;
+use crate::ibverbs::completion::{CompletionQueue, CompletionQueueRef};
+use crate::ibverbs::device_context::AffiliatedObjects;
+use crate::ibverbs::queue_pair::QueuePairRef;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueRef;
+use crate::ibverbs::work_queue::WorkQueueRef;
 
 /// `struct ibv_async_event` — an event of the device, of a port, or of an object. It is already acknowledged.
 ///
@@ -105,19 +105,19 @@ impl AsyncEventElement {
         unsafe {
             match AsyncEventType::from_raw(event.event_type.0).subject() {
                 Subject::CompletionQueue => {
-                    let found = objects.completion_queues.find(element.cq);
+                    let found = objects.find(element.cq);
                     named(found, element.cq, |cq| Self::CompletionQueue(CompletionQueueRef::new(cq)))
                 }
                 Subject::QueuePair => {
-                    let found = objects.queue_pairs.find(element.qp);
+                    let found = objects.find(element.qp);
                     named(found, element.qp, |qp| Self::QueuePair(QueuePairRef::new(qp)))
                 }
                 Subject::SharedReceiveQueue => {
-                    let found = objects.shared_receive_queues.find(element.srq);
+                    let found = objects.find(element.srq);
                     named(found, element.srq, |srq| Self::SharedReceiveQueue(SharedReceiveQueueRef::new(srq)))
                 }
                 Subject::WorkQueue => {
-                    let found = objects.work_queues.find(element.wq);
+                    let found = objects.find(element.wq);
                     named(found, element.wq, |wq| Self::WorkQueue(WorkQueueRef::new(wq)))
                 }
                 Subject::Port => Some(u32::try_from(element.port_num).map_or(Self::Unknown, Self::Port)),
@@ -138,18 +138,4 @@ fn named<T, C>(
         Found::Leaving => None,
         Found::Foreign => Some(AsyncEventElement::Foreign(raw.addr())),
     }
-}
-
-/// The objects of one device context that can be named in its events.
-///
-/// The user contexts of C (`qp_context` and others) cannot replace these maps, because other code may create objects on
-/// the same device context. The maps do not contain the addresses of those objects.
-#[derive(Debug, Default)]
-pub(crate) struct AffiliatedObjects {
-    pub(crate) completion_queues: Registry<CompletionQueueCore>,
-    pub(crate) queue_pairs: Registry<QueuePairCore>,
-    pub(crate) work_queues: Registry<WorkQueueCore>,
-    pub(crate) shared_receive_queues: Registry<SharedReceiveQueueCore>,
-    /// This lock is held while a thread takes an event.
-    pub(crate) taking: Mutex<()>,
 }

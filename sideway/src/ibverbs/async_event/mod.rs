@@ -35,7 +35,6 @@ mod event;
 mod event_type;
 
 pub use self::channel::AsyncEventChannel;
-pub(crate) use self::event::AffiliatedObjects;
 pub use self::event::{AsyncEvent, AsyncEventElement};
 pub use self::event_type::AsyncEventType;
 pub use super::completion::CompletionQueueRef;

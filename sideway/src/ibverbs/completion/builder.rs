@@ -217,9 +217,8 @@ impl CompletionQueueBuilder {
     ///
     /// # Safety
     ///
-    /// `create` behaves like `ibv_create_cq_ex` with the given attributes. `create` may change only those attributes
-    /// for which its own documentation states this. `create` keeps `cq_context` and the channel, and returns null or a
-    /// new extended queue that no other code owns.
+    /// `create` behaves like `ibv_create_cq_ex` with the given attributes, and may change those that its documentation
+    /// names, except `cq_context` and the channel. It returns null or a new extended queue that no other code owns.
     #[cfg(feature = "efa")]
     pub(crate) unsafe fn build_ex_with(
         &self,

@@ -4,12 +4,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_qp_attach_comp_cntr_attr};
+use rdma_mummy_sys::{ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr};
 
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, check_pointer, open_enum};
 use crate::ibverbs::device_context::DeviceContext;
-use crate::ibverbs::queue_pair::QueuePair;
 
 open_enum! {
     /// `enum ibv_comp_cntr_type`: the unit of a counter.
@@ -64,7 +63,7 @@ pub struct CompletionCounterCapabilities {
 #[derive(Debug)]
 pub struct CompletionCounter {
     // This is the first field, so it is dropped first, because the context must outlive it.
-    handle: Handle<ibv_comp_cntr>,
+    pub(in crate::ibverbs) handle: Handle<ibv_comp_cntr>,
     context: Arc<DeviceContext>,
 }
 
@@ -162,38 +161,6 @@ impl CompletionCounter {
         /// `ibv_inc_err_comp_cntr(comp_cntr, amount)` — adds to the number of failed operations.
         #[doc(alias = "ibv_inc_err_comp_cntr")]
         inc_err = ibv_inc_err_comp_cntr(amount);
-    }
-
-    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — counts these operations of a queue pair, which must be in the
-    /// state `Reset` or `Init`. The queue pair then keeps the counter alive.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: the queue pair is in another state, or belongs to another device context.
-    /// - `EOPNOTSUPP`: the device does not count these operations.
-    #[doc(alias = "ibv_qp_attach_comp_cntr")]
-    pub fn attach(self: &Arc<Self>, qp: &impl QueuePair, operations: CountedOperations) -> Result<(), VerbError> {
-        const VERB: &str = "ibv_qp_attach_comp_cntr";
-        let core = qp.core();
-        if core.context().raw() != self.context.raw() {
-            return Err(VerbError::invalid(
-                VERB,
-                "the queue pair belongs to another device context than the counter; create both from one",
-            ));
-        }
-        let mut attr = ibv_qp_attach_comp_cntr_attr { comp_mask: 0, op_mask: operations.bits() };
-        // SAFETY: the queue pair and the counter are live and belong to one device. The attributes are initialised for
-        // a comp_mask of 0.
-        let ret = unsafe { sys::ibv_qp_attach_comp_cntr(core.raw(), self.handle.as_ptr(), &mut attr) };
-        check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
-            libc::EINVAL => error.with_hint(format!(
-                "the queue pair is in {:?}; attach the counter in Reset or Init",
-                core.current_state()
-            )),
-            _ => error,
-        })?;
-        core.keep_alive(self.clone());
-        Ok(())
     }
 
     /// `ibv_destroy_comp_cntr(comp_cntr)` — destroys the counter. This method returns an error of the verb, whereas

@@ -46,7 +46,7 @@ mod counter;
 mod extended;
 mod fields;
 mod generic;
-mod poll;
+pub(in crate::ibverbs) mod poll;
 mod queue;
 mod status;
 
@@ -62,7 +62,6 @@ pub use self::fields::{
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
 pub(crate) use self::poll::Token;
 pub use self::poll::{CompletionRecord, PollCompletionQueueError, PollCompletions, WorkCompletion};
-#[cfg(feature = "efa")]
 pub(crate) use self::queue::AsCore;
 pub use self::queue::{CompletionModeration, CompletionQueue, CompletionQueueRef};
 pub(crate) use self::queue::{CompletionQueueCore, Threads};

@@ -1,7 +1,5 @@
 //! Polling a completion queue of any kind.
 
-use std::sync::Arc;
-
 use super::queue::AsCore;
 use super::{
     BasicCompletionQueue, BasicWorkCompletion, CompletionQueueCore, CreateCompletionQueueWorkCompletionFlags as Fields,
@@ -11,10 +9,9 @@ use super::{
 use crate::error::VerbError;
 use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::RemoteKey;
-use crate::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 
 /// The maximum number of completions per [`poll_records`](PollCompletions::poll_records).
-const BATCH: u32 = 64;
+pub(in crate::ibverbs) const BATCH: u32 = 64;
 
 /// The reason why [`start_poll`](super::ExtendedCompletionQueue::start_poll) returned no poller.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +28,7 @@ pub enum PollCompletionQueueError {
 crate::error::debug_is_text!(PollCompletionQueueError);
 
 /// A completion queue that can be polled: [basic](BasicCompletionQueue), [extended](ExtendedCompletionQueue),
-/// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). This trait is sealed.
+/// [generic](GenericCompletionQueue) or [single-threaded](crate::ibverbs::single_threaded::SingleThreadedCompletionQueue). This trait is sealed.
 ///
 /// The compiler generates a separate copy of a generic function for each kind of queue, so the function costs no more
 /// than the methods of the concrete type:
@@ -197,7 +194,7 @@ impl<C: WorkCompletion> From<&C> for CompletionRecord {
     }
 }
 
-mod sealed {
+pub(in crate::ibverbs) mod sealed {
     use std::sync::Arc;
 
     use super::CompletionQueueCore;
@@ -219,20 +216,21 @@ mod sealed {
 
 pub(crate) use self::sealed::Token;
 
+/// Implements [`PollCompletions`] by the methods of the queue.
 macro_rules! polled {
     ($($Queue:ty: $Completion:ident, by $core:expr;)+) => { $(
-        impl sealed::Queue for $Queue {
-            fn queue(&self, _: Token) -> &Arc<CompletionQueueCore> {
-                let core: fn(&Self) -> &Arc<CompletionQueueCore> = $core;
+        impl $crate::ibverbs::completion::poll::sealed::Queue for $Queue {
+            fn queue(&self, _: $crate::ibverbs::completion::Token) -> &::std::sync::Arc<$crate::ibverbs::completion::CompletionQueueCore> {
+                let core: fn(&Self) -> &::std::sync::Arc<$crate::ibverbs::completion::CompletionQueueCore> = $core;
                 core(self)
             }
         }
 
-        impl PollCompletions for $Queue {
+        impl $crate::ibverbs::completion::PollCompletions for $Queue {
             type Completion<'p> = $Completion<'p>;
 
             #[inline(always)]
-            fn poll_each<E: From<PollCompletionQueueError>>(
+            fn poll_each<E: From<$crate::ibverbs::completion::PollCompletionQueueError>>(
                 &mut self,
                 most: u32,
                 take: impl FnMut($Completion<'_>) -> Result<(), E>,
@@ -240,11 +238,11 @@ macro_rules! polled {
                 <$Queue>::poll_each(self, most, take)
             }
 
-            fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError> {
+            fn poll_records(&mut self, records: &mut Vec<$crate::ibverbs::completion::CompletionRecord>) -> Result<(), $crate::ibverbs::completion::PollCompletionQueueError> {
                 // The number of completions is limited, because a queue that fills as fast as it is read must not block
                 // the caller.
-                <$Queue>::poll_each(self, BATCH, |wc| {
-                    records.push(CompletionRecord::from(&wc));
+                <$Queue>::poll_each(self, $crate::ibverbs::completion::poll::BATCH, |wc| {
+                    records.push($crate::ibverbs::completion::CompletionRecord::from(&wc));
                     Ok(())
                 })
                 .map(|_| ())
@@ -253,11 +251,12 @@ macro_rules! polled {
     )+ };
 }
 
+pub(in crate::ibverbs) use polled;
+
 polled! {
     BasicCompletionQueue: BasicWorkCompletion, by AsCore::core;
     ExtendedCompletionQueue: ExtendedWorkCompletion, by AsCore::core;
     GenericCompletionQueue: GenericWorkCompletion, by AsCore::core;
-    SingleThreadedCompletionQueue: ExtendedWorkCompletion, by |cq| cq.inner().core();
 }
 
 macro_rules! readers {

@@ -161,7 +161,7 @@ impl CompletionQueueCore {
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
             unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
-            core.context.objects().completion_queues.insert(cq, &core);
+            core.context.objects().insert(cq, &core);
         }
         core
     }
@@ -283,7 +283,7 @@ impl CompletionQueueCore {
             mem::forget(self.domain.take());
             return Err(error);
         }
-        self.context.objects().completion_queues.remove(self.cq);
+        self.context.objects().remove(self.cq);
         // SAFETY: the queue is destroyed, and all of its events were acknowledged before. So no code reads the target
         // any more.
         unsafe { EventTarget::free(self.target) };

@@ -10,7 +10,6 @@ use super::DeviceContext;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 use crate::ibverbs::fork;
-use crate::ibverbs::import::explain_device;
 
 impl DeviceContext {
     /// `ibv_import_device(cmd_fd)` — creates a context from the descriptor ([`cmd_fd`](Self::cmd_fd)) of a context that
@@ -55,4 +54,15 @@ impl DeviceContext {
         // SAFETY: the descriptor is open as long as the borrowed context.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
+}
+
+/// Adds to the error that the file is not the descriptor of a device.
+#[cold]
+fn explain_device(error: VerbError) -> VerbError {
+    let hint = match error.errno().raw() {
+        libc::EINVAL | libc::ENODEV => "the descriptor does not belong to an RDMA device of this machine",
+        libc::EOPNOTSUPP => "the library or the device's driver does not support importing",
+        _ => return error,
+    };
+    error.with_hint(hint)
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | capabilities of the device | [`query_device`](DeviceContext::query_device) | [`DeviceAttr`] |
 //! | state and limits of a port | [`query_port`](DeviceContext::query_port) | [`PortAttr`] |
-//! | addresses of a port | [`query_gid_table`](DeviceContext::query_gid_table), [`query_gid`](DeviceContext::query_gid) | [`GidEntry`](super::address::GidEntry), [`Gid`](super::address::Gid) |
+//! | addresses of a port | [`query_gid_table`](DeviceContext::query_gid_table), [`query_gid`](DeviceContext::query_gid) | [`GidEntry`], [`Gid`] |
 //! | partitions of a port | [`query_pkey`](DeviceContext::query_pkey) | P_Key |
 //! | reading of the device's clock | [`query_rt_values_ex`](DeviceContext::query_rt_values_ex) | [`RealTimeValues`] |
 //! | frequency of the device's clock | [`DeviceAttr::device_clock`] | [`DeviceClock`] |
@@ -16,8 +16,11 @@ mod device_attr;
 mod device_attr_ex;
 mod device_clock;
 mod device_flags;
+pub(super) mod gid;
+pub(super) mod gid_entry;
 mod guid;
 mod import;
+mod objects;
 mod port_attr;
 mod port_flags;
 mod port_speed;
@@ -44,7 +47,10 @@ pub use device_flags::{
     DeviceCapabilityFlags, OdpGeneralCapabilities, OdpTransportCapabilities, PciAtomicOperationSize,
     QueuePairTypeSupport, RawPacketCapabilities, RxHashFields, RxHashFunctions, TagMatchingFlags,
 };
+use gid::Gid;
+use gid_entry::{GidEntry, GidType};
 pub use guid::{Guid, ParseGuidError};
+pub(crate) use objects::AffiliatedObjects;
 pub use port_attr::PortAttr;
 pub use port_flags::{PortCapabilityFlags, PortCapabilityFlags2, PortFlags};
 pub use port_speed::PortSpeed;
@@ -53,7 +59,6 @@ pub use real_time::{RawClock, RealTimeValues, ValuesMask};
 
 pub(super) use sysfs::c_text;
 
-use super::async_event::AffiliatedObjects;
 use super::device::{DeviceInfo, sealed};
 use super::fork;
 use crate::error::{Errno, VerbError};

@@ -12,10 +12,9 @@ use rdma_mummy_sys::ibv_gid_entry;
 
 use super::query::look_up;
 use super::sysfs::GidAttributes;
-use super::{DeviceContext, LinkLayer, PortAttr};
+use super::{DeviceContext, Gid, GidEntry, GidType, LinkLayer, PortAttr};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{check_errno, errno_of};
-use crate::ibverbs::address::{Gid, GidEntry, GidType};
 use crate::ibverbs::device::DeviceInfo;
 
 /// The length of the longest possible table, because GID indices have 16 bits. A larger number that a driver reports is

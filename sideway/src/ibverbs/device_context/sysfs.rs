@@ -5,8 +5,7 @@ use std::ffi::{CStr, c_char};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::ibverbs::address::GidType;
-use crate::ibverbs::device_context::LinkLayer;
+use super::{GidType, LinkLayer};
 
 /// Returns the nearest NUMA node, or `None` if the file is missing or contains -1.
 pub(in crate::ibverbs) fn numa_node(device: &Path) -> Option<u32> {

@@ -29,11 +29,12 @@ mod esp;
 mod filter;
 mod rule;
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::ibv_flow;
+use rdma_mummy_sys::{ibv_flow, ibv_qp};
 
 pub use self::action::FlowAction;
 pub use self::esp::{AesGcmKey, EspAction, EspAttributes, EspFlags, EspHeader, IvAlgorithm, ParseKeyError};
@@ -44,7 +45,6 @@ pub use self::filter::{
 pub use self::rule::{FlowFlags, FlowRule, FlowType};
 use super::counters::Counters;
 use super::device_context::DeviceContext;
-use super::queue_pair::QueuePairCore;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
@@ -59,26 +59,36 @@ pub struct Flow {
     #[expect(dead_code, reason = "held only while the flow lives")]
     actions: Vec<Arc<FlowAction>>,
     counters: Mutex<Vec<Arc<Counters>>>,
-    qp: Arc<QueuePairCore>,
-}
-
-impl QueuePairCore {
-    pub(crate) fn create_flow(self: &Arc<Self>, rule: &FlowRule) -> Result<Flow, VerbError> {
-        rule.check(self.context())?;
-        let mut attributes = rule.encode()?;
-        // SAFETY: the queue pair is live as long as the core. The attributes are followed by the number of
-        // specifications that they state, each with its exact size. The objects that the specifications name are live
-        // and belong to this device (`check`).
-        let flow = unsafe { sys::ibv_create_flow(self.raw(), attributes.as_mut_ptr()) };
-        let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, self.context()))?;
-        // SAFETY: the object was just created and is not shared, and this verb destroys it.
-        let handle = unsafe { Handle::new(flow, destroy_flow, "ibv_destroy_flow") };
-        let counters = Mutex::new(rule.counters().to_vec());
-        Ok(Flow { handle, actions: rule.actions().to_vec(), counters, qp: Arc::clone(self) })
-    }
+    #[expect(dead_code, reason = "held only while the flow lives")]
+    qp: Arc<dyn Any + Send + Sync>,
+    context: Arc<DeviceContext>,
 }
 
 impl Flow {
+    /// `ibv_create_flow(qp, flow)` — creates a flow that keeps `owner`, the owner of the queue pair, alive.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is live as long as `owner` lives, and belongs to `context`.
+    pub(super) unsafe fn create(
+        qp: *mut ibv_qp,
+        owner: Arc<dyn Any + Send + Sync>,
+        context: &Arc<DeviceContext>,
+        rule: &FlowRule,
+    ) -> Result<Self, VerbError> {
+        rule.check(context)?;
+        let mut attributes = rule.encode()?;
+        // SAFETY: the queue pair is live. The attributes are followed by the number of specifications that they state,
+        // each with its exact size. The objects that the specifications name are live and belong to this device
+        // (`check`).
+        let flow = unsafe { sys::ibv_create_flow(qp, attributes.as_mut_ptr()) };
+        let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, context))?;
+        // SAFETY: the object was just created and is not shared, and this verb destroys it.
+        let handle = unsafe { Handle::new(flow, destroy_flow, "ibv_destroy_flow") };
+        let counters = Mutex::new(rule.counters().to_vec());
+        Ok(Self { handle, actions: rule.actions().to_vec(), counters, qp: owner, context: Arc::clone(context) })
+    }
+
     /// `ibv_destroy_flow(flow)` — removes the rule from the device. This method returns an error of the verb, whereas
     /// drop only logs it.
     ///
@@ -104,7 +114,7 @@ impl Flow {
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
-        self.qp.context()
+        &self.context
     }
 
     /// Keeps counters alive that were attached after the flow was created.

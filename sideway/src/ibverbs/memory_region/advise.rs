@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ib_uverbs_advise_mr_advice as raw_advice, ib_uverbs_advise_mr_flag as raw_flag, ibv_sge};
 
+use super::ScatterGatherEntry;
 use crate::error::VerbError;
 use crate::ffi::{check_errno, open_enum};
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::work_request::ScatterGatherEntry;
 
 open_enum! {
     /// `enum ibv_advise_mr_advice`: advice for memory with on-demand paging.

@@ -12,6 +12,7 @@
 
 mod advise;
 mod copy;
+pub(super) mod entry;
 mod huge_pages;
 mod key;
 mod null;
@@ -31,6 +32,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_mr;
 
 pub use self::advise::{AdviseFlags, MemoryAdvice};
+use self::entry::ScatterGatherEntry;
 pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
 pub use self::owned::{OwnedMemoryRegion, RegionAccessError};

@@ -5,10 +5,9 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use super::{LocalKey, MemoryRegion, RemoteKey, copy};
+use super::{LocalKey, MemoryRegion, RemoteKey, ScatterGatherEntry, copy};
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::AccessFlags;
-use crate::ibverbs::work_request::ScatterGatherEntry;
 
 /// A region that owns its memory. The memory consists of pages that are initially zero and contain no other object of
 /// the program. It is registered as long as the region exists. Create such a region with

@@ -23,7 +23,6 @@ pub(crate) use self::handle::DomainHandle;
 use self::handle::Parent;
 use super::device_context::DeviceContext;
 use super::protection_domain::ProtectionDomain;
-use super::single_threaded::SingleThreadedDomain;
 use super::thread_domain::{ThreadDomain, ThreadDomainCore};
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -97,28 +96,19 @@ impl ParentDomainBuilder {
         self.allocate(None)
     }
 
-    /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — builds a domain whose completion queues and
-    /// queue pairs stay on the thread that created `td`. Their operations take no lock.
-    ///
-    /// # Errors
-    ///
-    /// The errors are those of [`build`](Self::build). In addition, returns `EINVAL` if `td` belongs to another device
-    /// context.
-    ///
-    /// # References
-    ///
-    /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
-    pub fn build_single_threaded(&self, td: &ThreadDomain) -> Result<SingleThreadedDomain, VerbError> {
+    /// Builds a domain whose queues use the thread domain.
+    pub(super) fn allocate_for(&self, td: &ThreadDomain) -> Result<Arc<ProtectionDomain>, VerbError> {
         if td.device_context().raw() != self.context().raw() {
             return Err(VerbError::invalid(
                 VERB,
                 "the thread domain belongs to another device context than the domain; allocate both from one",
             ));
         }
-        let domain = self.allocate(Some(Arc::clone(td.core())))?;
-        // SAFETY: the domain was just created and is not shared. `td` does not leave its thread, so this code runs on
-        // that thread.
-        Ok(unsafe { SingleThreadedDomain::adopt(domain, self.allocator.is_some()) })
+        self.allocate(Some(Arc::clone(td.core())))
+    }
+
+    pub(super) fn has_allocator(&self) -> bool {
+        self.allocator.is_some()
     }
 
     fn context(&self) -> &Arc<DeviceContext> {

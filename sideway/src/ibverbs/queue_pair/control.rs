@@ -31,12 +31,12 @@ macro_rules! control_methods {
             /// Returns the same errors as [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
             pub fn query(
                 &self,
-                mask: crate::ibverbs::queue_pair::QueuePairAttributeMask,
+                attributes: crate::ibverbs::queue_pair::QueuePairAttributeMask,
             ) -> Result<
                 (crate::ibverbs::queue_pair::QueuePairAttribute, crate::ibverbs::queue_pair::QueuePairInitAttribute),
                 crate::error::VerbError,
             > {
-                self.core().query(mask)
+                self.core().query(attributes)
             }
 
             /// Returns the state, like [`QueuePair::state`](crate::ibverbs::queue_pair::QueuePair::state).
@@ -125,6 +125,6 @@ control_methods_of_parts! {
     super::GenericSendQueue<T>, T: Service;
     super::QueuePairRef;
 }
-control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair; modify);
-control_methods!(crate::ibverbs::work_queue::RssQueuePair; modify);
 control_methods!(super::TargetQueuePair; modify);
+
+pub(in crate::ibverbs) use control_methods;

@@ -21,11 +21,10 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{Attachment, Handle, check_errno, errno_of};
 use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext};
+use crate::ibverbs::flow::{Flow, FlowRule};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
-use crate::ibverbs::work_queue::RwqIndirectionTable;
 use crate::ibverbs::work_request::RefusalReason;
-use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// The C object and everything that must outlive it. Both queues share this struct.
 #[derive(Debug)]
@@ -98,9 +97,15 @@ impl QueuePairCore {
         });
         // Any thread can take events, so an event must not give access to a queue pair that is confined to one thread.
         if threads == Threads::Any {
-            core.context.objects().queue_pairs.insert(qp, &core);
+            core.context.objects().insert(qp, &core);
         }
         core
+    }
+
+    pub(crate) fn create_flow(self: &Arc<Self>, rule: &FlowRule) -> Result<Flow, VerbError> {
+        let owner: Kept = Arc::<Self>::clone(self);
+        // SAFETY: the core owns the queue pair, which belongs to this context.
+        unsafe { Flow::create(self.raw(), owner, self.context(), rule) }
     }
 
     #[inline]
@@ -288,7 +293,7 @@ impl QueuePairCore {
             self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);
             return Err(error);
         }
-        self.context.objects().queue_pairs.remove(self.qp);
+        self.context.objects().remove(self.qp);
         if let Some(send_context) = self.send_context.take() {
             // SAFETY: the queue pair that pointed to the context is destroyed, and the core is not shared any more.
             unsafe { SendContext::free(send_context) };
@@ -311,11 +316,10 @@ pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
-    #[expect(dead_code, reason = "held only to keep it alive")]
-    pub(crate) xrcd: Option<Arc<XrcDomain>>,
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
+    /// The XRC domain, or the indirection table of work queues.
     #[expect(dead_code, reason = "held only to keep it alive")]
-    pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
+    pub(crate) origin: Option<Kept>,
     /// The C object that stores the queue pair's address.
     pub(crate) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
     /// Objects that a vendor's function needs as long as the queue pair lives.

@@ -11,6 +11,7 @@ use rdma_mummy_sys::{
 };
 
 use super::limits;
+use super::mend;
 use super::missing_operation::{self, SendContext};
 use super::packet_offloads::SegmentHeaders;
 use super::send_room::unchecked_driver;
@@ -21,7 +22,7 @@ use super::{
 use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::completion::CompletionQueueCore;
-use crate::ibverbs::quirks::{self, Driver};
+use crate::ibverbs::quirks::Driver;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
 
@@ -262,7 +263,7 @@ impl<T: Service> QueuePairBuilder<T> {
                 missing_operation::refuse_entries(extended.as_ptr());
             }
             SendContext::keep_vendor_data(extended.as_ptr(), data, refuse_all);
-            let mended = quirks::mend_queue_pair(driver, extended.as_ptr());
+            let mended = mend::mend(driver, extended.as_ptr());
             if !driver.compares_lengths() {
                 limits::enforce(extended.as_ptr(), &self.cap);
             }

@@ -12,7 +12,6 @@
 //! These functions are called through the queue pair's context, which contains either the driver's function or a
 //! function that rejects the request.
 
-use std::any::Any;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, 
 use super::SendOperationFlags as Operation;
 use super::limits::SendLimits;
 use super::packet_offloads::{PacketOffloads, SegmentHeaders};
+use super::vendor::VendorData;
 use crate::ibverbs::work_request::{FailedRequest, Refusal, RefusalReason};
 
 type Function = Option<unsafe extern "C" fn()>;
@@ -38,9 +38,9 @@ pub(crate) struct SendContext {
     refusal: Option<Refusal>,
     /// The driver's functions, while inert ones are installed.
     saved: Option<Saved>,
-    later: LaterOperations,
+    pub(super) later: LaterOperations,
     /// The data of a vendor's module. `later` points to it.
-    vendor: Option<VendorData>,
+    pub(super) vendor: Option<VendorData>,
     /// The packet offloads. They are shared with the queue pair's core, through which other threads change them.
     packets: Arc<PacketOffloads>,
     headers: SegmentHeaders,
@@ -50,27 +50,16 @@ pub(crate) struct SendContext {
     limits: Option<SendLimits>,
 }
 
-/// An owned box, stored as a raw pointer so that other pointers to its content stay valid when this struct is moved.
-#[derive(Debug)]
-struct VendorData(NonNull<dyn Any + Send>);
-
-impl Drop for VendorData {
-    fn drop(&mut self) {
-        // SAFETY: the pointer was created from a box (`keep_vendor_data`), and only this struct owns it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
 type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void);
 
 /// The operations whose functions a library may lack.
 #[derive(Clone, Copy, Debug)]
-struct LaterOperations {
+pub(super) struct LaterOperations {
     atomic_write: AtomicWrite,
     flush: sys::WrFlush,
     /// A copy of [`SendContext::vendor`]; null while the batch is rejected, because vendors' functions cannot be made
     /// inert.
-    vendor: *mut c_void,
+    pub(super) vendor: *mut c_void,
 }
 
 /// The functions replaced by inert ones.
@@ -202,46 +191,11 @@ impl SendContext {
         }
     }
 
-    /// Stores `data` for the requests of a vendor's service.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`take_refusal`](Self::take_refusal) applies, and no batch is open.
-    pub(crate) unsafe fn keep_vendor_data<D: Send + 'static>(qp: *mut ibv_qp_ex, data: D, refuse_all: bool) {
-        // SAFETY: the caller upholds the contract of this function.
-        let Some(context) = (unsafe { Self::of(qp) }) else { return };
-        let data = NonNull::from(Box::leak(Box::new(data)));
-        context.vendor = Some(VendorData(data));
-        if !refuse_all {
-            context.later.vendor = data.as_ptr().cast();
-        }
-    }
-
-    /// Returns the data that [`keep_vendor_data`](Self::keep_vendor_data) stored, for an address that calls a vendor's
-    /// function. Returns `None` if the request is rejected. The caller must then do nothing, because the driver has not
-    /// begun the request. This call itself rejects the request if the capacity of the queue is zero.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`refuse`] applies. The stored data is a `D`, and the result is used only until the address is
-    /// set.
-    #[cfg_attr(not(feature = "mlx5"), expect(dead_code, reason = "mlx5 uses it"))]
-    #[inline]
-    pub(crate) unsafe fn vendor_data<D>(qp: *mut ibv_qp_ex) -> Option<NonNull<D>> {
-        // SAFETY: the caller upholds the contract of this function.
-        let data = NonNull::new(unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }.cast());
-        if data.is_none() {
-            // SAFETY: as above. If the batch is already rejected, its first reason is kept.
-            unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) };
-        }
-        data
-    }
-
     /// Stores the limits of requests, together with the driver's functions.
     ///
     /// # Safety
     ///
-    /// The contract of [`keep_vendor_data`](Self::keep_vendor_data) applies.
+    /// The contract of [`take_refusal`](Self::take_refusal) applies, and no batch is open.
     pub(super) unsafe fn keep_limits(qp: *mut ibv_qp_ex, limits: SendLimits) {
         // SAFETY: the caller upholds the contract of this function.
         if let Some(context) = unsafe { Self::of(qp) } {
@@ -263,7 +217,7 @@ impl SendContext {
     ///
     /// The contract of [`take_refusal`](Self::take_refusal) applies, and no other reference exists while this one
     /// lives.
-    unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
+    pub(super) unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
         // SAFETY: the queue pair is live. Its context is null or a SendContext, and the caller owns the queue pair.
         unsafe { (*qp).qp_base.qp_context.cast::<Self>().as_mut() }
     }

@@ -56,7 +56,7 @@ impl SharedReceiveQueueCore {
         // SAFETY: by the contract of this function, `srq` is new and has no other owner. ibv_destroy_srq destroys it.
         let handle = Some(unsafe { Handle::new(srq, sys::ibv_destroy_srq, "ibv_destroy_srq") });
         let core = Arc::new(Self { srq, handle, srq_type, user_context, parents });
-        core.context().objects().shared_receive_queues.insert(srq, &core);
+        core.context().objects().insert(srq, &core);
         core
     }
 
@@ -219,7 +219,7 @@ impl Left {
         // If the verb fails, the queue continues to exist.
         handle.close().inspect_err(|_| self.pd.keep_parent_domain())?;
         // Events could name the queue until it was destroyed, so it is removed only now.
-        self.pd.device_context().objects().shared_receive_queues.remove(srq);
+        self.pd.device_context().objects().remove(srq);
         self.xrcd = None;
         Ok(())
     }

@@ -9,8 +9,9 @@ use rdma_mummy_sys::ibv_cq;
 use super::poller::Polling;
 use super::{SingleThread, SingleThreadedDomain, SingleThreadedPoller};
 use crate::error::VerbError;
+use crate::ibverbs::completion::poll::polled;
 use crate::ibverbs::completion::{
-    CompletionModeration, CompletionQueue, CompletionQueueBuilder, CreateCompletionQueueWorkCompletionFlags,
+    AsCore, CompletionModeration, CompletionQueue, CompletionQueueBuilder, CreateCompletionQueueWorkCompletionFlags,
     ExtendedCompletionQueue, ExtendedWorkCompletion, PollCompletionQueueError,
 };
 
@@ -77,6 +78,10 @@ pub struct SingleThreadedCompletionQueue {
     /// The polling state, which the queue shares with its queue pairs.
     polling: Rc<Polling>,
     thread: SingleThread,
+}
+
+polled! {
+    SingleThreadedCompletionQueue: ExtendedWorkCompletion, by |cq| cq.inner().core();
 }
 
 impl SingleThreadedCompletionQueue {

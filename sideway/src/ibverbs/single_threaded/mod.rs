@@ -39,8 +39,11 @@ pub use self::completion_queue::{SingleThreadedCompletionQueue, SingleThreadedCo
 pub use self::poller::SingleThreadedPoller;
 pub use self::queue_pair::{SingleThreadedQueuePair, SingleThreadedQueuePairBuilder};
 use super::device_context::DeviceContext;
+use super::parent_domain::ParentDomainBuilder;
 use super::protection_domain::ProtectionDomain;
 use super::queue_pair::Datagram;
+use super::thread_domain::ThreadDomain;
+use crate::error::VerbError;
 
 /// A domain whose queues stay on the thread that created it.
 #[derive(Debug)]
@@ -55,6 +58,26 @@ pub struct SingleThreadedDomain {
 /// Neither `Send` nor `Sync`.
 type SingleThread = PhantomData<*mut ()>;
 
+impl ParentDomainBuilder {
+    /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — builds a domain whose completion queues and
+    /// queue pairs stay on the thread that created `td`. Their operations take no lock.
+    ///
+    /// # Errors
+    ///
+    /// The errors are those of [`build`](Self::build). In addition, returns `EINVAL` if `td` belongs to another device
+    /// context.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+    pub fn build_single_threaded(&self, td: &ThreadDomain) -> Result<SingleThreadedDomain, VerbError> {
+        let domain = self.allocate_for(td)?;
+        // SAFETY: the domain was just created and is not shared. `td` does not leave its thread, so this code runs on
+        // that thread.
+        Ok(unsafe { SingleThreadedDomain::adopt(domain, self.has_allocator()) })
+    }
+}
+
 impl SingleThreadedDomain {
     /// Creates a domain without a thread domain, for drivers that do not support thread domains. The completion queues
     /// then have no lock, but queue pairs have their usual lock.
@@ -67,7 +90,7 @@ impl SingleThreadedDomain {
     /// # Safety
     ///
     /// `domain` has no other owner, and only the calling thread uses its thread domain.
-    pub(super) unsafe fn adopt(domain: Arc<ProtectionDomain>, has_allocator: bool) -> Self {
+    unsafe fn adopt(domain: Arc<ProtectionDomain>, has_allocator: bool) -> Self {
         Self { domain, has_allocator, thread: PhantomData }
     }
 

@@ -23,7 +23,6 @@ mod table;
 
 pub use self::attribute::{WorkQueueAttribute, WorkQueueFlags, WorkQueueState};
 pub use self::builder::WorkQueueBuilder;
-pub(crate) use self::queue::WorkQueueCore;
 pub use self::queue::{WorkQueue, WorkQueueRef};
 pub use self::rss::{RssQueuePair, RssQueuePairBuilder};
 pub use self::table::RwqIndirectionTable;

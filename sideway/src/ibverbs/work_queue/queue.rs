@@ -149,7 +149,7 @@ impl WorkQueueCore {
         // SAFETY: by the contract of this function, `wq` is new and has no other owner, and this verb destroys it.
         let handle = Some(unsafe { Handle::new(wq, destroy_wq, "ibv_destroy_wq") });
         let core = Arc::new(Self { wq, handle, cq, pd });
-        core.context().objects().work_queues.insert(wq, &core);
+        core.context().objects().insert(wq, &core);
         core
     }
 
@@ -182,7 +182,7 @@ impl WorkQueueCore {
             self.pd.keep_parent_domain();
             return Err(error);
         }
-        self.context().objects().work_queues.remove(self.wq);
+        self.context().objects().remove(self.wq);
         Ok(())
     }
 }

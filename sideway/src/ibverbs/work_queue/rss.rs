@@ -12,7 +12,8 @@ use crate::error::VerbError;
 use crate::ffi::check_pointer;
 use crate::ibverbs::device_context::{RxHashFields, RxHashFunctions};
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard_transition};
+use crate::ibverbs::queue_pair::control::control_methods;
+use crate::ibverbs::queue_pair::{Kept, Parents, QueuePairCore, QueuePairType, standard_transition};
 
 const VERB: &str = "ibv_create_qp_ex";
 
@@ -135,8 +136,8 @@ impl RssQueuePairBuilder {
         // according to their mask, and the key is valid during the call.
         let qp = unsafe { sys::ibv_create_qp_ex(context.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
-        let parents =
-            Parents { pd: Some(Arc::clone(&self.pd)), rwq_ind_table: Some(Arc::clone(table)), ..Parents::default() };
+        let origin: Kept = Arc::<RwqIndirectionTable>::clone(table);
+        let parents = Parents { pd: Some(Arc::clone(&self.pd)), origin: Some(origin), ..Parents::default() };
         // SAFETY: the queue pair was just created in this domain with this table and without a context, and is not
         // shared.
         let core = unsafe {
@@ -170,6 +171,8 @@ impl RssQueuePairBuilder {
 pub struct RssQueuePair {
     core: Arc<QueuePairCore>,
 }
+
+control_methods!(RssQueuePair; modify);
 
 impl RssQueuePair {
     /// Returns the transport service.

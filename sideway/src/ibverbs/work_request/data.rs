@@ -6,43 +6,9 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_data_buf, ibv_qp_ex, ibv_send_flags, ibv_send_wr, ibv_sge};
 
+use super::ScatterGatherEntry;
 use super::post_error::RefusalReason;
-use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::refuse;
-
-/// `struct ibv_sge`: a range of registered memory.
-#[doc(alias = "ibv_sge")]
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct ScatterGatherEntry(ibv_sge);
-
-impl ScatterGatherEntry {
-    /// Creates an entry of `length` bytes at `addr`, in the region of `lkey`.
-    #[inline]
-    pub const fn new(lkey: LocalKey, addr: u64, length: u32) -> Self {
-        Self(ibv_sge { addr, length, lkey: lkey.raw() })
-    }
-
-    /// Returns the region's key.
-    pub const fn lkey(&self) -> LocalKey {
-        LocalKey::from_raw(self.0.lkey)
-    }
-
-    /// Returns the address of the first byte.
-    pub const fn addr(&self) -> u64 {
-        self.0.addr
-    }
-
-    /// Returns the length in bytes.
-    pub const fn length(&self) -> u32 {
-        self.0.length
-    }
-
-    #[inline]
-    pub(crate) fn raw(self) -> ibv_sge {
-        self.0
-    }
-}
 
 /// The memory of one request in a basic queue pair's ring.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,6 @@ mod send;
 
 pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQueueNumber};
 pub(crate) use self::batch::{Batch, MOST_REQUESTS, Requests, no_room, refused_by_driver};
-pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
 pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};
 pub use self::operation::{
@@ -41,3 +40,4 @@ pub use self::receive::{PostRecvGuard, ReceiveQueue, ReceiveTarget, RecvWorkRequ
 pub(crate) use self::ring::Ring;
 pub(crate) use self::send::SendSink;
 pub use self::send::{HoldsFor, PostSendGuard, WorkRequestFlags, WorkRequestHandle};
+pub use super::memory_region::entry::ScatterGatherEntry;

@@ -13,7 +13,8 @@ use rdma_mummy_sys::{
 use super::XrcDomain;
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
-use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard_transition};
+use crate::ibverbs::queue_pair::control::control_methods;
+use crate::ibverbs::queue_pair::{Kept, Parents, QueuePairCore, QueuePairType, standard_transition};
 
 const RECEIVE: QueuePairType = QueuePairType::ReliableConnectionExtendedRecv;
 
@@ -102,7 +103,8 @@ impl XrcDomain {
     ///
     /// `qp` is a receiving queue pair that was just created or opened in this domain, and has no other owner.
     unsafe fn adopt(self: &Arc<Self>, qp: NonNull<ibv_qp>) -> XrcReceiveQueuePair {
-        let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
+        let origin: Kept = Arc::<Self>::clone(self);
+        let parents = Parents { origin: Some(origin), ..Parents::default() };
         // SAFETY: by the contract of this function. The queue pair has no context.
         let core = unsafe {
             QueuePairCore::adopt(
@@ -116,6 +118,8 @@ impl XrcDomain {
         XrcReceiveQueuePair { core }
     }
 }
+
+control_methods!(XrcReceiveQueuePair; modify);
 
 impl XrcReceiveQueuePair {
     /// `ibv_destroy_qp(qp)` — closes the queue pair. This method returns an error of the verb, whereas drop only logs

@@ -5,10 +5,9 @@ use std::ffi::CStr;
 use libc::{IF_NAMESIZE, c_char};
 use rdma_mummy_sys::{ibv_gid_entry, ibv_gid_type};
 
-use super::Gid;
+use super::{Gid, LinkLayer};
 use crate::error::Errno;
 use crate::ffi::{last_errno, open_enum};
-use crate::ibverbs::device_context::LinkLayer;
 
 /// `struct ibv_gid_entry` — an entry of a port's GID table, with its protocol and its network interface.
 #[doc(alias = "ibv_gid_entry")]
@@ -37,7 +36,7 @@ impl GidEntry {
     }
 
     /// Returns the entry's index in its port's table, counted from 0. Pass it to
-    /// [`setup_grh_src_gid_index`](super::AddressHandleAttribute::setup_grh_src_gid_index).
+    /// [`setup_grh_src_gid_index`](crate::ibverbs::address::AddressHandleAttribute::setup_grh_src_gid_index).
     pub fn gid_index(&self) -> u32 {
         self.gid_index
     }
