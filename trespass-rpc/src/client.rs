@@ -220,13 +220,15 @@ where
 
 /// The stream of items that the caller of a method sends.
 pub struct Items<T> {
-    /// The function that decodes an item with the call's codec.
-    next: ItemSource,
+    link: Arc<crate::endpoint::Link>,
+    /// The number of the call.
+    id: u32,
+    /// Whether the stream has not ended.
+    is_open: bool,
     types: PhantomData<fn() -> T>,
+    /// The function that decodes an item with the call's codec.
     decode: fn(&[u8]) -> Result<T, CodecError>,
 }
-
-struct ItemSource(Arc<crate::endpoint::Link>, u32, bool);
 
 impl<T> fmt::Debug for Items<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,8 +240,13 @@ impl<T> Items<T> {
     /// Creates the stream of the items that the caller of this request sends.
     pub fn of<C: for<'b> Decode<'b, T>>(context: &Context) -> Self {
         let (link, id) = context.link_and_id();
-        let next = ItemSource(Arc::clone(link), id, context.has_items());
-        Self { next, types: PhantomData, decode: |bytes| C::decode(bytes) }
+        Self {
+            link: Arc::clone(link),
+            id,
+            is_open: context.has_items(),
+            types: PhantomData,
+            decode: |bytes| C::decode(bytes),
+        }
     }
 
     /// Returns the next item, or `None` after the last one. If an item cannot be decoded, or if the call ends before
@@ -249,15 +256,15 @@ impl<T> Items<T> {
     }
 
     fn poll(&mut self, task: &TaskContext<'_>) -> Poll<Option<Result<T, CodecError>>> {
-        if !self.next.2 {
+        if !self.is_open {
             return Poll::Ready(None);
         }
-        let Poll::Ready(item) = self.next.0.poll_request_item(self.next.1, task) else { return Poll::Pending };
+        let Poll::Ready(item) = self.link.poll_request_item(self.id, task) else { return Poll::Pending };
         let decoded = item.map(|item| match item {
             Ok(item) => (self.decode)(&item),
             Err(ended) => Err(CodecError(ended.detail.into_owned())),
         });
-        self.next.2 = matches!(decoded, Some(Ok(_)));
+        self.is_open = matches!(decoded, Some(Ok(_)));
         Poll::Ready(decoded)
     }
 }
