@@ -44,12 +44,12 @@
 //! | `--mtu` | `plan/queues.rs` | `control/path/mod.rs` |
 //! | `--qp-timeout` `--sl` `--tclass` `--flow-label` | `plan/queues.rs` | `endpoint/verbs/connect/manual.rs` |
 //! | `--rdma-cm` | `plan/queues.rs` | `endpoint/verbs/connect/rdma_cm.rs` |
-//! | `--device` `--ib-port` `--dualport` `--remote-device` `--remote-ib-port` | `cli/options/place.rs` | `plan/side_config.rs`, `endpoint/verbs/device.rs` |
-//! | `--gid-index` `--remote-gid-index` | `cli/options/place.rs` | `plan/side_config.rs`, `control/path/gid.rs` |
-//! | `--pkey-index` `--dlid` `--remote-pkey-index` `--remote-dlid` | `cli/options/place.rs` | `plan/side_config.rs`, `endpoint/verbs/connect/manual.rs` |
-//! | `--use-cuda` `--gpu-registration` `--remote-use-cuda` `--remote-gpu-registration` | `cli/options/place.rs` | `plan/gpu.rs`, `endpoint/verbs/memory/gpu/mod.rs` |
-//! | `--huge-pages` `--remote-huge-pages` | `cli/options/place.rs` | `endpoint/verbs/memory/mod.rs` |
-//! | `--cpu` `--no-numa` `--remote-cpu` `--remote-no-numa` | `cli/options/place.rs` | `endpoint/numa.rs`, `endpoint/verbs/worker.rs` |
+//! | `--device` `--ib-port` `--dualport` `--remote-device` `--remote-ib-port` | `cli/options/config.rs` | `plan/side_config.rs`, `endpoint/verbs/device.rs` |
+//! | `--gid-index` `--remote-gid-index` | `cli/options/config.rs` | `plan/side_config.rs`, `control/path/gid.rs` |
+//! | `--pkey-index` `--dlid` `--remote-pkey-index` `--remote-dlid` | `cli/options/config.rs` | `plan/side_config.rs`, `endpoint/verbs/connect/manual.rs` |
+//! | `--use-cuda` `--gpu-registration` `--remote-use-cuda` `--remote-gpu-registration` | `cli/options/config.rs` | `plan/gpu.rs`, `endpoint/verbs/memory/gpu/mod.rs` |
+//! | `--huge-pages` `--remote-huge-pages` | `cli/options/config.rs` | `endpoint/verbs/memory/mod.rs` |
+//! | `--cpu` `--no-numa` `--remote-cpu` `--remote-no-numa` | `cli/options/config.rs` | `endpoint/numa.rs`, `endpoint/verbs/worker.rs` |
 //! | `--interval` | `plan/workload.rs` | `endpoint/interval.rs` |
 //! | `--counters` | `plan/workload.rs` | `endpoint/counters.rs` |
 //! | `--port` `--ipv4` `--ipv6` `--timeout` | `cli/options/control.rs` | `control/options.rs` |

@@ -129,7 +129,7 @@ fn measure(
     operation: Operation,
     is_latency: bool,
     messages: &Messages,
-    places: [&SideConfig; 2],
+    configs: [&SideConfig; 2],
 ) -> Result<Measure, Contradiction> {
     if !is_latency {
         return match messages.latency {
@@ -137,7 +137,7 @@ fn measure(
             Some(_) => Err(Contradiction("--latency applies to `lat` only; leave it out".to_owned())),
         };
     }
-    let on_gpu = places.iter().any(|place| matches!(place.memory, Some(Memory::Cuda(_))));
+    let on_gpu = configs.iter().any(|config| matches!(config.memory, Some(Memory::Cuda(_))));
     let default = match operation {
         Operation::Write if on_gpu => Semantics::Ack,
         _ if operation.fetches() => Semantics::Ack,

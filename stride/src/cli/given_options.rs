@@ -46,8 +46,8 @@ pub(super) fn without_effect_in(plan: &Plan, given: &Given) -> Vec<String> {
             &format!("a test of {}, which is shorter than two intervals of {}", time::show(time), time::show(interval)),
         ));
     }
-    for (option, place) in [("--cpu", &plan.placement.client), ("--remote-cpu", &plan.placement.server)] {
-        let count = place.cpus.as_deref().map_or(0, <[u32]>::len);
+    for (option, config) in [("--cpu", &plan.placement.client), ("--remote-cpu", &plan.placement.server)] {
+        let count = config.cpus.as_deref().map_or(0, <[u32]>::len);
         if count > 0 && count < plan.queues.threads as usize && given.has(&[option]) {
             all.push(format!(
                 "{option} names {count} of the {} processors that --threads can use",

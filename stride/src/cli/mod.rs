@@ -6,8 +6,7 @@ mod given_options;
 #[cfg(feature = "manual")]
 mod manual;
 #[cfg(not(feature = "manual"))]
-#[path = "no_manual.rs"]
-mod manual;
+mod no_manual;
 mod options;
 mod perftest;
 mod preset;
@@ -23,6 +22,8 @@ use self::build::Verb;
 use self::command::{Measured, Program, What, Word, with_all_options};
 use self::given_options::{without_effect, without_effect_in};
 pub use self::manual::{Shell, completions, man};
+#[cfg(not(feature = "manual"))]
+use self::no_manual as manual;
 pub use self::options::Output;
 use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
@@ -78,7 +79,7 @@ pub struct Measurement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// The options for device and memory that the server's user gave.
-    pub place: SideConfig,
+    pub config: SideConfig,
     /// The test that the server's user gave, which is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
     /// Options of the control channel.
@@ -151,8 +152,8 @@ fn with_test(mut error: clap::Error) -> clap::Error {
 }
 
 fn self_test(local: &Local) -> Result<Job, Contradiction> {
-    let place = local.place().map_err(Contradiction)?;
-    if place.count() > 1 {
+    let config = local.config().map_err(Contradiction)?;
+    if config.count() > 1 {
         let lengths = [
             ("device", local.device.as_ref().map_or(0, Vec::len)),
             ("ib-port", local.ib_port.as_ref().map_or(0, Vec::len)),
@@ -163,12 +164,12 @@ fn self_test(local: &Local) -> Result<Job, Contradiction> {
         ways.extend(local.dualport.then(|| "leave out -O".to_owned()));
         return Err(Contradiction(format!("self-test supports one port; {}", ways.join(" and "))));
     }
-    Ok(Job::SelfTest(place))
+    Ok(Job::SelfTest(config))
 }
 
 fn serve(server: &Server) -> Result<Job, Contradiction> {
     Ok(Job::Serve(Box::new(Service {
-        place: server.local.place().map_err(Contradiction)?,
+        config: server.local.config().map_err(Contradiction)?,
         test: None,
         contact: contact(&server.contact)?,
         is_one_off: server.contact.one_off,
@@ -182,7 +183,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         What::Lat(test) => (true, test),
     };
     let contact = contact(&test.contact)?;
-    let own = test.local.place().map_err(Contradiction)?;
+    let own = test.local.config().map_err(Contradiction)?;
     if test.connect.loopback && test.server.is_some() {
         return Err(Contradiction("--loopback runs both sides in this process; leave out the server".to_owned()));
     }
@@ -194,11 +195,11 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         let options: Vec<_> = options.iter().map(String::as_str).collect();
         let without_effect = without_effect(&given, &options, "a server; name a server to run a client");
         let is_one_off = test.contact.one_off;
-        let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: without_effect };
+        let service = Service { config: own, test: Some((plan, given)), contact, is_one_off, warnings: without_effect };
         return Ok(Job::Serve(Box::new(service)));
     }
     test.server.as_deref().map_or(Ok(()), |server| reachable(server, contact.port))?;
-    let mut server = test.remote.place(&test.local).map_err(Contradiction)?;
+    let mut server = test.remote.config(&test.local).map_err(Contradiction)?;
     // If the peer has several ports, a value for one port of this side applies to all of its ports.
     let ports = own.count().max(server.count());
     let own = own.spread(ports);

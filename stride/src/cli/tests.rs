@@ -36,7 +36,7 @@ fn clap_command_is_consistent() {
 #[test]
 fn published_command_lines_parse() {
     let service = server("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608");
-    assert_eq!(service.place.device.as_deref(), Some("mlx5_0"));
+    assert_eq!(service.config.device.as_deref(), Some("mlx5_0"));
     assert_eq!(service.contact.port, 18515);
     let (offered, given) = service.test.unwrap();
     assert!(given.has(&["--iters"]) && given.has(&["--max-msg-size"]) && !given.has(&["--tx-depth"]));
@@ -206,14 +206,14 @@ fn command_without_server_is_a_server() {
     let service = server("stride-perf");
     assert_eq!((service.test, service.is_one_off), (None, false));
     let service = server("stride-perf -d mlx5_1 --one-off");
-    assert_eq!((service.place.device.as_deref(), service.is_one_off), (Some("mlx5_1"), true));
+    assert_eq!((service.config.device.as_deref(), service.is_one_off), (Some("mlx5_1"), true));
     assert_eq!(server("stride-perf server --use-cuda 1 -p 99").contact.port, 99);
     let service = server("stride-perf write bw --json x.json");
     assert_eq!(service.warnings, ["--json has no effect for a server; name a server to run a client"]);
     let service = server("stride-perf write bw --like-perftest");
     assert_eq!(service.warnings, ["--like-perftest has no effect for a server; name a server to run a client"]);
     let service = server("stride-perf write lat --use-cuda 4");
-    assert_eq!(service.place.memory, Some(Memory::Cuda("4".to_owned())));
+    assert_eq!(service.config.memory, Some(Memory::Cuda("4".to_owned())));
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn self_test_help_lists_its_options_only() {
 #[test]
 fn other_commands_parse() {
     assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
-    let place = SideConfig { device: Some("mlx5_0".to_owned()), port: Some(2), ..SideConfig::default() };
-    assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(place)));
+    let config = SideConfig { device: Some("mlx5_0".to_owned()), port: Some(2), ..SideConfig::default() };
+    assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(config)));
     assert!(refusal("stride-perf self-test write").contains("unexpected argument"));
     assert!(refusal("stride-perf self-test --no-numa --cpu 1").contains("cannot be used with"));
     assert!(refusal("stride-perf write").contains("lat"));
@@ -387,7 +387,7 @@ fn test_can_be_endless() {
 fn bandwidth_test_uses_all_named_ports() {
     let of = |words: &str| {
         let plan = client(&format!("stride-perf write bw {words}")).plan;
-        let options = |place: &SideConfig| place.options().join(" ");
+        let options = |config: &SideConfig| config.options().join(" ");
         (
             options(&plan.placement.client),
             options(&plan.placement.server),
@@ -410,7 +410,7 @@ fn bandwidth_test_uses_all_named_ports() {
     assert_eq!(of("-d mlx4_0 -i 1,1 h").0, "--device mlx4_0 --ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
     let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
-    assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.queues.threads)), (2, Some(2)));
+    assert_eq!((service.config.count(), service.test.map(|(plan, _)| plan.queues.threads)), (2, Some(2)));
     for (words, expected) in [
         ("write lat -d mlx5_0,mlx5_1 h", "a latency test uses one port"),
         ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm supports one port"),
@@ -443,7 +443,7 @@ fn partition_and_lid_options_apply_per_side() {
     assert_eq!((plan.placement.server.pkey_index, plan.placement.server.dlid), (Some(2), Some(20)));
     assert_eq!((plan.attributes.flow_label, plan.sampling.counters.len()), (0xfffff, 2));
     let service = server("stride-perf --pkey-index 3 --dlid 4");
-    assert_eq!((service.place.pkey_index, service.place.dlid), (Some(3), Some(4)));
+    assert_eq!((service.config.pkey_index, service.config.dlid), (Some(3), Some(4)));
     // In a test within one process, both sides use the same device.
     assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.placement.server.pkey_index, Some(3));
     let idle = server("stride-perf write bw -W all");

@@ -18,7 +18,7 @@ use crate::stats::Figures;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     /// The options for device and memory that the server's user gave.
-    pub place: SideConfig,
+    pub config: SideConfig,
     /// The test that the server's user gave, which is only compared with the client's test.
     pub test: Option<(Plan, Given)>,
 }
@@ -112,7 +112,7 @@ impl Server<'_> {
 
     /// Fills in the values that the client left open with the options of this server.
     fn apply_options(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
-        let mut own = self.host.place.clone();
+        let mut own = self.host.config.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
             self.note(
                 "the server's --gid-index has no effect with --rdma-cm, which selects the GID by address".to_owned(),
@@ -169,7 +169,7 @@ impl Server<'_> {
     }
 
     fn report_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
-        let mut notes = plan.placement.server.differences(&self.host.place);
+        let mut notes = plan.placement.server.differences(&self.host.config);
         if let Some((own, own_given)) = &self.host.test {
             notes.extend(plan.differences(given, own, own_given));
         }

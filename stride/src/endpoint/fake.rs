@@ -69,9 +69,9 @@ const BASE: f64 = 1000.0;
 const SPEED: f64 = 12.5;
 
 impl EndpointFactory for Fake {
-    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
-        let ports = place.each_port();
-        let mut ports = ports.iter().map(|place| self.port(plan, place, role)).collect::<Result<Vec<_>>>()?;
+    fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+        let ports = config.each_port();
+        let mut ports = ports.iter().map(|config| self.port(plan, config, role)).collect::<Result<Vec<_>>>()?;
         let mut facts = ports.remove(0);
         facts.others = ports;
         counters::find(&COUNTERS.map(str::to_owned), &plan.sampling.counters, "port 1 of fake0").map_err(Error::msg)?;
@@ -87,8 +87,8 @@ impl EndpointFactory for Fake {
 }
 
 impl Fake {
-    fn port(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<PortInfo> {
-        let mut facts = facts(place, role);
+    fn port(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<PortInfo> {
+        let mut facts = facts(config, role);
         facts.mtu = self.mtu.unwrap_or(facts.mtu);
         facts.provider = self.provider.unwrap_or(&facts.provider).to_owned();
         if self.is_infiniband {
@@ -98,7 +98,7 @@ impl Fake {
             facts.gids.iter_mut().for_each(|gid| gid.kind = "IB".to_owned());
         }
         facts.check_dlid().map_err(Error::msg)?;
-        let (index, length) = (place.pkey_index.unwrap_or(0), PKEYS.len() as u16);
+        let (index, length) = (config.pkey_index.unwrap_or(0), PKEYS.len() as u16);
         let key = |index: u16| PKEYS.get(usize::from(index)).copied();
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
         facts.partition = Some(partition).filter(|_| !plan.attributes.uses_rdma_cm);
@@ -242,7 +242,7 @@ impl Endpoint for FakeEndpoint {
     }
 }
 
-fn facts(place: &SideConfig, role: Role) -> PortInfo {
+fn facts(config: &SideConfig, role: Role) -> PortInfo {
     let gid = |index, gid: &str, kind: &str| GidInfo {
         index,
         gid: gid.to_owned(),
@@ -258,18 +258,18 @@ fn facts(place: &SideConfig, role: Role) -> PortInfo {
         machine: "fake".to_owned(),
         cpu_model: "Fake".to_owned(),
         cpu_governor: String::new(),
-        device: place.device.clone().unwrap_or_else(|| "fake0".to_owned()),
+        device: config.device.clone().unwrap_or_else(|| "fake0".to_owned()),
         provider: "fake".to_owned(),
         firmware: String::new(),
         vendor_id: 0,
         vendor_part_id: 0,
-        port: place.port.unwrap_or(1),
+        port: config.port.unwrap_or(1),
         link_layer: "Ethernet".to_owned(),
         gigabits: Some(100.0),
         mtu: 4096,
         longest: None,
         lid: 0,
-        dlid: place.dlid,
+        dlid: config.dlid,
         partition: None,
         gids: vec![
             gid(0, &format!("fe80::{last}"), "RoCE v1"),
@@ -277,11 +277,11 @@ fn facts(place: &SideConfig, role: Role) -> PortInfo {
             gid(2, &format!("::ffff:192.0.2.{last}"), "RoCE v1"),
             gid(3, &format!("::ffff:192.0.2.{last}"), "RoCE v2"),
         ],
-        memory: place.memory.clone().unwrap_or(Memory::Host),
+        memory: config.memory.clone().unwrap_or(Memory::Host),
         gpu: None,
         registration: None,
         numa_node: Some(0),
-        cpus: place.cpus.clone().unwrap_or_default(),
+        cpus: config.cpus.clone().unwrap_or_default(),
         thread_nodes: vec![0],
         near_cpus: "0-7".to_owned(),
         is_bound: false,

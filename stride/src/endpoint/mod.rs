@@ -8,8 +8,7 @@ pub(crate) mod interval;
 #[cfg(feature = "msg")]
 mod message;
 #[cfg(not(feature = "msg"))]
-#[path = "no_message.rs"]
-mod message;
+mod no_message;
 mod numa;
 mod port_info;
 mod prefix;
@@ -24,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use sideway::error::VerbError;
 
 pub use self::counters::{Changes, Counted};
+#[cfg(not(feature = "msg"))]
+use self::no_message as message;
 pub use self::port_info::{GidInfo, GpuInfo, IWARP, Partition, PortInfo, Registration, SOFTRNIC};
 pub use self::verbs::{Abilities, DevicePort, Found, Gpus, NearGpus, Nearness, Verbs, gpus, ports};
 use crate::plan::{PathLimits, Plan, SideConfig, Transport};
@@ -51,15 +52,15 @@ impl Role {
 
 /// Creates endpoints.
 pub trait EndpointFactory: Send + Sync {
-    /// Opens the device that `place` names, or a suitable device if it names none. Creates everything that the plan
+    /// Opens the device that `config` names, or a suitable device if it names none. Creates everything that the plan
     /// requires except for the queue pairs.
     ///
     /// # Errors
     ///
     /// Returns an error for the user that contains the cause and a remedy.
-    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>>;
+    fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>>;
 
-    /// Checks that the devices and other things that `place` names exist, before a client requests a test.
+    /// Checks that the devices and other things that `config` names exist, before a client requests a test.
     ///
     /// # Errors
     ///

@@ -116,15 +116,15 @@ mod tests {
 
     #[test]
     fn header_has_a_line_per_port() {
-        let place = SideConfig { device: Some("mlx4_0".to_owned()), ..SideConfig::default() };
-        let mut place = place.spread(2);
-        place.others[0].port = Some(2);
+        let config = SideConfig { device: Some("mlx4_0".to_owned()), ..SideConfig::default() };
+        let mut config = config.spread(2);
+        config.others[0].port = Some(2);
         let plan = Plan {
             queues: Queues { queue_pairs: 4, threads: 2, ..Queues::default() },
-            placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+            placement: Placement { client: config.clone(), server: config, ..Placement::default() },
             ..Plan::default()
         };
-        let side = |place: &SideConfig| Fake::default().open(&plan, place, Role::Client).unwrap().facts().clone();
+        let side = |config: &SideConfig| Fake::default().open(&plan, config, Role::Client).unwrap().facts().clone();
         let (client, server) = (side(&plan.placement.client), side(&plan.placement.server));
         let way = |client_gid, mtu| Path { client_gid, server_gid: Some(3), mtu, others: Vec::new() };
         let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };

@@ -230,8 +230,8 @@ mod tests {
     struct LossyEndpoint(Box<dyn Endpoint>, Option<Loss>);
 
     impl EndpointFactory for LossyFactory {
-        fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
-            Ok(Box::new(LossyEndpoint(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
+        fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+            Ok(Box::new(LossyEndpoint(Verbs.open(plan, config, role)?, (role == self.0).then_some(self.1))))
         }
     }
 

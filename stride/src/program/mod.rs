@@ -30,7 +30,7 @@ pub fn run(job: Job) -> ExitCode {
     let done = match job {
         Job::Measure(measurement) => measure::measure(*measurement, &Verbs),
         Job::Serve(service) => serve::serve(*service, &Verbs),
-        Job::SelfTest(place) => self_test::self_test(&place, &Verbs),
+        Job::SelfTest(config) => self_test::self_test(&config, &Verbs),
         Job::Devices => print(devices::devices),
         Job::Plot { runs, output } => plot_cmd::paint(&runs, &output).map(|()| Exit::Done),
         Job::Completions(shell) => print(|out| Ok(cli::completions(shell, out)?)),

@@ -33,11 +33,11 @@ const OPERATIONS: [Operation; 7] = [
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the self-test on a device.
-pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Result<Exit> {
+pub(super) fn self_test(config: &SideConfig, factory: &dyn EndpointFactory) -> Result<Exit> {
     // An error that applies to all tests is reported once, before any of them runs.
-    factory.look(place)?;
+    factory.look(config)?;
     let mut out = stdout().lock();
-    let report = run(place, factory, &mut out)?;
+    let report = run(config, factory, &mut out)?;
     report.write(&mut out)?;
     Ok(report.exit())
 }
@@ -56,9 +56,9 @@ impl Case {
     }
 
     /// Returns a plan with few messages of several sizes. For bandwidth, several messages are in flight.
-    fn plan(self, place: &SideConfig) -> Plan {
+    fn plan(self, config: &SideConfig) -> Plan {
         let Self { operation, transport, is_latency } = self;
-        let on_gpu = place.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
+        let on_gpu = config.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         let semantics = match operation {
             Operation::Write if on_gpu => Semantics::Ack,
             _ if operation.fetches() => Semantics::Ack,
@@ -88,7 +88,7 @@ impl Case {
                 ..Queues::default()
             },
             sampling: Sampling { timeout: TIMEOUT / 2, ..Sampling::default() },
-            placement: Placement { client: place.clone(), server: place.clone(), ..Placement::default() },
+            placement: Placement { client: config.clone(), server: config.clone(), ..Placement::default() },
         };
         plan.placement.is_relaxed &= !plan.polls_memory();
         plan
@@ -107,8 +107,8 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(case: Case, place: &SideConfig, factory: &dyn EndpointFactory, met: &mut dyn Watch) -> Self {
-        let plan = case.plan(place);
+    fn of(case: Case, config: &SideConfig, factory: &dyn EndpointFactory, met: &mut dyn Watch) -> Self {
+        let plan = case.plan(config);
         if let Err(contradiction) = plan.check() {
             return Self::Lacks(contradiction.0);
         }
@@ -146,17 +146,17 @@ impl Watch for Met {
 struct Report(Vec<(Case, Verdict)>);
 
 /// Returns the transports that the device may support.
-fn transports(place: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
+fn transports(config: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
     // If the device cannot be opened, each test will report that.
-    let side = factory.open(&Plan::default(), place, Role::Client);
+    let side = factory.open(&Plan::default(), config, Role::Client);
     let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
     TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
 /// Runs all tests. Writes the line of each operation as soon as its tests are complete.
-fn run(place: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -> io::Result<Report> {
+fn run(config: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -> io::Result<Report> {
     let (mut report, mut met) = (Report::default(), Met::default());
-    let transports = transports(place, factory);
+    let transports = transports(config, factory);
     for operation in OPERATIONS {
         let mut words = Vec::new();
         for &transport in &transports {
@@ -166,7 +166,7 @@ fn run(place: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -
                     words.push("-");
                     continue;
                 }
-                let verdict = Verdict::of(case, place, factory, &mut met);
+                let verdict = Verdict::of(case, config, factory, &mut met);
                 words.push(verdict.word());
                 report.0.push((case, verdict));
             }
@@ -336,10 +336,10 @@ mod tests {
             }
         }
         // With GPU memory, a plain write has only the latency `ack`, and over UC the peer does not acknowledge messages.
-        let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
+        let config = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
         let case = Case { operation: Operation::Write, transport: Transport::Rc, is_latency: true };
-        assert_eq!(case.plan(&place).check(), Ok(()));
+        assert_eq!(case.plan(&config).check(), Ok(()));
         let case = Case { transport: Transport::Uc, ..case };
-        assert!(matches!(Verdict::of(case, &place, &Fake::default(), &mut ()), Verdict::Lacks(_)));
+        assert!(matches!(Verdict::of(case, &config, &Fake::default(), &mut ()), Verdict::Lacks(_)));
     }
 }

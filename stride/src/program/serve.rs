@@ -19,15 +19,15 @@ use crate::thread;
 
 /// Serves clients until the server is stopped.
 pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<Exit> {
-    let Service { place, test, contact, is_one_off, warnings } = service;
+    let Service { config, test, contact, is_one_off, warnings } = service;
     warnings.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
     // Checks now whether the devices exist, so that the error is reported to the server's user instead of each client.
-    if place != SideConfig::default() {
-        factory.look(&place)?;
+    if config != SideConfig::default() {
+        factory.look(&config)?;
     }
     let listener = control::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
     let port = listener.local_addr()?.port();
-    let host = Host { place, test };
+    let host = Host { config, test };
     end_at_second()?;
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
     let (handle, stop) = (signals.handle(), Stop::new(&listener)?);

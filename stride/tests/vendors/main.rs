@@ -22,7 +22,7 @@ const INITIATOR: u64 = 2;
 const QUEUE_PAIRS: u32 = 3;
 
 fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Plan {
-    let place = SideConfig { device: Some(recording.name()), ..SideConfig::default() };
+    let config = SideConfig { device: Some(recording.name()), ..SideConfig::default() };
     Plan {
         workload: Workload {
             operation,
@@ -32,7 +32,7 @@ fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Pl
         },
         attributes: QpAttributes { transport, traffic_class: 32, service_level: 3, ..QpAttributes::default() },
         queues: Queues { queue_pairs: QUEUE_PAIRS, threads: 2, tx_depth: 8, rx_depth: 16, ..Queues::default() },
-        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+        placement: Placement { client: config.clone(), server: config, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -184,9 +184,9 @@ fn each_dc_request_names_the_peers_target() {
             // Each queue pair has slots of its own, and no two swaps of a thread have the same operands.
             let operands: Vec<_> = posted.iter().map(|request| request.operands).collect();
             assert!(operands.iter().all(|(compare, swap)| compare != swap), "{operands:?}");
-            let places: BTreeSet<_> = posted.iter().map(|request| request.remote_addr).collect();
+            let addresses: BTreeSet<_> = posted.iter().map(|request| request.remote_addr).collect();
             let compared: BTreeSet<_> = operands.iter().map(|(compare, _)| compare).collect();
-            assert_eq!((places.len(), compared.len()), (75, 50));
+            assert_eq!((addresses.len(), compared.len()), (75, 50));
         }
         drop((client, server));
         assert_eq!(recording.live(), [], "left over");
@@ -198,11 +198,11 @@ fn dc_queue_pairs_use_the_given_partition() {
     install_mlx5();
     let recording = Recording::of_system();
     recording.edit(|facts| facts.port.pkey_tbl_len = 3);
-    let place = SideConfig { device: Some(recording.name()), pkey_index: Some(2), ..SideConfig::default() };
+    let config = SideConfig { device: Some(recording.name()), pkey_index: Some(2), ..SideConfig::default() };
     let plan = Plan {
         placement: Placement {
-            client: place.clone(),
-            server: place,
+            client: config.clone(),
+            server: config,
             ..plan(&recording, Transport::Dc, Operation::Write).placement
         },
         ..plan(&recording, Transport::Dc, Operation::Write)
@@ -429,11 +429,11 @@ fn device_of_another_vendor_is_rejected_by_name() {
         [(Transport::Dc, "dc", "mlx5 (ConnectX, BlueField)"), (Transport::Srd, "srd", "EFA")]
     {
         let plan = plan(&recording, transport, Operation::Write);
-        for (role, place, side, option) in [
+        for (role, config, side, option) in [
             (Role::Client, &plan.placement.client, "the client", "with -d,"),
             (Role::Server, &plan.placement.server, "the server", "with --remote-device,"),
         ] {
-            let Err(why) = Verbs.open(&plan, place, role) else { panic!("it has another vendor") };
+            let Err(why) = Verbs.open(&plan, config, role) else { panic!("it has another vendor") };
             let (why, device) = (format!("{why:#}"), recording.name());
             let start =
                 format!("--transport {name} requires a device of {vendor}, and the provider of {device} of {side} is ");

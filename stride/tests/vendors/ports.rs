@@ -8,8 +8,8 @@ use stride_perf::plan::{Placement, Plan, PortSelector, Queues, RunLength, SideCo
 #[test]
 fn missing_server_port_error_suggests_leaving_it_out() {
     let plan = Plan::default();
-    let (_recording, place) = (Recording::of_system(), SideConfig { port: Some(9), ..SideConfig::default() });
-    let error = Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string();
+    let (_recording, config) = (Recording::of_system(), SideConfig { port: Some(9), ..SideConfig::default() });
+    let error = Verbs.open(&plan, &config, Role::Server).map(drop).unwrap_err().to_string();
     let start = "no usable device of the server with port 9, from its --ib-port or the client's --remote-ib-port (";
     assert!(error.starts_with(start) && error.contains("); leave that out to use the first active port"), "{error}");
 }
@@ -23,8 +23,8 @@ fn single_port_server_error_names_the_clients_options() {
             port: Some(port),
             gid_index: None,
         };
-        let place = SideConfig::default().at(devices.into_iter().zip([1, 2]).map(spot).collect());
-        Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string()
+        let config = SideConfig::default().at(devices.into_iter().zip([1, 2]).map(spot).collect());
+        Verbs.open(&plan, &config, Role::Server).map(drop).unwrap_err().to_string()
     };
     let (one, other) = (Recording::of_system(), Recording::of_system());
     let (names, without) = ([one.name(), other.name()], "has no port 2 (only port 1)");
@@ -85,7 +85,7 @@ fn of_two_ports() -> Recording {
 
 fn plan(recording: &Recording) -> Plan {
     let spot = |port| PortSelector { device: Some(recording.name()), port: Some(port), gid_index: None };
-    let place = SideConfig::default().at(vec![spot(1), spot(2)]);
+    let config = SideConfig::default().at(vec![spot(1), spot(2)]);
     Plan {
         workload: Workload {
             sizes: vec![8],
@@ -93,7 +93,7 @@ fn plan(recording: &Recording) -> Plan {
             ..Workload::default()
         },
         queues: Queues { queue_pairs: 4, threads: 2, tx_depth: 8, rx_depth: 16, ..Queues::default() },
-        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+        placement: Placement { client: config.clone(), server: config, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -109,7 +109,7 @@ fn queue_pairs_divide_equally_among_ports() {
     let recording = of_two_ports();
     let plan = plan(&recording);
     plan.check().unwrap();
-    let open = |place: &SideConfig, role| Verbs.open(&plan, place, role).unwrap();
+    let open = |config: &SideConfig, role| Verbs.open(&plan, config, role).unwrap();
     let (mut client, mut server) =
         (open(&plan.placement.client, Role::Client), open(&plan.placement.server, Role::Server));
     assert_eq!(client.facts().all().map(|facts| facts.port).collect::<Vec<_>>(), [1, 2]);

@@ -13,7 +13,7 @@ use stride_perf::stats::Figures;
 
 /// Returns the plan of a short test with valid sizes.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
-    let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+    let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
         workload: Workload {
             operation,
@@ -25,7 +25,7 @@ pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport)
         },
         attributes: QpAttributes { transport, ..QpAttributes::default() },
         queues: Queues { tx_depth: 16, rx_depth: 64, cq_moderation: 4, ..Queues::default() },
-        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+        placement: Placement { client: config.clone(), server: config, ..Placement::default() },
         ..Plan::default()
     }
 }

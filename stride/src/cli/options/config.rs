@@ -123,7 +123,7 @@ impl Local {
     /// # Errors
     ///
     /// Returns an error for the user if memory options conflict, or if the lists of port options differ in length.
-    pub(in crate::cli) fn place(&self) -> Result<SideConfig, String> {
+    pub(in crate::cli) fn config(&self) -> Result<SideConfig, String> {
         let memory = match (&self.use_cuda, self.huge_pages) {
             (Some(_), true) => {
                 return Err("--huge-pages and --use-cuda conflict; give one of them".to_owned());
@@ -167,7 +167,7 @@ impl Remote {
     /// # Errors
     ///
     /// Returns an error for the user if the lists of port options differ in length.
-    pub(in crate::cli) fn place(&self, local: &Local) -> Result<SideConfig, String> {
+    pub(in crate::cli) fn config(&self, local: &Local) -> Result<SideConfig, String> {
         let both = local.dualport.then_some(BOTH.as_slice());
         let spots = spots(
             ("--remote-device", self.remote_device.as_deref()),

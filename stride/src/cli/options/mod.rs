@@ -1,14 +1,14 @@
 //! The options whose values do not become part of the plan unchanged. An option that was not given is `None`.
 
+mod config;
 mod control;
 mod messages;
 mod output;
-mod place;
 
+pub(super) use self::config::{Local, Remote};
 pub(super) use self::control::{ConnectArgs, ControlArgs};
 pub(super) use self::messages::{Atomic, Load, Messages};
 pub use self::output::Output;
-pub(super) use self::place::{Local, Remote};
 use crate::plan::{Placement, QpAttributes, Queues, Sampling, Workload};
 
 /// All options of a test.

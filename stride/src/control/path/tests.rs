@@ -124,8 +124,8 @@ fn infiniband_uses_gids_between_subnets_only() {
 #[test]
 fn sides_must_share_a_partition() {
     let fake = |pkey_index, role| {
-        let place = SideConfig { pkey_index, ..SideConfig::default() };
-        let side = Fake::default().open(&Plan::default(), &place, role).unwrap();
+        let config = SideConfig { pkey_index, ..SideConfig::default() };
+        let side = Fake::default().open(&Plan::default(), &config, role).unwrap();
         side.facts().clone()
     };
     let of = |ours, theirs| {

@@ -308,8 +308,8 @@ fn client_detects_a_server_that_hangs() {
 #[test]
 fn server_with_wrong_port_count_is_rejected() {
     let offered = |count, change: fn(&mut Plan)| {
-        let place = SideConfig::default().spread(count);
-        let side = Fake::default().open(&Plan::default(), &place, Role::Server).unwrap();
+        let config = SideConfig::default().spread(count);
+        let side = Fake::default().open(&Plan::default(), &config, Role::Server).unwrap();
         let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
         let script = [hello(), message(&Message::Offer(Box::new(offer))), ends(1)].concat();
         let (connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Client, LONG).unwrap();

@@ -203,9 +203,9 @@ impl Watch for Notes {
 #[test]
 fn differing_server_options_are_reported_on_both_sides() {
     let given: Given = [String::from("--qp-count")].into_iter().collect();
-    let place = SideConfig { device: Some("fake1".to_owned()), ..SideConfig::default() };
+    let config = SideConfig { device: Some("fake1".to_owned()), ..SideConfig::default() };
     let host = Host {
-        place,
+        config,
         test: Some((Plan { queues: Queues { queue_pairs: 9, ..Queues::default() }, ..Plan::default() }, given)),
     };
     let server = Running::start(Fake::default(), host, LONG, false);
@@ -232,7 +232,7 @@ fn server_with_ports_serves_tests_with_as_many_or_one() {
         SideConfig::default().at(indices.iter().map(spot).collect())
     };
     let serve = |given: SideConfig, asked: SideConfig| {
-        let server = Running::start(Fake::default(), Host { place: given, test: None }, LONG, false);
+        let server = Running::start(Fake::default(), Host { config: given, test: None }, LONG, false);
         let request = request(|plan| {
             (plan.queues.queue_pairs, plan.queues.threads) = (asked.count() as u32, asked.count() as u32);
             (plan.placement.client, plan.placement.server) =
@@ -273,8 +273,8 @@ fn server_with_ports_serves_tests_with_as_many_or_one() {
 
 #[test]
 fn server_gpu_is_checked_against_the_plan() {
-    let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
-    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let config = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
+    let server = Running::start(Fake::default(), Host { config, test: None }, LONG, false);
     let request =
         request(|plan| (plan.workload.measure, plan.queues.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
     let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
@@ -284,8 +284,8 @@ fn server_gpu_is_checked_against_the_plan() {
 
 #[test]
 fn server_gid_index_has_no_effect_with_rdma_cm() {
-    let place = SideConfig { gid_index: Some(3), ..SideConfig::default() };
-    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let config = SideConfig { gid_index: Some(3), ..SideConfig::default() };
+    let server = Running::start(Fake::default(), Host { config, test: None }, LONG, false);
     let mut notes = Notes::default();
     server.measure(&request(|plan| plan.attributes.uses_rdma_cm = true), &mut notes).unwrap();
     assert_eq!(notes.0, ["the server's --gid-index has no effect with --rdma-cm, which selects the GID by address"]);

@@ -73,10 +73,10 @@ fn server_gpu_disables_default_inline() {
             self.0.push(text.to_owned());
         }
     }
-    let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
+    let config = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
     let of = |given: &[&str]| {
         let (ours, server) = UnixStream::pair().unwrap();
-        let host = Host { place: place.clone(), ..Host::default() };
+        let host = Host { config: config.clone(), ..Host::default() };
         let thread = thread::spawn(move || {
             let (connection, _) = Connection::handshake(server, Role::Server, LONG)?;
             serve_one(connection, &Fake::default(), &host, &mut |_| ())
@@ -328,8 +328,8 @@ struct Waiting {
 struct WaitingEndpoint(Box<dyn Endpoint>, Role, Duration, Arc<Mutex<Vec<(Role, &'static str)>>>);
 
 impl EndpointFactory for Waiting {
-    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
-        Ok(Box::new(WaitingEndpoint(self.fake.open(plan, place, role)?, role, self.time, self.log.clone())))
+    fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+        Ok(Box::new(WaitingEndpoint(self.fake.open(plan, config, role)?, role, self.time, self.log.clone())))
     }
 }
 

@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn softrnic_reports_its_capabilities() {
-        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
-        let (context, _) = device::open_one(&place, &[], |_| true).unwrap();
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let (context, _) = device::open_one(&config, &[], |_| true).unwrap();
         let abilities = Abilities::of(&context.alloc_pd().unwrap(), SOFTRNIC).unwrap();
         assert_eq!(abilities.transports, TRANSPORTS);
         assert!(abilities.has_atomics && abilities.has_extended_queues && abilities.refusals.is_empty());

@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn wait_ends_early_if_nothing_more_can_arrive() {
-        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let amount = RunLength::Messages { count: 1, warm_up: 0 };
         let plan = Plan {
             attributes: QpAttributes { transport: Transport::Uc, ..QpAttributes::default() },
             workload: Workload { amount, sizes: vec![8], ..Workload::default() },
             ..Plan::default()
         };
-        let plan = Plan { placement: Placement { client: place.clone(), server: place, ..plan.placement }, ..plan };
+        let plan = Plan { placement: Placement { client: config.clone(), server: config, ..plan.placement }, ..plan };
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let mut side = VerbsEndpoint::open(&plan, &plan.placement.server, Role::Server).unwrap();
         side.create_queue_pairs(&path).unwrap();

@@ -39,7 +39,7 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
 pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
     for qp in 0..worker.unposted.len() {
-        let place = worker.memory.offset(qp);
+        let start = worker.memory.offset(qp);
         let memory = worker.memory.of_mut(qp);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let message = |number| match area {
@@ -50,7 +50,7 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
                 Area::Returned => cas_check::blank(qp, number).to_ne_bytes().to_vec(),
             };
             for (number, offset) in offsets(plan, size, area).into_iter().enumerate() {
-                memory.write_at(place + offset, &message(number))?;
+                memory.write_at(start + offset, &message(number))?;
             }
         }
     }
@@ -63,10 +63,10 @@ pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
     let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
     for qp in 0..worker.unposted.len() {
-        let place = worker.memory.offset(qp);
+        let start = worker.memory.offset(qp);
         let memory = worker.memory.of_mut(qp);
         for offset in slot_offsets(size, false) {
-            let end = place + offset + last as u64;
+            let end = start + offset + last as u64;
             if goes_out {
                 memory.outgoing.write_at(end, &[pattern::byte(size, qp, last)])?;
             }
@@ -177,11 +177,11 @@ fn check_area(
     let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
     for qp in 0..qps(worker, plan) {
-        let place = worker.memory.offset(qp);
+        let start = worker.memory.offset(qp);
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
             let mut message = vec![0; size as usize];
-            memory(worker.memory.of(qp)).read_at(place + offset, &mut message)?;
+            memory(worker.memory.of(qp)).read_at(start + offset, &mut message)?;
             messages.push(message);
         }
         pattern::check_all(&messages, total(plan).unwrap_or_else(|| least(plan, qp)), qp, spare)
@@ -231,14 +231,14 @@ mod tests {
     use crate::plan::{Direction, Placement, QpAttributes, Queues, SideConfig, Workload};
 
     fn swaps(amount: RunLength) -> Plan {
-        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let plan = Plan {
             workload: Workload { operation: Operation::CompareSwap, sizes: vec![8], amount, ..Workload::default() },
             ..Plan::default()
         };
         Plan {
             workload: Workload { is_validated: true, ..plan.workload },
-            placement: Placement { client: place.clone(), server: place, ..plan.placement },
+            placement: Placement { client: config.clone(), server: config, ..plan.placement },
             ..plan
         }
     }

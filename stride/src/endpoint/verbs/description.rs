@@ -106,34 +106,34 @@ fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> 
 }
 
 /// Returns the description of an active port.
-pub(super) fn facts(context: &DeviceContext, port: u8, place: &SideConfig) -> Result<PortInfo> {
-    let facts = describe(context, port, &active(context, port)?, place)?;
+pub(super) fn facts(context: &DeviceContext, port: u8, config: &SideConfig) -> Result<PortInfo> {
+    let facts = describe(context, port, &active(context, port)?, config)?;
     facts.check_dlid().map_err(Error::msg)?;
     Ok(facts)
 }
 
-/// Returns the partition that `place` names, or the first one.
+/// Returns the partition that `config` names, or the first one.
 fn partition(
     context: &DeviceContext,
     port: u8,
     attributes: &PortAttr,
-    place: &SideConfig,
+    config: &SideConfig,
 ) -> Result<Option<Partition>> {
     let owner = format!("port {port} of {}", context.name());
     let key = |index| context.query_pkey(port, index).ok();
-    match Partition::find(place.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &owner) {
-        Err(why) if place.pkey_index.is_some() => bail!(why),
+    match Partition::find(config.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &owner) {
+        Err(why) if config.pkey_index.is_some() => bail!(why),
         found => Ok(found.ok()),
     }
 }
 
-fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &SideConfig) -> Result<PortInfo> {
+fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, config: &SideConfig) -> Result<PortInfo> {
     let device = context.query_device()?;
     let table = context.query_gid_table()?;
     let gids = table.iter().filter(|entry| entry.port_num() == u32::from(port) && !entry.gid().is_zero());
     let (nodes, allowed, numa_node) = (Nodes::of_system(), numa::allowed(), context.numa_node());
-    let cpus = place.cpus.clone().unwrap_or_default();
-    let is_free = cpus.is_empty() && place.is_bound != Some(false);
+    let cpus = config.cpus.clone().unwrap_or_default();
+    let is_free = cpus.is_empty() && config.is_bound != Some(false);
     let bound = nodes.bound(numa_node, &allowed, &numa::online()).filter(|near| is_free && numa::can_run_on(near));
     let is_bound = bound.is_some();
     let runs_on = if cpus.is_empty() { bound.unwrap_or_else(|| allowed.clone()) } else { cpus.clone() };
@@ -161,10 +161,10 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Si
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
         longest: None,
         lid: attributes.lid(),
-        dlid: place.dlid,
-        partition: partition(context, port, attributes, place)?,
+        dlid: config.dlid,
+        partition: partition(context, port, attributes, config)?,
         gids: gids.map(gid).collect(),
-        memory: place.memory.clone().unwrap_or(Memory::Host),
+        memory: config.memory.clone().unwrap_or(Memory::Host),
         gpu: None,
         registration: None,
         numa_node,

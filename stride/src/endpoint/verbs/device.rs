@@ -43,14 +43,14 @@ fn no_device() -> Error {
 /// Opens the device that the user named. If there is no name, opens the first device that has an active port which is
 /// not in `taken`, and prefers devices that `suits` accepts.
 pub(super) fn open_one(
-    place: &SideConfig,
+    config: &SideConfig,
     taken: &[(String, u8)],
     suits: impl Fn(&DeviceContext) -> bool,
 ) -> Result<(Arc<DeviceContext>, u8)> {
     let list = list()?;
-    if let Some(name) = &place.device {
+    if let Some(name) = &config.device {
         let context = list.find(name)?.open()?;
-        let port = place.port.unwrap_or(1);
+        let port = config.port.unwrap_or(1);
         let ports = ports_of_device(&context)?;
         if port > ports.max(1) {
             return Err(NoPort(no_port(name, ports, port)).into());
@@ -59,7 +59,7 @@ pub(super) fn open_one(
         return Ok((context, port));
     }
     let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
-    let open = |device: &Device<'_>| first_active(device, place.port, taken);
+    let open = |device: &Device<'_>| first_active(device, config.port, taken);
     pick(list.iter(), is_soft, open, |found| suits(&found.0))
 }
 
@@ -114,8 +114,8 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
 
 /// Whether the device that the user named, or the only device, is softrnic's iWARP device, which has a loopback
 /// address.
-pub(super) fn is_soft_iwarp(place: &SideConfig) -> Result<bool> {
-    let is_named = |device: &Device<'_>| place.device.as_ref().is_none_or(|name| *name == device.name());
+pub(super) fn is_soft_iwarp(config: &SideConfig) -> Result<bool> {
+    let is_named = |device: &Device<'_>| config.device.as_ref().is_none_or(|name| *name == device.name());
     let is_iwarp =
         |device: Device<'_>| device.sysfs_path().is_none() && device.transport_type() == TransportType::IWarp;
     let list = list()?;

@@ -14,7 +14,7 @@ use sideway::ibverbs::device_context::Mtu;
 use stride_run::{Outcome, Scale, Signal};
 
 use super::arrival;
-use super::connect::{Manager, Manual, Shared};
+use super::connect::{Addresses, Manager, Manual, Shared};
 use super::port_context::{self, PortContext};
 use super::ports;
 use super::step;
@@ -58,28 +58,28 @@ pub(super) struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    pub(super) fn open(plan: &Plan, place: &SideConfig, role: Role) -> Result<Self> {
+    pub(super) fn open(plan: &Plan, config: &SideConfig, role: Role) -> Result<Self> {
         let named = match role {
             Role::Client => "--cpu",
             Role::Server => "the client's --remote-cpu or the server's --cpu",
         };
-        numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
+        numa::check(config.cpus.as_deref().unwrap_or_default(), named)?;
         // Starts the calibration of the clock first, so that the length of a tick is known when the test starts.
         Scale::begin();
         let mut manager = None;
-        let places = port_context::places(plan, place);
+        let configs = port_context::configs(plan, config);
         let found = if plan.attributes.uses_rdma_cm {
-            let (context, port, found) = Manager::open(plan, place, role)?;
+            let (context, port, found) = Manager::open(plan, config, role)?;
             manager = Some(found);
             vec![(context, port)]
         } else {
-            let found = ports::open(&places, role, |context| vendor::has(context, plan.attributes.transport))?;
+            let found = ports::open(&configs, role, |context| vendor::has(context, plan.attributes.transport))?;
             found.iter().try_for_each(|(context, _)| device::connects(&context.name(), context.transport_type()))?;
             found
         };
         let (mut ports, mut all) = (Vec::new(), Vec::new());
-        for ((context, port), place) in found.iter().zip(&places) {
-            let (port_context, facts) = PortContext::new(context, *port, (plan, place), role)?;
+        for ((context, port), config) in found.iter().zip(&configs) {
+            let (port_context, facts) = PortContext::new(context, *port, (plan, config), role)?;
             ports.push(port_context);
             all.push(facts);
         }
@@ -90,13 +90,13 @@ impl VerbsEndpoint {
         Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
     }
 
-    /// Checks that the devices, processors and GPUs that `place` names exist.
-    pub(super) fn look(place: &SideConfig) -> Result<()> {
-        numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
-        let places = place.each_port();
+    /// Checks that the devices, processors and GPUs that `config` names exist.
+    pub(super) fn look(config: &SideConfig) -> Result<()> {
+        numa::check(config.cpus.as_deref().unwrap_or_default(), "--cpu")?;
+        let configs = config.each_port();
         // With `Role::Client`, errors name the options of this side, such as `--device`.
-        let found = ports::open(&places, Role::Client, |_| true)?;
-        found.iter().zip(&places).try_for_each(|((context, port), place)| port_context::look(context, *port, place))
+        let found = ports::open(&configs, Role::Client, |_| true)?;
+        found.iter().zip(&configs).try_for_each(|((context, port), config)| port_context::look(context, *port, config))
     }
 
     /// Returns the index of this side's GID.
@@ -212,9 +212,10 @@ impl Endpoint for VerbsEndpoint {
             match &mut self.manager {
                 Some(manager) => manager.connect(&shared, &port_context.pd, pairs, (own, theirs), &by_hand)?,
                 None => {
-                    let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
-                    let mut pairs = pairs.into_iter().zip(ends);
-                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&shared, &port_context.pd, pair, ends))?;
+                    let mut pairs = pairs.into_iter().zip(Addresses::all(own, theirs));
+                    pairs.try_for_each(|(pair, addresses)| {
+                        by_hand.connect(&shared, &port_context.pd, pair, addresses)
+                    })?;
                 }
             }
         }

@@ -33,7 +33,7 @@ use crate::plan::{Operation, Plan, SideConfig, Workload};
 pub struct Verbs;
 
 impl EndpointFactory for Verbs {
-    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+    fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
         let is_message = plan.workload.operation == Operation::Message;
         let sends = |plan: &Plan| Plan {
             workload: Workload { operation: Operation::Send, ..plan.workload.clone() },
@@ -41,14 +41,14 @@ impl EndpointFactory for Verbs {
         };
         if is_message {
             // Opens only the port, because the library has memory and queue pairs of its own.
-            let port = VerbsEndpoint::open(&sends(plan), place, role)?;
+            let port = VerbsEndpoint::open(&sends(plan), config, role)?;
             return message::open(plan, port.facts().clone(), role);
         }
-        Ok(Box::new(VerbsEndpoint::open(plan, place, role)?))
+        Ok(Box::new(VerbsEndpoint::open(plan, config, role)?))
     }
 
-    fn look(&self, place: &SideConfig) -> Result<()> {
-        VerbsEndpoint::look(place)
+    fn look(&self, config: &SideConfig) -> Result<()> {
+        VerbsEndpoint::look(config)
     }
 }
 

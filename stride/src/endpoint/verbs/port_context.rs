@@ -28,11 +28,11 @@ impl PortContext {
     pub(super) fn new(
         context: &Arc<DeviceContext>,
         port: u8,
-        (plan, place): (&Plan, &SideConfig),
+        (plan, config): (&Plan, &SideConfig),
         role: Role,
     ) -> Result<(Self, PortInfo)> {
         device::can(context, plan)?;
-        let mut facts = description::facts(context, port, place)?;
+        let mut facts = description::facts(context, port, config)?;
         if plan.attributes.uses_rdma_cm {
             facts.partition = None;
         }
@@ -44,7 +44,7 @@ impl PortContext {
         }
         facts.longest = vendor::check(context, plan, &facts, role)?;
         let pd = context.alloc_pd()?;
-        let memory = Source::open(&pd, plan, place)?;
+        let memory = Source::open(&pd, plan, config)?;
         memory.describe(&mut facts);
         Ok((Self { port, memory, counters, pd }, facts))
     }
@@ -54,26 +54,26 @@ impl PortContext {
     }
 }
 
-/// Checks that the things that `place` names exist at this port.
-pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -> Result<()> {
-    let facts = description::facts(context, port, place)?;
-    if let Some(index) = place.gid_index
+/// Checks that the things that `config` names exist at this port.
+pub(super) fn look(context: &Arc<DeviceContext>, port: u8, config: &SideConfig) -> Result<()> {
+    let facts = description::facts(context, port, config)?;
+    if let Some(index) = config.gid_index
         && !facts.gids.iter().any(|gid| gid.index == index)
     {
         bail!("--gid-index {index}: port {port} of {} has no such GID; see `stride-perf devices`", facts.device);
     }
-    Source::find(&context.alloc_pd()?, place).map(drop)
+    Source::find(&context.alloc_pd()?, config).map(drop)
 }
 
 /// Returns the configuration of each port of a side. Each configuration contains the processors for the threads of its
 /// port.
-pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
-    let mut all = place.each_port();
+pub(super) fn configs(plan: &Plan, config: &SideConfig) -> Vec<SideConfig> {
+    let mut all = config.each_port();
     let threads = (plan.queues.threads / plan.ports()).max(1) as usize;
-    if let (Some(cpus), 2..) = (&place.cpus, all.len()) {
-        for (at, place) in all.iter_mut().enumerate() {
+    if let (Some(cpus), 2..) = (&config.cpus, all.len()) {
+        for (at, config) in all.iter_mut().enumerate() {
             let own = (at * threads..(at + 1) * threads).filter_map(|thread| cpus.get(thread % cpus.len().max(1)));
-            place.cpus = Some(own.copied().collect());
+            config.cpus = Some(own.copied().collect());
         }
     }
     all
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn processors_follow_the_distribution_of_threads() {
-        let place = |count| SideConfig { cpus: Some(vec![0, 1, 32]), ..SideConfig::default() }.spread(count);
+        let config = |count| SideConfig { cpus: Some(vec![0, 1, 32]), ..SideConfig::default() }.spread(count);
         let of = |ports, threads| {
             let plan = Plan {
-                placement: Placement { client: place(ports), ..Placement::default() },
+                placement: Placement { client: config(ports), ..Placement::default() },
                 queues: Queues { threads, ..Queues::default() },
                 ..Plan::default()
             };
-            places(&plan, &plan.placement.client).into_iter().map(|place| place.cpus.unwrap()).collect::<Vec<_>>()
+            configs(&plan, &plan.placement.client).into_iter().map(|config| config.cpus.unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(of(1, 2), [vec![0, 1, 32]]);
         assert_eq!(of(2, 2), [[0], [1]]);

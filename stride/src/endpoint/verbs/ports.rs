@@ -10,22 +10,22 @@ use super::device::{self, NoDevice, NoPort};
 use crate::endpoint::Role;
 use crate::plan::SideConfig;
 
-/// Opens one port for each configuration in `places`. If no device is named, devices that `suits` accepts are
+/// Opens one port for each configuration in `configs`. If no device is named, devices that `suits` accepts are
 /// preferred.
 pub(super) fn open(
-    places: &[SideConfig],
+    configs: &[SideConfig],
     role: Role,
     suits: impl Fn(&DeviceContext) -> bool,
 ) -> Result<Vec<(Arc<DeviceContext>, u8)>> {
-    let chosen = match of_one_device(places, role)? {
+    let chosen = match of_one_device(configs, role)? {
         Some(ports) => Some(device::with_ports(&ports, &suits).map_err(|error| none_has_all(error, &ports, role))?),
         None => None,
     };
-    let (mut all, mut taken) = (Vec::with_capacity(places.len()), Vec::new());
-    for (at, place) in places.iter().enumerate() {
-        let place = SideConfig { device: place.device.clone().or_else(|| chosen.clone()), ..place.clone() };
+    let (mut all, mut taken) = (Vec::with_capacity(configs.len()), Vec::new());
+    for (at, config) in configs.iter().enumerate() {
+        let config = SideConfig { device: config.device.clone().or_else(|| chosen.clone()), ..config.clone() };
         let (context, port) =
-            device::open_one(&place, &taken, &suits).map_err(|error| missing(error, at, places, role))?;
+            device::open_one(&config, &taken, &suits).map_err(|error| missing(error, at, configs, role))?;
         taken.push((context.name(), port));
         all.push((context, port));
     }
@@ -34,8 +34,8 @@ pub(super) fn open(
 
 /// Returns the ports that one device must have: all listed ports, if no device is named and the port numbers differ. If
 /// all numbers are equal, each port may belong to another device.
-fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
-    let ports: Option<Vec<u8>> = places.iter().map(|place| place.port.filter(|_| place.device.is_none())).collect();
+fn of_one_device(configs: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
+    let ports: Option<Vec<u8>> = configs.iter().map(|config| config.port.filter(|_| config.device.is_none())).collect();
     let Some(ports) = ports.filter(|ports| ports.windows(2).any(|pair| pair[0] != pair[1])) else { return Ok(None) };
     let mut once = ports.clone();
     once.sort_unstable();
@@ -82,11 +82,11 @@ fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
 }
 
 /// Adds the options with which the user can select another port to an error about a missing one.
-fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error {
+fn missing(error: Error, at: usize, configs: &[SideConfig], role: Role) -> Error {
     if let Some(NoPort(why)) = error.downcast_ref() {
-        let are_several = places.windows(2).any(|pair| pair[0].device != pair[1].device);
+        let are_several = configs.windows(2).any(|pair| pair[0].device != pair[1].device);
         let way = match role {
-            _ if places.len() == 1 => {
+            _ if configs.len() == 1 => {
                 let device = if role == Role::Client { "-d" } else { "--remote-device" };
                 format!("if each port of the NIC is a device of its own, name that device with {device}")
             }
@@ -103,7 +103,8 @@ fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error 
         };
         return anyhow!("{why}; {way} (`stride-perf devices` lists the ports)");
     }
-    if let ([SideConfig { port: Some(port), .. }], Some(NoDevice { reasons, instead })) = (places, error.downcast_ref())
+    if let ([SideConfig { port: Some(port), .. }], Some(NoDevice { reasons, instead })) =
+        (configs, error.downcast_ref())
     {
         let what = match role {
             Role::Client => format!("no usable device with --ib-port {port} ({reasons}); leave it out"),
@@ -114,10 +115,10 @@ fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error 
         };
         return anyhow!("{what} to use the first active port (`stride-perf devices` lists the ports){instead}");
     }
-    if at == 0 || places[at].device.is_some() {
+    if at == 0 || configs[at].device.is_some() {
         return error;
     }
-    let (ports, number, option) = (places.len(), at + 1, options(role).0);
+    let (ports, number, option) = (configs.len(), at + 1, options(role).0);
     error.context(format!(
         "the test uses {ports} ports, and none is left for number {number}; name one device for all with {option}"
     ))

@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn vendor_library_errors_are_reported() {
-        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
-        let (context, port) = device::open_one(&place, &[], |_| true).unwrap();
-        let mut facts = description::facts(&context, port, &place).unwrap();
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let (context, port) = device::open_one(&config, &[], |_| true).unwrap();
+        let mut facts = description::facts(&context, port, &config).unwrap();
         for (transport, driver, verb) in
             [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]
         {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn plan(operation: Operation, transport: Transport, size: u64) -> Plan {
-        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let amount = RunLength::Messages { count: 10, warm_up: 0 };
         let plan = Plan {
             workload: Workload { operation, amount, sizes: vec![size], ..Workload::default() },
@@ -143,7 +143,7 @@ mod tests {
             queues: Queues { queue_pairs: 3, ..Queues::default() },
             ..Plan::default()
         };
-        Plan { placement: Placement { client: place.clone(), server: place, ..plan.placement }, ..plan }
+        Plan { placement: Placement { client: config.clone(), server: config, ..plan.placement }, ..plan }
     }
 
     #[test]

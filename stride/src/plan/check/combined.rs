@@ -113,7 +113,7 @@ impl Plan {
                 "--mr-per-qp requires several queue pairs, and the test has one{per_port}; give --qp-count, or leave it out"
             ));
         }
-        let on_gpu = |place: &SideConfig| matches!(place.memory, Some(Memory::Cuda(_)));
+        let on_gpu = |config: &SideConfig| matches!(config.memory, Some(Memory::Cuda(_)));
         let (ours, theirs) = (on_gpu(&placement.client), on_gpu(&placement.server));
         if self.polls_memory() && (ours || theirs) {
             let Measure::Latency(semantics) = workload.measure else { return Ok(()) };
@@ -124,7 +124,7 @@ impl Plan {
         }
         // The server's user may have chosen a GPU that the client does not name, so only memory that is known to be
         // host memory is an error.
-        let is_host = |place: &SideConfig| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
+        let is_host = |config: &SideConfig| config.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
         if placement.client.gpu_registration.is_some() && !ours
             || placement.server.gpu_registration.is_some() && is_host(&placement.server)
         {

@@ -93,8 +93,8 @@ impl Plan {
         self.check_gap()?;
         self.check_endless()?;
         self.check_counters()?;
-        check_place(&placement.client)?;
-        check_place(&placement.server)
+        check_config(&placement.client)?;
+        check_config(&placement.server)
     }
 
     /// Checks that the messages fit the path. `option` is the option that set the largest size; the error names it.
@@ -362,19 +362,19 @@ impl Plan {
         {
             return refuse(format!("--mtu is {mtu}; it can be 256, 512, 1024, 2048 or 4096"));
         }
-        let places = [&placement.client, &placement.server];
-        let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
+        let configs = [&placement.client, &placement.server];
+        let has_index = configs.iter().any(|config| config.spots().iter().any(|spot| spot.gid_index.is_some()));
         if attributes.uses_rdma_cm && has_index {
             return refuse(
                 "--gid-index and --remote-gid-index conflict with --rdma-cm, which selects GIDs by address; leave them out",
             );
         }
-        if attributes.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
+        if attributes.uses_rdma_cm && configs.iter().any(|config| config.pkey_index.is_some()) {
             return refuse(
                 "--pkey-index and --remote-pkey-index conflict with --rdma-cm, which selects the partition; leave them out",
             );
         }
-        if attributes.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
+        if attributes.uses_rdma_cm && configs.iter().any(|config| config.dlid.is_some()) {
             return refuse("--dlid and --remote-dlid conflict with --rdma-cm, which resolves the path; leave them out");
         }
         if attributes.uses_rdma_cm && matches!(attributes.transport, Transport::Dc | Transport::Srd) {
@@ -390,20 +390,20 @@ impl Plan {
     }
 }
 
-fn check_place(place: &SideConfig) -> Result<(), Contradiction> {
-    let spots = place.spots();
+fn check_config(config: &SideConfig) -> Result<(), Contradiction> {
+    let spots = config.spots();
     if spots.iter().any(|spot| spot.port == Some(0)) {
         return refuse("--ib-port is 0; ports are numbered from 1");
     }
-    if let Some(lid) = place.dlid {
+    if let Some(lid) = config.dlid {
         within("--dlid", lid.into(), LIDS)?;
     }
     let devices = spots.iter().map(|spot| spot.device.as_deref());
-    let texts = devices.chain([place.memory.as_ref().and_then(Memory::cuda)]);
+    let texts = devices.chain([config.memory.as_ref().and_then(Memory::cuda)]);
     if let Some(text) = texts.flatten().find(|text| text.is_empty() || text.len() > 64) {
         return refuse(format!("{text:?} is not the name of a device or GPU; see `stride-perf devices`"));
     }
-    match &place.cpus {
+    match &config.cpus {
         Some(cpus) if cpus.is_empty() || cpus.len() > 65536 => {
             refuse("--cpu requires processor numbers, such as 0,2-5")
         }

@@ -26,7 +26,7 @@ impl Plan {
         if attributes.uses_rdma_cm {
             return refuse("--rdma-cm supports one port; leave it out, or give one --device and --ib-port");
         }
-        let has_lid = |place: &SideConfig| place.dlid.is_some();
+        let has_lid = |config: &SideConfig| config.dlid.is_some();
         if has_lid(&placement.client) || has_lid(&placement.server) {
             return refuse(
                 "--dlid and --remote-dlid support one port; leave them out, or give one --device and --ib-port",

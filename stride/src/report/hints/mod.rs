@@ -225,7 +225,7 @@ pub fn same_port(facts: &PortInfo) -> Option<Hint> {
 
 /// Returns a hint if the test uses softrnic's device, either by default or as requested.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
-    let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|place| place.device.is_some());
+    let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|config| config.device.is_some());
     sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 

@@ -3,14 +3,15 @@
 #[cfg(feature = "plot")]
 mod drawing;
 #[cfg(not(feature = "plot"))]
-#[path = "no_drawing.rs"]
-mod drawing;
+mod no_drawing;
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
 pub use self::drawing::{draw, has_points};
+#[cfg(not(feature = "plot"))]
+use self::no_drawing as drawing;
 
 /// The format of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,15 +15,15 @@ use crate::plan::{SideConfig, Transport};
 /// Maximum number of addresses per device that an error lists.
 const NAMED: usize = 4;
 
-/// Returns an IP address of the device that `place` names, or of any device. This is used if both sides are in one
+/// Returns an IP address of the device that `config` names, or of any device. This is used if both sides are in one
 /// process.
-pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
-    if device::is_soft_iwarp(place)? {
+pub(super) fn own(config: &SideConfig) -> Result<IpAddr> {
+    if device::is_soft_iwarp(config)? {
         return Ok(Ipv4Addr::LOCALHOST.into());
     }
-    let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
+    let found = verbs::ports::open(slice::from_ref(config), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
-    let facts = description::facts(context, *port, place)?;
+    let facts = description::facts(context, *port, config)?;
     of(&facts).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
@@ -98,9 +98,9 @@ fn devices() -> String {
 }
 
 /// Checks that the device to which the address belongs is the one that the user gave with `--device`.
-pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, address: IpAddr, role: Role) -> Result<()> {
+pub(super) fn agree(context: &DeviceContext, port: u8, config: &SideConfig, address: IpAddr, role: Role) -> Result<()> {
     let found = context.name();
-    if let Some(asked) = place.device.as_ref().filter(|asked| **asked != found) {
+    if let Some(asked) = config.device.as_ref().filter(|asked| **asked != found) {
         let option = match role {
             Role::Client => "--device",
             Role::Server => "--remote-device, or the server's --device,",
@@ -116,7 +116,7 @@ pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, addre
              address of {asked}'s network{soft}"
         );
     }
-    if let Some(asked) = place.port.filter(|asked| *asked != port) {
+    if let Some(asked) = config.port.filter(|asked| *asked != port) {
         let option = if role == Role::Client { "--ib-port" } else { "the server's --ib-port" };
         bail!("{option} is {asked}, but --rdma-cm resolves {address} to port {port} of {found}; leave it out");
     }

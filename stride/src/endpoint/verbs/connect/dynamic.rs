@@ -9,10 +9,10 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttribute, QueuePairState, TargetQueuePair};
 use stride_run::Target;
 
-use super::{Manual, RNR_TIMER, Shared};
+use super::{Addresses, Manual, RNR_TIMER, Shared};
+use crate::endpoint::Intake;
 use crate::endpoint::verbs::pairs::Pairs;
 use crate::endpoint::verbs::vendor_pairs::Dynamic;
-use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 
 impl Manual {
@@ -41,7 +41,7 @@ impl Manual {
         shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
         pair: &mut Dynamic,
-        (own, their): (&QpAddress, &QpAddress),
+        Addresses { own, their }: Addresses<'_>,
     ) -> Result<()> {
         let Some(Intake::Dc { number, key }) = their.intake else {
             bail!("the peer sent no DC target; run the same version on both sides")

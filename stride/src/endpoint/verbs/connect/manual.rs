@@ -10,7 +10,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
 use stride_run::DatagramSend;
 
-use super::{Address, Direction, Route, Shared, Unconnected, intake};
+use super::{Address, Addresses, Direction, Route, Shared, Unconnected, intake};
 use crate::endpoint::{PeerInfo, PortInfo, QpAddress};
 use crate::plan::Plan;
 
@@ -48,8 +48,9 @@ impl Manual {
         shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
         pair: Unconnected<'_>,
-        (own, their): (&QpAddress, &QpAddress),
+        addresses: Addresses<'_>,
     ) -> Result<()> {
+        let Addresses { own, their } = addresses;
         match pair {
             Unconnected::Connected(pair) => {
                 shared.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
@@ -59,7 +60,7 @@ impl Manual {
                 shared.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
                 shared.connect(|to| pair.sender.modify(to), &self.route(own, their, number), Direction::Out)
             }
-            Unconnected::Dynamic(pair) => self.initiate(shared, pd, pair, (own, their)),
+            Unconnected::Dynamic(pair) => self.initiate(shared, pd, pair, addresses),
             Unconnected::Datagram(pair, target) => {
                 Shared::make_ready(pair, &self.address(own, None))?;
                 *target = Some(self.target(pd, their, QKEY)?);
@@ -98,9 +99,9 @@ mod tests {
     use crate::endpoint::{EndpointFactory, Role};
     use crate::plan::{QpAttributes, SideConfig};
 
-    fn way(plan: &Plan, place: &SideConfig, gid: Option<u32>) -> Manual {
+    fn way(plan: &Plan, config: &SideConfig, gid: Option<u32>) -> Manual {
         let fake = Fake { is_infiniband: true, ..Fake::default() };
-        let side = fake.open(plan, place, Role::Client).unwrap();
+        let side = fake.open(plan, config, Role::Client).unwrap();
         let theirs = PeerInfo {
             lid: 2,
             gid: Some("fe80::2".to_owned()),
@@ -118,8 +119,8 @@ mod tests {
         let plan = Plan::default();
         let found = way(&plan, &SideConfig::default(), None);
         assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (2, false, 0));
-        let place = SideConfig { dlid: Some(0x13), pkey_index: Some(1), ..SideConfig::default() };
-        let found = way(&plan, &place, None);
+        let config = SideConfig { dlid: Some(0x13), pkey_index: Some(1), ..SideConfig::default() };
+        let found = way(&plan, &config, None);
         assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (0x13, false, 1));
     }
 

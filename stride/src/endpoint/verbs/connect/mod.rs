@@ -18,11 +18,25 @@ pub(super) use self::manual::Manual;
 pub(super) use self::rdma_cm::Manager;
 use super::pairs::{Pairs, XrcPair};
 use super::vendor_pairs::{Dynamic, Scalable};
-use crate::endpoint::{Intake, QpAddress};
+use crate::endpoint::{Intake, PeerInfo, QpAddress};
 use crate::plan::Plan;
 
 /// The value of `min_rnr_timer` that means 0.64 ms.
 const RNR_TIMER: u8 = 12;
+
+/// The addresses of a queue pair and of its peer.
+#[derive(Clone, Copy)]
+pub(super) struct Addresses<'d> {
+    pub(super) own: &'d QpAddress,
+    pub(super) their: &'d QpAddress,
+}
+
+impl<'d> Addresses<'d> {
+    /// Returns the addresses of all queue pairs of a port, in order.
+    pub(super) fn all(own: &'d PeerInfo, theirs: &'d PeerInfo) -> impl Iterator<Item = Self> {
+        own.queue_pairs.iter().zip(&theirs.queue_pairs).map(|(own, their)| Self { own, their })
+    }
+}
 
 /// A queue pair that is not connected yet.
 pub(super) enum Unconnected<'p> {

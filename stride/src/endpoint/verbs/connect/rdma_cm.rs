@@ -19,7 +19,7 @@ use stride_run::DatagramSend;
 
 use super::addresses::{agree, is_link_local, own, unreachable};
 use super::manual::Manual;
-use super::{Address, Direction, Route, Shared, Unconnected, intake};
+use super::{Address, Addresses, Direction, Route, Shared, Unconnected, intake};
 use crate::endpoint::verbs::device;
 use crate::endpoint::verbs::pairs::XrcPair;
 use crate::endpoint::{Listening, PeerInfo, QpAddress, Role};
@@ -50,7 +50,7 @@ impl Manager {
     /// Finds the device and the port to which the server's address belongs. The server also listens at this address.
     pub(in super::super) fn open(
         plan: &Plan,
-        place: &SideConfig,
+        config: &SideConfig,
         role: Role,
     ) -> Result<(Arc<DeviceContext>, u8, Self)> {
         device::list()?;
@@ -89,7 +89,7 @@ impl Manager {
         };
         device::can_iwarp(&context, plan)?;
         let port = id.port_num().with_context(|| format!("--rdma-cm: no port of an RDMA device leads to {address}"))?;
-        agree(&context, port, place, address, role)?;
+        agree(&context, port, config, address, role)?;
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
     }
 
@@ -108,7 +108,7 @@ impl Manager {
         (own, theirs): (&PeerInfo, &PeerInfo),
         by_hand: &Manual,
     ) -> Result<()> {
-        let due = pairs.into_iter().zip(own.queue_pairs.iter().zip(&theirs.queue_pairs));
+        let due = pairs.into_iter().zip(Addresses::all(own, theirs));
         let setup = Setup { shared, pd };
         match &self.listener {
             Some((listener, token)) => {
@@ -120,8 +120,8 @@ impl Manager {
                     bail!("the server sent no port for --rdma-cm; run the same version on both sides");
                 };
                 let connector = connector(shared.plan);
-                for (index, (pair, ends)) in due.enumerate() {
-                    let asked = setup.request(&connector, (self.address, port), (token, index), pair, ends);
+                for (index, (pair, addresses)) in due.enumerate() {
+                    let asked = setup.request(&connector, (self.address, port), (token, index), pair, addresses);
                     let connection = asked.with_context(|| format!("--rdma-cm: queue pair {index}"))?;
                     self.connections.extend(connection);
                 }
@@ -161,7 +161,7 @@ fn connector(plan: &Plan) -> Connector {
 }
 
 /// A queue pair that is not connected yet, with its own address and that of its peer.
-type Due<'d> = (Unconnected<'d>, (&'d QpAddress, &'d QpAddress));
+type Due<'d> = (Unconnected<'d>, Addresses<'d>);
 
 struct Setup<'m> {
     shared: &'m Shared<'m>,
@@ -176,8 +176,9 @@ impl Setup<'_> {
         to: (IpAddr, u16),
         (token, index): (u64, usize),
         pair: Unconnected<'_>,
-        (own, their): (&QpAddress, &QpAddress),
+        addresses: Addresses<'_>,
     ) -> Result<Option<Connection>> {
+        let Addresses { own, their } = addresses;
         let resolved = connector.resolve(to)?;
         ensure!(
             Arc::ptr_eq(resolved.device_context(), self.pd.device_context()),
@@ -202,7 +203,7 @@ impl Setup<'_> {
             Unconnected::Xrc(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
                     expect(info.qp_number(), intake(their)?.0)?;
-                    self.both_ways(id, pair, (own, their), Role::Client)
+                    self.both_ways(id, pair, addresses, Role::Client)
                 })?;
                 Ok(Some(connection))
             }
@@ -234,7 +235,7 @@ impl Setup<'_> {
         while done < all {
             let request = listener.accept(Some(end.saturating_duration_since(Instant::now())));
             let request = request.map_err(|error| missing(&error, all - done, all))?;
-            let Some((index, (pair, (own, their)))) = take(&mut due, &request, token, !self.is_iwarp()) else {
+            let Some((index, (pair, addresses))) = take(&mut due, &request, token, !self.is_iwarp()) else {
                 log::warn!("rejected an unexpected connection request from {:?}", request.peer_address());
                 if let Err(error) = request.reject(REFUSAL) {
                     log::debug!("{error}");
@@ -246,7 +247,7 @@ impl Setup<'_> {
                 );
                 continue;
             };
-            let answered = self.accept(request, pair, (own, their), by_hand);
+            let answered = self.accept(request, pair, addresses, by_hand);
             connections.extend(answered.with_context(|| format!("--rdma-cm: queue pair {index}"))?);
             done += 1;
             end = Instant::now() + TIMEOUT;
@@ -258,9 +259,10 @@ impl Setup<'_> {
         &self,
         request: Request,
         pair: Unconnected<'_>,
-        (own, their): (&QpAddress, &QpAddress),
+        addresses: Addresses<'_>,
         by_hand: &Manual,
     ) -> Result<Option<Connection>> {
+        let Addresses { own, their } = addresses;
         let id = Arc::clone(request.identifier());
         match pair {
             Unconnected::Connected(pair) => {
@@ -268,7 +270,7 @@ impl Setup<'_> {
                 Ok(Some(request.accept(&self.parameter(own))?))
             }
             Unconnected::Xrc(pair) => {
-                self.both_ways(&id, pair, (own, their), Role::Server)?;
+                self.both_ways(&id, pair, addresses, Role::Server)?;
                 let mut parameter = self.parameter(own);
                 parameter.setup_qp_number(pair.receiver.qp_number());
                 Ok(Some(request.accept(&parameter)?))
@@ -329,7 +331,7 @@ impl Setup<'_> {
         &self,
         id: &Identifier,
         pair: &XrcPair,
-        (own, their): (&QpAddress, &QpAddress),
+        Addresses { own, their }: Addresses<'_>,
         role: Role,
     ) -> Result<()> {
         let asked = self.route(id)?;
@@ -392,7 +394,7 @@ fn index_of(data: &[u8], token: u64) -> Option<usize> {
 fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64, has_number: bool) -> Option<(usize, Due<'d>)> {
     let index = index_of(request.private_data(), token)?;
     let slot = due.get_mut(index)?;
-    let (_, (_, their)) = slot.as_ref()?;
+    let (_, Addresses { their, .. }) = slot.as_ref()?;
     if has_number && request.info().is_some_and(|info| info.qp_number() != their.number) {
         return None;
     }
@@ -424,8 +426,8 @@ mod tests {
             // The data is a valid name in which one byte was changed.
             let mut data = [&name(token, index)[..], &data].concat();
             prop_assert_eq!(index_of(&data, token), Some(index));
-            let place = index % 12;
-            data[place] ^= 1 + (token % 255) as u8;
+            let at = index % 12;
+            data[at] ^= 1 + (token % 255) as u8;
             prop_assert_eq!(index_of(&data, token), None);
         }
     }

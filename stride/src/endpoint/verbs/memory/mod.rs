@@ -28,26 +28,26 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Returns the kind of memory that `place` names. If the plan uses on-demand paging, first checks that the device
+    /// Returns the kind of memory that `config` names. If the plan uses on-demand paging, first checks that the device
     /// supports it.
-    pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &SideConfig) -> Result<Self> {
+    pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, config: &SideConfig) -> Result<Self> {
         if plan.placement.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
         }
-        Self::find(pd, place)
+        Self::find(pd, config)
     }
 
-    /// Returns the kind of memory that `place` names. For GPU memory, opens the GPU and finds out how its memory can be
+    /// Returns the kind of memory that `config` names. For GPU memory, opens the GPU and finds out how its memory can be
     /// registered.
-    pub(super) fn find(pd: &Arc<ProtectionDomain>, place: &SideConfig) -> Result<Self> {
-        let memory = place.memory.as_ref().unwrap_or(&Memory::Host);
-        if let (None, Some(way)) = (memory.cuda(), place.gpu_registration) {
+    pub(super) fn find(pd: &Arc<ProtectionDomain>, config: &SideConfig) -> Result<Self> {
+        let memory = config.memory.as_ref().unwrap_or(&Memory::Host);
+        if let (None, Some(way)) = (memory.cuda(), config.gpu_registration) {
             bail!("--gpu-registration {way} requires GPU memory; give --use-cuda as well");
         }
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
             Memory::HugePages => Self::Host(HugePages::Reserved(HugePageSize::MIB_2)),
-            Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name, place.gpu_registration)?),
+            Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name, config.gpu_registration)?),
         })
     }
 

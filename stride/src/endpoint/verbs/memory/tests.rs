@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Path, PeerInfo, QpAddress, Registration, Role};
 use crate::plan::{Measure, Memory, Operation, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};
 
 fn plan(operation: Operation) -> Plan {
-    let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+    let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
         workload: Workload {
             operation,
@@ -15,7 +15,7 @@ fn plan(operation: Operation) -> Plan {
             amount: RunLength::Messages { count: 10, warm_up: 0 },
             ..Workload::default()
         },
-        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+        placement: Placement { client: config.clone(), server: config, ..Placement::default() },
         ..Plan::default()
     }
 }

@@ -14,8 +14,8 @@ use crate::plan::SideConfig;
 const ACCESS: AccessFlags = AccessFlags::LocalWrite;
 
 fn domain() -> Arc<ProtectionDomain> {
-    let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
-    device::open_one(&place, &[], |_| true).unwrap().0.alloc_pd().unwrap()
+    let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+    device::open_one(&config, &[], |_| true).unwrap().0.alloc_pd().unwrap()
 }
 
 fn open(name: &str) -> Result<Gpu, String> {
