@@ -1,9 +1,8 @@
 //! The step `words`: prose avoids the words and phrases that `words.txt` lists.
 //!
-//! The step counts them in Markdown, comments, doc comments, string literals and long function names, and fails if a folder has more
-//! than its limit. A folder without a limit may have none.
+//! The step searches Markdown, comments, doc comments, string literals and long function names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -19,11 +18,11 @@ const TEXT: [&str; 3] = ["md", "sh", "toml"];
 /// Comments that come from the headers of rdma-core.
 const GENERATED: &str = "rdma-mummy-sys/src/bindings/";
 
-/// Compares the prose of all files with the table, and prints each place.
+/// Compares the prose of all files with the table.
 pub(super) fn check(root: &Path) -> Result<()> {
     let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
     let table = Table::parse(&table)?;
-    let mut counts: BTreeMap<String, usize> = table.limits.keys().map(|folder| (folder.clone(), 0)).collect();
+    let mut faults = Vec::new();
     for path in repo::files(root)? {
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
@@ -33,20 +32,10 @@ pub(super) fn check(root: &Path) -> Result<()> {
         }
         let source = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
         let pieces = if is_code { pieces(&source) } else { vec![Piece { text: source, line: 1, kind: Kind::Text }] };
-        for (line, phrase) in pieces.iter().flat_map(|piece| table.find(piece)) {
-            println!("{name}:{line}: {phrase}");
-            *counts.entry(table.folder(&name)).or_default() += 1;
-        }
+        let found = pieces.iter().flat_map(|piece| table.find(piece));
+        faults.extend(found.map(|(line, phrase)| format!("{name}:{line}: {phrase}")));
     }
-    let mut faults = Vec::new();
-    for (folder, count) in counts {
-        let limit = table.limits.get(&folder).copied().unwrap_or(0);
-        println!("{folder}: {count}, limit {limit}");
-        if count > limit {
-            faults.push(format!("{folder} has {count} words that {TABLE} avoids, {limit} are allowed"));
-        }
-    }
-    ensure!(faults.is_empty(), "{}; see {TABLE} for what to write instead", faults.join("\n"));
+    ensure!(faults.is_empty(), "{TABLE} lists what to write instead of:\n{}", faults.join("\n"));
     Ok(())
 }
 
@@ -56,8 +45,6 @@ struct Table {
     /// Phrases by their first word; `true` for those that count only at the start of a doc comment.
     avoid: HashMap<String, Vec<(Vec<String>, bool)>>,
     allowed: Vec<Vec<String>>,
-    /// The highest count for each folder.
-    limits: BTreeMap<String, usize>,
 }
 
 impl Table {
@@ -68,7 +55,7 @@ impl Table {
             let phrases = line.split("->").next().unwrap_or_default().split(',').map(str::trim);
             match (section, line) {
                 (_, "") => {}
-                (_, "avoid:" | "allowed:" | "limits:") => section = line,
+                (_, "avoid:" | "allowed:") => section = line,
                 ("avoid:", _) => {
                     for phrase in phrases {
                         let words = words_of(phrase.trim_start_matches('^'));
@@ -77,22 +64,10 @@ impl Table {
                     }
                 }
                 ("allowed:", _) => table.allowed.extend(phrases.map(words_of)),
-                ("limits:", _) => {
-                    let (folder, limit) = line.split_once(' ').with_context(|| format!("{TABLE}: `{line}`"))?;
-                    let limit = limit.trim().parse().with_context(|| format!("{TABLE}: `{line}`"))?;
-                    table.limits.insert(folder.to_owned(), limit);
-                }
                 _ => bail!("{TABLE}: `{line}` is in no section"),
             }
         }
         Ok(table)
-    }
-
-    /// The longest folder with a limit that has the file, else the file's top-level folder.
-    fn folder(&self, file: &str) -> String {
-        let has = |folder: &&String| file.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
-        let top = || file.split_once('/').map_or(".", |(top, _)| top).to_owned();
-        self.limits.keys().filter(has).max_by_key(|folder| folder.len()).cloned().unwrap_or_else(top)
     }
 
     /// The lines and phrases of `avoid` in a piece, without those inside a phrase of `allowed`.
@@ -292,7 +267,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "avoid: # a comment\n alas, lo and -> x\n yonder -> after\n ^the same\n\
-                        allowed:\n yonder a feature # Cargo\nlimits:\n a 1\n a/b 2\n";
+                        allowed:\n yonder a feature # Cargo\n";
 
     fn found(source: &str) -> Vec<(usize, String)> {
         let table = Table::parse(TEXT).unwrap();
@@ -315,10 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_with_the_longest_limit_has_the_file() {
-        let table = Table::parse(TEXT).unwrap();
-        let folders = ["a/x.rs", "a/b/c.rs", "ab/c.rs", "README.md"].map(|file| table.folder(file));
-        assert_eq!(folders, ["a", "a/b", "ab", "."]);
-        assert!(Table::parse("limits:\n a b\n").is_err() && Table::parse("alas\n").is_err());
+    fn phrase_outside_a_section_is_an_error() {
+        assert!(Table::parse("alas\n").is_err());
     }
 }
