@@ -15,7 +15,7 @@ use crate::{repo, toolchain};
 
 /// The lists and their crates.
 const FOLDER: &str = "api";
-const CRATES: [&str; 3] = ["sideway", "softrnic", "xsk"];
+const CRATES: [&str; 5] = ["sideway", "softrnic", "trespass", "trespass-rpc", "xsk"];
 
 /// The items that every bitflags type has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\
@@ -36,7 +36,7 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     rustdoc.arg("--target-dir").arg(&folder);
     repo::build(rustdoc)?;
     for name in CRATES {
-        let json = folder.join("doc").join(name).with_extension("json");
+        let json = folder.join("doc").join(name.replace('-', "_")).with_extension("json");
         let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
         let api = api.omit_blanket_impls(true).build().with_context(|| format!("rustdoc's JSON of {name}"))?;
         compare(root, name, &list(&api), write)?;
