@@ -26,6 +26,16 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_request::RefusalReason;
 
+/// What a queue pair is, regardless of its objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) qp_type: QueuePairType,
+    /// The transitions of the queue pair's service.
+    pub(crate) transitions: TransitionTable,
+    /// Whether the queue pair was built for send requests.
+    pub(crate) holds_sends: bool,
+}
+
 /// The C object and everything that must outlive it. Both queues share this struct.
 #[derive(Debug)]
 pub struct QueuePairCore {
@@ -35,10 +45,7 @@ pub struct QueuePairCore {
     send_context: Option<NonNull<SendContext>>,
     /// The packet offloads of the send context, if there is one.
     packets: Option<Arc<PacketOffloads>>,
-    qp_type: QueuePairType,
-    transitions: TransitionTable,
-    /// Whether the queue pair was built for send requests.
-    holds_sends: bool,
+    kind: Kind,
     atomic_writes: OnceLock<bool>,
     /// The multicast groups of the queue pair. They are recorded because C cannot destroy a queue pair that is in a
     /// group.
@@ -68,7 +75,7 @@ impl QueuePairCore {
     /// - If there is a `send_context`, [`SendContext::allocate`] returned it, and it is the `qp_context` of `qp`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
-        (qp_type, transitions, holds_sends): (QueuePairType, TransitionTable, bool),
+        kind: Kind,
         send_context: Option<NonNull<SendContext>>,
         mut parents: Parents,
         context: Arc<DeviceContext>,
@@ -85,9 +92,7 @@ impl QueuePairCore {
             handle,
             send_context,
             packets,
-            qp_type,
-            transitions,
-            holds_sends,
+            kind,
             atomic_writes: OnceLock::new(),
             groups,
             parents,
@@ -134,11 +139,11 @@ impl QueuePairCore {
 
     /// Returns the table of transitions of the queue pair's service.
     pub(crate) fn transitions(&self) -> TransitionTable {
-        self.transitions
+        self.kind.transitions
     }
 
     pub(crate) fn qp_type(&self) -> QueuePairType {
-        self.qp_type
+        self.kind.qp_type
     }
 
     pub(crate) fn qp_number(&self) -> u32 {
@@ -177,7 +182,7 @@ impl QueuePairCore {
 
     /// Whether the queue pair was built for send requests.
     pub(super) fn holds_sends(&self) -> bool {
-        self.holds_sends
+        self.kind.holds_sends
     }
 
     /// Returns the driver's current state.
@@ -187,7 +192,7 @@ impl QueuePairCore {
 
     pub(crate) fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         // The mlx5 driver uses the port as an index into an array before it calls the kernel.
-        if self.qp_type == QueuePairType::RawPacket && attribute.mask().contains(Mask::Port) {
+        if self.kind.qp_type == QueuePairType::RawPacket && attribute.mask().contains(Mask::Port) {
             self.check_port(attribute)?;
         }
         let mut attr = *attribute.raw();
@@ -198,7 +203,7 @@ impl QueuePairCore {
             return Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret)));
         }
         if let (QueuePairType::RawPacket, true, Some(packets)) =
-            (self.qp_type, attribute.mask().contains(Mask::Port), &self.packets)
+            (self.kind.qp_type, attribute.mask().contains(Mask::Port), &self.packets)
         {
             packets.note_port(&self.context, attribute.port());
         }

@@ -16,7 +16,7 @@ use super::missing_operation::{self, SendContext};
 use super::packet_offloads::SegmentHeaders;
 use super::send_room::unchecked_driver;
 use super::{
-    BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Maker,
+    BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Kind, Maker,
     Parents, QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
 };
 use crate::error::{Errno, VerbError};
@@ -324,7 +324,8 @@ impl<T: Service> QueuePairBuilder<T> {
         unsafe {
             let context = Arc::clone(self.pd.device_context());
             let holds_sends = self.cap.max_send_wr > 0;
-            QueuePairCore::adopt(qp, (self.qp_type, T::transition, holds_sends), send_context, parents, context)
+            let kind = Kind { qp_type: self.qp_type, transitions: T::transition, holds_sends };
+            QueuePairCore::adopt(qp, kind, send_context, parents, context)
         }
     }
 

@@ -61,7 +61,7 @@ pub use self::basic::{BasicPostSendGuard, BasicSendQueue};
 pub use self::builder::QueuePairBuilder;
 pub use self::common::QueuePair;
 pub use self::connect::{ConnectQueuePairError, RcOptions};
-pub(crate) use self::core::{Kept, Parents, QueuePairCore};
+pub(crate) use self::core::{Kept, Kind, Parents, QueuePairCore};
 pub use self::data_in_order::{DataInOrder, DataInOrderFlags};
 pub use self::ece::Ece;
 pub use self::endpoint::QueuePairEndpoint;

@@ -13,7 +13,7 @@ use crate::ffi::check_pointer;
 use crate::ibverbs::device_context::{RxHashFields, RxHashFunctions};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::queue_pair::control::control_methods;
-use crate::ibverbs::queue_pair::{Kept, Parents, QueuePairCore, QueuePairType, standard_transition};
+use crate::ibverbs::queue_pair::{Kept, Kind, Parents, QueuePairCore, QueuePairType, standard_transition};
 
 const VERB: &str = "ibv_create_qp_ex";
 
@@ -141,7 +141,8 @@ impl RssQueuePairBuilder {
         // SAFETY: the queue pair was just created in this domain with this table and without a context, and is not
         // shared.
         let core = unsafe {
-            QueuePairCore::adopt(qp, (self.qp_type, standard_transition, false), None, parents, Arc::clone(context))
+            let kind = Kind { qp_type: self.qp_type, transitions: standard_transition, holds_sends: false };
+            QueuePairCore::adopt(qp, kind, None, parents, Arc::clone(context))
         };
         Ok(RssQueuePair { core })
     }

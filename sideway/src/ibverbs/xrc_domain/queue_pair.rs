@@ -14,7 +14,7 @@ use super::XrcDomain;
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 use crate::ibverbs::queue_pair::control::control_methods;
-use crate::ibverbs::queue_pair::{Kept, Parents, QueuePairCore, QueuePairType, standard_transition};
+use crate::ibverbs::queue_pair::{Kept, Kind, Parents, QueuePairCore, QueuePairType, standard_transition};
 
 const RECEIVE: QueuePairType = QueuePairType::ReliableConnectionExtendedRecv;
 
@@ -109,7 +109,7 @@ impl XrcDomain {
         let core = unsafe {
             QueuePairCore::adopt(
                 qp,
-                (RECEIVE, standard_transition, false),
+                Kind { qp_type: RECEIVE, transitions: standard_transition, holds_sends: false },
                 None,
                 parents,
                 Arc::clone(self.device_context()),
