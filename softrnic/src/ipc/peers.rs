@@ -1,8 +1,7 @@
 //! The sessions with other processes, and the choice of the thread that serves a session.
 
-use std::cell::Cell;
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
 
@@ -11,31 +10,19 @@ use rustix::io::Errno;
 use super::block;
 use super::group::Groups;
 use super::outgoing::Routes;
-use super::reactor::{Reactor, SESSIONS, SHORT_WAIT, Thread};
+use super::reactor::{SHORT_WAIT, Thread, unwatch_session, watch_session};
 use super::session::Session;
 use super::unsettled::Unsettled;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
+use crate::sys::reactor::{Polls, Reactor, SOCKETS, yield_if_empty};
 use crate::sys::{signals, unpoisoned};
 use crate::wire::transport::{Deliver, Sockets};
 
 /// The maximum number of sessions. Further sessions are refused.
 const MAX_SESSIONS: usize = 1024;
-/// The program counts as polling after this number of consecutive empty polls while the thread sleeps. A program that
-/// waits for events also polls until its queue is empty, but only a few times.
-const POLLING_AFTER: u32 = 16;
-
-/// A thread yields after this number of consecutive empty polls. If more threads poll than there are cores, the process
-/// that must send the next packet may need this core.
-const YIELD_AFTER: u32 = 64;
-
 /// How often a thread that waits for an event receives packets before the thread of the transport continues.
 const MAX_ROUNDS: u32 = 16;
-
-thread_local! {
-    /// The number of consecutive empty polls of this thread.
-    static EMPTY: Cell<u32> = const { Cell::new(0) };
-}
 
 /// The sessions with other processes.
 #[derive(Debug)]
@@ -48,12 +35,14 @@ pub(crate) struct Peers {
     polled: AtomicBool,
     pub(super) sleeper: Sleeper,
     /// The number of empty polls since the thread was parked.
-    polls: AtomicU32,
+    polls: Polls,
     /// The sessions, sorted by their IDs.
     sessions: RwLock<Vec<Arc<Session>>>,
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
-    reactor: OnceLock<Reactor>,
+    pub(super) reactor: OnceLock<Reactor>,
+    /// Held while the events of the sessions are handled.
+    pub(super) handling: Mutex<()>,
     /// Whether a thread of the program receives packets while it waits for an event.
     is_attended: AtomicBool,
     is_running: AtomicBool,
@@ -77,14 +66,15 @@ impl Peers {
             has_sessions: AtomicBool::new(false),
             polled: AtomicBool::new(false),
             sleeper: Sleeper(AtomicU8::new(Sleep::No as u8)),
-            polls: AtomicU32::new(0),
+            polls: Polls::new(),
             sessions: RwLock::new(Vec::new()),
             routes: Routes::new(),
             listeners: Mutex::new(Vec::new()),
             reactor: OnceLock::new(),
+            handling: Mutex::new(()),
             is_attended: AtomicBool::new(false),
             is_running: AtomicBool::new(false),
-            last_id: AtomicU64::new(SESSIONS),
+            last_id: AtomicU64::new(SOCKETS),
             unsettled: Unsettled::new(),
         }
     }
@@ -160,7 +150,7 @@ impl Peers {
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
         let reactor = self.reactor.get().ok_or(Errno::NXIO);
-        if let Err(error) = reactor.and_then(|reactor| reactor.watch_session(session)) {
+        if let Err(error) = reactor.and_then(|reactor| watch_session(reactor, session)) {
             sessions.remove(place);
             return Err(error);
         }
@@ -171,7 +161,7 @@ impl Peers {
     /// Removes a session that has ended.
     pub(super) fn forget(&self, session: &Session) {
         if let Some(reactor) = self.reactor.get() {
-            reactor.unwatch_session(session);
+            unwatch_session(reactor, session);
         }
         let mut sessions = unpoisoned(self.sessions.write());
         sessions.retain(|other| other.id != session.id);
@@ -283,18 +273,14 @@ impl Peers {
             if !self.has_polled() {
                 self.polled.store(true, Ordering::Relaxed);
             }
-        } else if self.polls.fetch_add(1, Ordering::Relaxed) == POLLING_AFTER {
+        } else if self.polls.count().is_eq() {
             self.polled.store(true, Ordering::Relaxed);
             if let Some(reactor) = self.reactor.get() {
                 reactor.wake();
             }
         }
         let has_found = self.serve();
-        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
-        EMPTY.set(empty % YIELD_AFTER);
-        if empty == YIELD_AFTER {
-            thread::yield_now();
-        }
+        yield_if_empty(has_found);
         has_found
     }
 
@@ -304,7 +290,7 @@ impl Peers {
         if self.has_sessions.load(Ordering::Relaxed) {
             self.polled.store(false, Ordering::Relaxed);
             if self.sleeper.is_parked() {
-                self.polls.store(0, Ordering::Relaxed);
+                self.polls.reset();
             } else {
                 // If a session is ready, the program finds its packets, because it polls once more before it waits.
                 self.park(Sleep::UntilPolled);
@@ -334,7 +320,7 @@ impl Peers {
 
     /// Requests wake-ups of the thread from now on. Returns `false` if a session is already ready.
     pub(super) fn park(&self, sleep: Sleep) -> bool {
-        self.polls.store(0, Ordering::Relaxed);
+        self.polls.reset();
         let sessions = unpoisoned(self.sessions.read());
         let park = || sessions.iter().for_each(|session| session.park());
         self.sleeper.park(sleep, park, || sessions.iter().any(|session| session.is_ready()))
@@ -352,12 +338,12 @@ impl Sockets for Peers {
             return None;
         }
         reactor.set_watching(false);
-        Some(reactor.sessions())
+        Some(reactor.sockets.as_fd())
     }
 
     fn serve(&self) -> bool {
         let Some(reactor) = self.reactor.get() else { return false };
-        reactor.handle_sessions(self);
+        self.handle_sessions(reactor);
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
             has_found |= self.serve();
@@ -384,6 +370,7 @@ mod tests {
 
     use super::super::tests::{end, part, until};
     use super::*;
+    use crate::sys::reactor::POLLING_AFTER;
     use crate::wire::address::Gid;
     use crate::wire::packet::{BLOCK, Packet, Payload};
     use crate::wire::transport::Transport;

@@ -15,12 +15,10 @@
 //! [`Sockets`]: crate::wire::transport::Sockets
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::incoming::Waiting;
@@ -28,11 +26,9 @@ use super::peers::Peers;
 use super::session::Session;
 use super::socket;
 use super::wakeup::Sleep;
-use crate::sys::descriptor::Descriptor;
+use crate::sys::reactor::{PAUSE, Reactor, SOCKETS, TICK};
 use crate::sys::unpoisoned;
 
-/// The interval of the checks while the program polls.
-const TICK: Duration = Duration::from_millis(1);
 /// How long the thread spins after it has served a session and before it sleeps, because a response may follow soon.
 const SPIN_TIME: Duration = Duration::from_micros(20);
 /// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
@@ -44,89 +40,35 @@ const LONG_WAIT: Duration = Duration::from_micros(300);
 /// received. The period doubles with each such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
-/// How long the thread waits after an error before it accepts connections again.
-const PAUSE: Duration = Duration::from_millis(100);
-const ARRIVED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 /// The events that report that the other end is closed.
 const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
-/// The ID of events of the eventfd `wake`.
-const WAKE: u64 = 0;
-/// The ID of events of the sessions.
-pub(super) const SESSIONS: u64 = 1;
 
-/// The part of the thread's state that other threads use too.
-#[derive(Debug)]
-pub(super) struct Reactor {
-    /// The sockets of the sessions.
-    sessions: Descriptor,
-    wake: Descriptor,
-    /// The descriptor on which the thread waits. It contains all others, but the sessions only while no program waits
-    /// for them.
-    all: Descriptor,
-    /// Held while the events of the sessions are handled.
-    handling: Mutex<()>,
+pub(super) fn watch_session(reactor: &Reactor, session: &Session) -> Result<(), Errno> {
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    epoll::add(&reactor.sockets, &session.socket, epoll::EventData::new_u64(session.id), flags)
 }
 
-impl Reactor {
-    pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = || Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC));
-        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        let reactor = Self { sessions: epoll()?, wake, all: epoll()?, handling: Mutex::new(()) };
-        reactor.watch(&reactor.wake, WAKE)?;
-        reactor.watch(&reactor.sessions, SESSIONS)?;
-        Ok(reactor)
-    }
+pub(super) fn unwatch_session(reactor: &Reactor, session: &Session) {
+    let _ = epoll::delete(&reactor.sockets, &session.socket);
+}
 
-    pub(super) fn wake(&self) {
-        // The write fails only if a wake-up is already pending.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    pub(super) fn watch(&self, descriptor: &Descriptor, id: u64) -> Result<(), Errno> {
-        epoll::add(&self.all, descriptor, epoll::EventData::new_u64(id), ARRIVED)
-    }
-
-    pub(super) fn unwatch(&self, descriptor: &Descriptor) {
-        let _ = epoll::delete(&self.all, descriptor);
-    }
-
-    pub(super) fn watch_session(&self, session: &Session) -> Result<(), Errno> {
-        epoll::add(&self.sessions, &session.socket, epoll::EventData::new_u64(session.id), ARRIVED)
-    }
-
-    pub(super) fn unwatch_session(&self, session: &Session) {
-        let _ = epoll::delete(&self.sessions, &session.socket);
-    }
-
-    /// Returns a descriptor that is readable while the sessions have events.
-    pub(super) fn sessions(&self) -> BorrowedFd<'_> {
-        self.sessions.as_fd()
-    }
-
-    /// Sets whether the thread waits for the sessions.
-    pub(super) fn set_watching(&self, is_watching: bool) {
-        let flags = if is_watching { ARRIVED } else { epoll::EventFlags::empty() };
-        if let Err(error) = epoll::modify(&self.all, &self.sessions, epoll::EventData::new_u64(SESSIONS), flags) {
-            log::error!("cannot wait for other processes: epoll failed: {error}");
-        }
-    }
-
+impl Peers {
     /// Takes the wake-ups of the sessions, and ends the sessions that the other process has closed. The caller must hold
     /// no lock.
-    pub(super) fn handle_sessions(&self, peers: &Peers) {
+    pub(super) fn handle_sessions(&self, reactor: &Reactor) {
         let _handling = unpoisoned(self.handling.lock());
         let mut events = [const { MaybeUninit::uninit() }; 64];
-        let events = match epoll::wait(&self.sessions, &mut events, Some(&Timespec::default())) {
+        let events = match epoll::wait(&reactor.sockets, &mut events, Some(&Timespec::default())) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return,
             Err(error) => return log::error!("cannot wait for other processes: epoll failed: {error}"),
         };
         for event in events {
             let (id, flags) = (event.data.u64(), event.flags);
-            let Some(session) = peers.session(id) else { continue };
+            let Some(session) = self.session(id) else { continue };
             if flags.intersects(CLOSED) {
                 session.end();
-                peers.forget(&session);
+                self.forget(&session);
             } else {
                 socket::take_wakeups(&session.socket);
             }
@@ -247,21 +189,8 @@ impl Thread {
 
     /// Waits for events and handles them.
     fn sleep(&mut self, timeout: Option<Duration>) {
-        let mut events = [const { MaybeUninit::uninit() }; 64];
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let events = match epoll::wait(&self.reactor.all, &mut events, timeout.as_ref()) {
-            Ok((events, _)) => events,
-            Err(error) => {
-                if error != Errno::INTR {
-                    log::error!("cannot wait for other processes: epoll failed: {error}");
-                    thread::sleep(PAUSE);
-                }
-                return;
-            }
-        };
-        for event in events {
-            self.handle(event.data.u64());
-        }
+        let reactor = self.reactor;
+        reactor.wait(timeout, |id| self.handle(id));
         if self.pause.is_none() && self.waiting.is_empty() {
             return;
         }
@@ -276,14 +205,10 @@ impl Thread {
     }
 
     fn handle(&mut self, id: u64) {
-        if id == WAKE {
-            let _ = rustix::io::read(&self.reactor.wake, &mut [0; 8]);
-            return;
-        }
         // This precedes the handshake of a new session with the same process, so that all packets of the old session
         // are delivered before those of the new one.
-        self.reactor.handle_sessions(self.peers);
-        if id != SESSIONS && !self.waiting.handle_handshake(self.peers, id) {
+        self.peers.handle_sessions(self.reactor);
+        if id != SOCKETS && !self.waiting.handle_handshake(self.peers, id) {
             self.accept(id);
         }
     }

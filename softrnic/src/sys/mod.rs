@@ -8,6 +8,7 @@ pub(crate) mod descriptor;
 pub(crate) mod errno;
 pub(crate) mod fork;
 pub(crate) mod guard;
+pub(crate) mod reactor;
 pub(crate) mod rundown;
 pub(crate) mod signals;
 pub(crate) mod sync;

@@ -9,30 +9,20 @@
 //! A check interrupts the program if all processors are in use. So the interval grows with the time for which the
 //! program attends.
 
-use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, Reactor, TICK};
+use super::engine::Engine;
+use crate::sys::reactor::{Polls, Reactor, TICK, yield_if_empty};
 use crate::sys::unpoisoned;
 use crate::wire::transport::Sockets;
 
-/// A program counts as polling after this number of empty polls between two events.
-const POLLING_AFTER: u32 = 16;
 /// The maximum interval of the thread's checks.
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
 /// After this number of checks without an attending program, less those with one, the thread waits for the sockets.
 const MAX_MISSED: u32 = 8;
-/// A thread yields after this number of consecutive empty polls.
-const YIELD_AFTER: u32 = 64;
-
-thread_local! {
-    /// The number of consecutive empty polls of this thread.
-    static EMPTY: Cell<u32> = const { Cell::new(0) };
-}
 
 /// The times of the thread's checks.
 #[derive(Debug)]
@@ -70,7 +60,7 @@ pub(super) struct Attendance {
     has_attended: AtomicBool,
     /// Whether the thread makes its checks.
     is_checked: AtomicBool,
-    polls: AtomicU32,
+    polls: Polls,
 }
 
 impl Attendance {
@@ -81,7 +71,7 @@ impl Attendance {
             is_waiting: AtomicBool::new(false),
             has_attended: AtomicBool::new(false),
             is_checked: AtomicBool::new(false),
-            polls: AtomicU32::new(0),
+            polls: Polls::new(),
         }
     }
 
@@ -95,7 +85,7 @@ impl Attendance {
 
     /// Makes a check if one is due. Returns whether the thread must serve the sockets now.
     pub(super) fn check(&self, reactor: &Reactor, checks: &mut Checks, now: Instant) -> bool {
-        self.polls.store(0, Ordering::Relaxed);
+        self.polls.reset();
         if !self.is_checked() || now < checks.next {
             return !self.is_attended();
         }
@@ -144,7 +134,7 @@ impl Engine {
 
     /// Records that a program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
-        self.attendance.polls.store(0, Ordering::Relaxed);
+        self.attendance.polls.reset();
         if !self.attendance.is_waiting.load(Ordering::Relaxed)
             && let Some(reactor) = self.reactor.get()
         {
@@ -155,9 +145,7 @@ impl Engine {
     fn polled(&self) -> bool {
         let Some(reactor) = self.reactor.get() else { return false };
         let attendance = &self.attendance;
-        if !attendance.is_attended.load(Ordering::Relaxed)
-            && attendance.polls.fetch_add(1, Ordering::Relaxed) < POLLING_AFTER
-        {
+        if !attendance.is_attended.load(Ordering::Relaxed) && attendance.polls.count().is_lt() {
             return false;
         }
         attendance.begin(reactor);
@@ -169,11 +157,7 @@ impl Engine {
             Some(only) => only.serve(false),
             None => self.serve_ready(reactor, false),
         };
-        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
-        EMPTY.set(empty % YIELD_AFTER);
-        if empty == YIELD_AFTER {
-            thread::yield_now();
-        }
+        yield_if_empty(has_found);
         has_found
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
@@ -20,6 +20,7 @@ use super::connection::Connection;
 use super::fpdu::max_segment;
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::reactor::{PAUSE, Reactor, TICK};
 use crate::sys::{signals, tcp, unpoisoned};
 use crate::wire::address::Path;
 use crate::wire::message::Request;
@@ -27,8 +28,6 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
 use crate::wire::transport::Deliver;
 
-/// The minimum interval of the checks that the thread makes while a program attends to the sockets.
-pub(super) const TICK: Duration = Duration::from_millis(1);
 /// The interval at which connections are checked that are ending and that the peer does not close.
 const ENDING_TICK: Duration = Duration::from_secs(1);
 /// When a connection whose peer sends nothing is nudged for the first time, and for the last time. The time between two
@@ -74,52 +73,6 @@ struct Unheard {
 
 /// A socket whose TCP connection is being established, and the first bytes to send on it.
 type First = (Weak<Descriptor>, Vec<u8>);
-
-#[derive(Debug)]
-pub(super) struct Reactor {
-    pub(super) sockets: Descriptor,
-    wake: Descriptor,
-    /// The descriptor on which the thread waits. It contains the wake-up, and the sockets unless a program attends to
-    /// them.
-    pub(super) all: Descriptor,
-}
-
-impl Reactor {
-    fn new() -> Result<Self, Errno> {
-        let epoll = || Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC));
-        let (sockets, all) = (epoll()?, epoll()?);
-        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        for descriptor in [&sockets, &wake] {
-            epoll::add(&all, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
-        Ok(Self { sockets, wake, all })
-    }
-
-    /// Sets whether the thread waits for the sockets.
-    pub(super) fn set_watching(&self, is_watching: bool) {
-        let flags = if is_watching { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        if let Err(error) = epoll::modify(&self.all, &self.sockets, epoll::EventData::new_u64(0), flags) {
-            log::error!("cannot wait for other hosts: epoll failed: {error}");
-        }
-    }
-
-    pub(super) fn wake(&self) {
-        // The write fails only if a wake-up is already pending.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// Waits until a socket is ready or a wake-up arrives.
-    pub(super) fn wait(&self, timeout: Option<Duration>) {
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let mut events = [const { MaybeUninit::uninit() }; 2];
-        match epoll::wait(&self.all, &mut events, timeout.as_ref()) {
-            // The read fails if there is no wake-up.
-            Ok((events, _)) if !events.is_empty() => _ = rustix::io::read(&self.wake, &mut [0; 8]),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => failed(error),
-        }
-    }
-}
 
 impl Engine {
     pub(crate) const fn new(deliver: &'static dyn Deliver) -> Self {
@@ -286,7 +239,7 @@ impl Engine {
                 (0, 0) => None,
             };
             let nudge = self.has_unheard.load(Ordering::Relaxed).then_some(NUDGES[0]);
-            reactor.wait(timeout.into_iter().chain(nudge).min());
+            reactor.wait(timeout.into_iter().chain(nudge).min(), |_| ());
             now = Instant::now();
             if nudge.is_some() && now >= next_nudge {
                 next_nudge = now + NUDGES[0] / 2;
@@ -326,7 +279,8 @@ impl Engine {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return true,
             Err(error) => {
-                failed(error);
+                log::error!("cannot wait for other hosts: epoll failed: {error}");
+                thread::sleep(PAUSE);
                 return false;
             }
         };
@@ -412,11 +366,6 @@ impl Engine {
         drop(connections);
         removed.is_some()
     }
-}
-
-fn failed(error: Errno) {
-    log::error!("cannot wait for other hosts: epoll failed: {error}");
-    thread::sleep(ENDING_TICK);
 }
 
 /// Sets the options of a socket that will connect or listen.
