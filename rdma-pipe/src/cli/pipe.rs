@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::ChildStdin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use clap::Parser;
 
 use super::LinkArguments;
 use crate::error::{Error, Kind, Result};
-use crate::launch::{Far, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
+use crate::launch::{Far, Input, LinkRequest, Reply, Request, Role, Shell, random_key, serve};
 use crate::link::{Link, Options, Patience, connect, reconnect};
 use crate::pipeline::{self, Next, Segment, parse};
 use crate::proto::{Peer, Purpose};
@@ -104,11 +103,11 @@ impl PipeCommand {
         };
         segments.reverse();
         // Without its input, a segment ends. Otherwise it would wait for a connection that does not come.
-        let inputs: Vec<ChildStdin> = segments.iter_mut().filter_map(Far::take_input).collect();
+        let inputs: Vec<Input> = segments.iter().map(Far::input).collect();
         let own = Arc::new(Mutex::new((inputs, None)));
         let stop = |own: &Own, error: &Error| {
             let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-            own.0.clear();
+            own.0.iter().for_each(Input::close);
             own.1.get_or_insert(error.clone());
         };
         // The thread is not joined, because it may still block in a read after the pipeline has ended. If the stream
@@ -152,7 +151,7 @@ impl PipeCommand {
 }
 
 /// The standard inputs of the segments, and the reason why this process has closed them.
-type Own = Mutex<(Vec<ChildStdin>, Option<Error>)>;
+type Own = Mutex<(Vec<Input>, Option<Error>)>;
 
 /// Connects to a segment. Also returns a function that connects again after the connection broke.
 fn open<'p>(

@@ -336,41 +336,30 @@ pub(super) fn error_of(what: &str, path: &Path, error: Errno) -> Error {
     Error::new(Kind::File, text)
 }
 
-/// Writes a small file, which gets its name when it is complete. Returns whether its metadata could be set.
+/// Writes a small file under its temporary name, and renames it, so that programs that watch the directory see a file
+/// that was moved there, as with rsync. Returns whether its metadata could be set.
 fn write_small(
     directory: &Directory,
     entry: &Entry,
-    bytes: &[u8],
+    mut bytes: &[u8],
     options: &CopyOptions,
 ) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
-    let keep = options.keep;
-    let write = |fd: &OwnedFd, permissions| {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match rustix::io::write(fd, rest) {
+    let temporary = partial_name(&entry.name);
+    let permissions = existing(directory, entry, options.keep);
+    let fd = directory.claim(&temporary, first_mode(permissions, entry, options.keep))?;
+    let mut write = || {
+        while !bytes.is_empty() {
+            match rustix::io::write(&fd, bytes) {
                 Ok(0) => return Err(Errno::NOSPC),
-                Ok(count) => rest = &rest[count..],
+                Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
         }
-        let facts = set_file_facts(fd, entry, keep, permissions);
-        directory.settle(fd).map(|()| facts)
+        let facts = set_file_facts(&fd, entry, options.keep, permissions);
+        directory.settle(&fd).map(|()| facts)
     };
-    let temporary = partial_name(&entry.name);
-    // What replaces nothing, nor what an earlier run has left, needs no temporary name, unless the file system requires
-    // one. That takes fewer calls.
-    if [&entry.name, &temporary].iter().all(|name| matches!(directory.stat(name), Err(Errno::NOENT)))
-        && let Ok(fd) = directory.unnamed(first_mode(None, entry, keep))
-    {
-        let facts = write(&fd, None)?;
-        if directory.give_name(&fd, &entry.name).is_ok() {
-            return Ok(facts);
-        }
-    }
-    let permissions = existing(directory, entry, keep);
-    let fd = directory.claim(&temporary, first_mode(permissions, entry, keep))?;
-    match write(&fd, permissions) {
+    match write() {
         Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| facts),
         Err(error) => {
             directory.remove_stale(&temporary);

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,9 +37,24 @@ pub struct Far {
     program: &'static str,
     host: Option<String>,
     child: Child,
-    input: Option<ChildStdin>,
+    input: Input,
     lines: BufReader<ChildStdout>,
     into: Option<Ancestry>,
+}
+
+/// The standard input of a far side. Without it, the far side ends.
+#[derive(Clone, Debug)]
+pub struct Input(Arc<Mutex<Option<ChildStdin>>>);
+
+impl Input {
+    /// Closes the input, also for the other owners.
+    pub fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ChildStdin>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Shell {
@@ -97,13 +113,13 @@ impl Far {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Kind::Protocol, "the far side has no standard streams"));
         };
-        let mut far = Far {
+        let far = Far {
             name,
             shell: shell.program[0].clone(),
             program: shell.far,
             host: host.map(str::to_owned),
             child,
-            input: Some(input),
+            input: Input(Arc::new(Mutex::new(Some(input)))),
             lines: BufReader::new(output),
             into: None,
         };
@@ -111,18 +127,19 @@ impl Far {
         Ok(far)
     }
 
-    fn write(&mut self, request: &Request) -> Result<()> {
+    fn write(&self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
         line.push(b'\n');
-        let Some(input) = &mut self.input else { return Err(self.ended()) };
-        // If the far side has already exited, `reply` returns its reason.
-        _ = input.write_all(&line).and_then(|()| input.flush());
+        if let Some(input) = &mut *self.input.lock() {
+            // If the far side has already exited, `reply` returns its reason.
+            _ = input.write_all(&line).and_then(|()| input.flush());
+        }
         Ok(())
     }
 
-    /// Takes the far side's standard input. To close it ends the far side.
-    pub fn take_input(&mut self) -> Option<ChildStdin> {
-        self.input.take()
+    /// The far side's standard input.
+    pub fn input(&self) -> Input {
+        self.input.clone()
     }
 
     /// The destination to which the far side writes, if it has sent it.
@@ -195,7 +212,7 @@ impl Far {
                 "{}: the remote shell failed; check that `{} {}` works without a password",
                 self.name, self.shell, self.name
             ),
-            Some(0) if self.input.is_none() => {
+            Some(0) if self.input.lock().is_none() => {
                 return Error::new(Kind::Broken, format!("{}: the far side was stopped", self.name));
             }
             Some(status) => format!("{}: the far side ended with status {status}", self.name),
@@ -207,8 +224,7 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        // Closing its standard input ends the far side.
-        self.input = None;
+        self.input.close();
         let until = Instant::now() + END;
         let mut pause = Duration::from_micros(50);
         while let Ok(None) = self.child.try_wait() {

@@ -7,7 +7,7 @@
 mod far;
 mod server;
 
-pub use far::{Far, Shell};
+pub use far::{Far, Input, Shell};
 pub use server::{Line, serve};
 
 use std::time::Duration;

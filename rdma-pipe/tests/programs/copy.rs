@@ -1,7 +1,12 @@
 //! `rdcp`.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+
+use rustix::fs::inotify;
 
 use crate::common::{Place, bytes};
 
@@ -12,8 +17,8 @@ fn tree(place: &Place, name: &str) {
     }
     place.write(&format!("{name}/deep/er/large"), bytes(3_000_000));
     place.write(&format!("{name}/deep/script"), "#!/bin/sh\n");
-    std::fs::set_permissions(place.path(&format!("{name}/deep/script")), PermissionsExt::from_mode(0o750)).unwrap();
-    std::fs::create_dir(place.path(&format!("{name}/empty"))).unwrap();
+    fs::set_permissions(place.path(&format!("{name}/deep/script")), PermissionsExt::from_mode(0o750)).unwrap();
+    fs::create_dir(place.path(&format!("{name}/empty"))).unwrap();
     symlink("deep/script", place.path(&format!("{name}/link"))).unwrap();
     symlink("/nowhere", place.path(&format!("{name}/broken"))).unwrap();
 }
@@ -29,16 +34,35 @@ fn assert_same(left: &Path, right: &Path) {
     }
     assert_eq!((a.mode(), a.mtime(), a.mtime_nsec()), (b.mode(), b.mtime(), b.mtime_nsec()), "{}", right.display());
     if a.is_file() {
-        assert!(std::fs::read(left).unwrap() == std::fs::read(right).unwrap(), "{}", right.display());
+        assert!(fs::read(left).unwrap() == fs::read(right).unwrap(), "{}", right.display());
         return;
     }
     let names = |path: &Path| {
-        let mut names: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
     };
     assert_eq!(names(left), names(right));
     names(left).iter().for_each(|name| assert_same(&left.join(name), &right.join(name)));
+}
+
+/// As with rsync, so programs that wait for complete files see those of each length.
+#[test]
+fn watchers_see_files_that_are_moved_to_their_names() {
+    let place = Place::new();
+    fs::create_dir(place.path("new")).unwrap();
+    let names = [("empty", 0), ("small", 5), ("large", 3 << 20)];
+    names.iter().for_each(|(name, length)| drop(place.write(name, bytes(*length))));
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, place.path("new"), inotify::WatchFlags::MOVED_TO).unwrap();
+    place.run("rdcp", ["empty", "small", "large", &place.on_host("new/")]).expect(0);
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let mut seen = BTreeSet::new();
+    while let Ok(event) = events.next() {
+        seen.insert(event.file_name().unwrap().to_str().unwrap().to_owned());
+    }
+    assert_eq!(seen, names.map(|(name, _)| name.to_owned()).into());
 }
 
 /// `-e` has the quotations of a shell, and messages name the program that it names.
@@ -48,7 +72,7 @@ fn remote_shell_is_split_as_a_shell_does() {
     place.write("file", "data");
     let set = |name: &str, script: &str| {
         let path = place.write(name, format!("#!/bin/sh\n{script}\n"));
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     };
     set(
         "my shell",
@@ -110,7 +134,7 @@ fn several_sources_go_into_a_directory() {
     let place = Place::new();
     place.write("a", "1");
     place.write("b", "2");
-    std::fs::create_dir(place.path("d")).unwrap();
+    fs::create_dir(place.path("d")).unwrap();
     place.run("rdcp", ["a", "b", &place.on_host("d")]).expect(0);
     assert_eq!(place.names("d"), ["a", "b"]);
     let ran = place.run("rdcp", ["a", "b", &place.on_host("none")]).expect(23);
@@ -146,17 +170,17 @@ fn sync_sends_what_changed_and_deletes_on_request() {
             && place.path("copy/keep.log").exists()
     );
     // Size and time are equal, but the contents differ: only --checksum detects this.
-    let times = std::fs::metadata(place.path("copy/deep/script")).unwrap().modified().unwrap();
+    let times = fs::metadata(place.path("copy/deep/script")).unwrap().modified().unwrap();
     place.write("copy/deep/script", "#!/bin/xx\n");
-    std::fs::File::options().write(true).open(place.path("copy/deep/script")).unwrap().set_modified(times).unwrap();
+    fs::File::options().write(true).open(place.path("copy/deep/script")).unwrap().set_modified(times).unwrap();
     assert_eq!(bytes_of(&["-a", "--sync", "--json", "tree/", &to]), 0);
     assert_eq!(bytes_of(&["-a", "--sync", "-c", "--json", "tree/", &to]), 10);
     // Only the mode, or only the time, differs: no data is sent.
     let script = place.path("copy/deep/script");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(bytes_of(&["-a", "--sync", "--json", "tree/", &to]), 0);
     assert_same(&place.path("tree/deep/script"), &script);
-    std::fs::File::options().write(true).open(&script).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+    fs::File::options().write(true).open(&script).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     assert_eq!(bytes_of(&["-r", "--sync", "-c", "--json", "tree/", &to]), 0);
     assert_same(&place.path("tree/deep/script"), &script);
 }
@@ -199,7 +223,7 @@ fn filters_and_lists_select() {
     // A directory and entries in it, in both orders.
     for list in ["sub\nsub/b.o\nsub\n", "sub/b.c\n./sub//b.c\nsub\n"] {
         place.write("list", list);
-        std::fs::remove_dir_all(place.path("some")).unwrap();
+        fs::remove_dir_all(place.path("some")).unwrap();
         place.run("rdcp", ["-r", "--files-from", "list", "src", &place.on_host("some")]).expect(0);
         assert_eq!((place.names("some"), place.names("some/sub").len()), (vec!["sub".to_owned()], 2), "{list}");
     }
@@ -211,13 +235,13 @@ fn filters_and_lists_select() {
 fn hard_links_attributes_and_special_bits_are_kept_on_request() {
     let place = Place::new();
     place.write("t/a", "shared");
-    std::fs::create_dir(place.path("t/sub")).unwrap();
-    std::fs::hard_link(place.path("t/a"), place.path("t/sub/b")).unwrap();
+    fs::create_dir(place.path("t/sub")).unwrap();
+    fs::hard_link(place.path("t/a"), place.path("t/sub/b")).unwrap();
     let has_attributes =
         rustix::fs::setxattr(place.path("t/a"), "user.mark", b"v", rustix::fs::XattrFlags::empty()).is_ok();
-    std::fs::set_permissions(place.path("t/a"), PermissionsExt::from_mode(0o4755)).unwrap();
+    fs::set_permissions(place.path("t/a"), PermissionsExt::from_mode(0o4755)).unwrap();
     place.run("rdcp", ["-a", "t", &place.on_host("u")]).expect(0);
-    let facts = |name: &str| std::fs::metadata(place.path(name)).unwrap();
+    let facts = |name: &str| fs::metadata(place.path(name)).unwrap();
     assert_eq!(facts("u/a").ino(), facts("u/sub/b").ino());
     assert_eq!(facts("u/a").mode() & 0o7777, 0o4755);
     if has_attributes {
@@ -233,17 +257,17 @@ fn hard_links_attributes_and_special_bits_are_kept_on_request() {
 #[test]
 fn holes_are_neither_sent_nor_written() {
     let place = Place::new();
-    let file = std::fs::File::create(place.path("sparse")).unwrap();
+    let file = fs::File::create(place.path("sparse")).unwrap();
     for offset in [0_u64, 5 << 30, (10 << 30) - 5000] {
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes(5000), offset).unwrap();
     }
     let ran = place.run("rdcp", ["--json", "sparse", &place.on_host("copy")]).expect(0);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert!(report["bytes"].as_u64().unwrap() < 1 << 20, "{}", ran.out);
-    let copy = std::fs::metadata(place.path("copy")).unwrap();
+    let copy = fs::metadata(place.path("copy")).unwrap();
     assert_eq!(copy.len(), 10 << 30);
     assert!(copy.blocks() * 512 < 1 << 20);
-    let file = std::fs::File::open(place.path("copy")).unwrap();
+    let file = fs::File::open(place.path("copy")).unwrap();
     let mut read = vec![0; 5000];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 5 << 30).unwrap();
     assert!(read == bytes(5000));

@@ -1,6 +1,8 @@
 //! `rdpipe`.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -70,8 +72,8 @@ fn killed_starter_leaves_no_command() {
     let command = [format!("a:exec sleep {marker}"), "b:cat".to_owned()];
     let mut starter = place.command("rdpipe", command).stdin(Stdio::piped()).spawn().unwrap();
     let runs = || {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default());
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.map(|process| fs::read(process.path().join("cmdline")).unwrap_or_default());
         lines.filter(|line| line.starts_with(b"sleep") && String::from_utf8_lossy(line).contains(&marker)).count()
     };
     let wait = |count: usize| {
@@ -97,7 +99,7 @@ fn killed_starter_leaves_no_command_that_ignores_sigterm() {
         let mut starter = place.command("rdpipe", [command, "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         let pid = |name: &str| {
-            let text = std::fs::read_to_string(place.path(name)).ok()?;
+            let text = fs::read_to_string(place.path(name)).ok()?;
             text.strip_suffix('\n')?.parse().ok().and_then(Pid::from_raw)
         };
         let pids = loop {
@@ -113,15 +115,15 @@ fn killed_starter_leaves_no_command_that_ignores_sigterm() {
             // A zombie has ended.
             let lives = || {
                 let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
-                std::fs::read_to_string(path).is_ok_and(|stat| !stat.contains(") Z "))
+                fs::read_to_string(path).is_ok_and(|stat| !stat.contains(") Z "))
             };
             while lives() {
                 assert!(Instant::now() < until, "the command still runs");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        std::fs::remove_file(place.path("outer")).unwrap();
-        std::fs::remove_file(place.path("inner")).unwrap();
+        fs::remove_file(place.path("outer")).unwrap();
+        fs::remove_file(place.path("inner")).unwrap();
     }
 }
 
@@ -133,6 +135,21 @@ fn missing_far_side_is_named() {
     assert!(ran.err.contains("rdpipe is not installed") && ran.err.contains("--rdpipe-path"), "{}", ran.err);
     let ran = place.run("rdcp", ["--rdcp-path", "./missing", "bin/ssh", "h:copy"]).expect(12);
     assert!(ran.err.contains("rdcp is not installed") && ran.err.contains("--rdcp-path"), "{}", ran.err);
+}
+
+/// A remote shell may end only when its standard input does.
+#[test]
+fn shells_end_with_their_input() {
+    let place = Place::new();
+    let shell = place.write(
+        "lingers",
+        "#!/bin/sh\nhost=$1; shift\nmkfifo $host\n\
+         SSH_CONNECTION='1 1 127.0.0.1 22' sh -c \"$*\" < $host &\ncat > $host\nwait && echo $host >> ended\n",
+    );
+    fs::set_permissions(shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = place.run_with(b"data", "rdpipe", ["-e", "./lingers", "h:cat", "i:cat"]).expect(0);
+    // A shell that is killed writes nothing.
+    assert_eq!((ran.out.as_str(), place.read("ended").as_slice()), ("data", b"h\ni\n".as_slice()));
 }
 
 #[test]
