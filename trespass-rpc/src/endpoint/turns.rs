@@ -75,8 +75,10 @@ impl Turns {
         let mut round = self.round();
         if Arc::ptr_eq(&round, last) {
             *round = Arc::new(Semaphore::new(self.bytes));
-            last.close();
         }
+        drop(round);
+        // Wakes the handlers that wait, which is code of others.
+        last.close();
     }
 
     fn count(&self, length: usize) -> u32 {
