@@ -157,6 +157,19 @@ impl Directory {
         Ok(at)
     }
 
+    /// Creates a file without a name (`O_TMPFILE`) on the file system of this directory.
+    ///
+    /// # Errors
+    ///
+    /// See openat(2); `EOPNOTSUPP` if the file system has no such files.
+    pub fn unnamed(&self, mode: u16) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, ".", flags, Mode::from_raw_mode(mode.into())) {
+            Err(Errno::ISDIR | Errno::INVAL) => Err(Errno::OPNOTSUPP),
+            opened => opened,
+        }
+    }
+
     /// Opens a new file, which must not exist yet.
     ///
     /// # Errors

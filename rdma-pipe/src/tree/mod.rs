@@ -10,7 +10,6 @@ mod partial;
 mod remove;
 mod settle;
 mod stream;
-mod unnamed;
 mod walk;
 
 pub use ancestry::Ancestry;

@@ -53,10 +53,9 @@ pub struct Options {
     /// targets of later calls. It also limits how much registered memory peers occupy with the attachments that they
     /// announce: see [`Attachment::read`](crate::Attachment::read).
     pub watermark: usize,
-    /// Maximum number of bytes of the memory that the program has from [`Channel::alloc`](crate::Channel::alloc) and
-    /// [`Context::alloc`](crate::Context::alloc) at a time, and that its attachments of other memory take up. It applies
-    /// to all connections over RDMA together, and to those over TCP. Lengths are rounded up to powers of two, as in the
-    /// pools. A handler that allocates as many bytes as its caller states so gets an error, and the host keeps its memory.
+    /// Maximum number of bytes that [`Channel::alloc`](crate::Channel::alloc), [`Context::alloc`](crate::Context::alloc)
+    /// and copied attachments occupy at a time; by default 4 GiB. It applies to all connections over RDMA together, and
+    /// to all over TCP. Lengths are rounded up to powers of two. Beyond it, these calls return `OutOfMemory`.
     pub memory: usize,
     /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
     /// [`trespass::Transport::Tcp`].
@@ -72,7 +71,7 @@ impl Default for Options {
             spin: Duration::from_micros(500),
             connect: Duration::from_secs(10),
             watermark: 64 << 20,
-            memory: 4 << 30,
+            memory: usize::try_from(4_u64 << 30).unwrap_or(usize::MAX),
             #[cfg(feature = "tls")]
             tls: Tls::default(),
         }
