@@ -26,7 +26,9 @@ struct Parsed {
 }
 
 fn main() {
-    let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma-mummy-sys/src/bindings");
+    // Read when the script runs, because cargo does not compile it again if the repository's folder is moved.
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let bindings = Path::new(&package).join("../rdma-mummy-sys/src/bindings");
     println!("cargo::rerun-if-changed={}", bindings.display());
     let mut out = String::new();
     for module in MODULES {
