@@ -321,7 +321,7 @@ fn device_memory_is_copied_and_registered() {
 #[test]
 #[cfg_attr(miri, ignore = "makes system calls")]
 fn gpu_memory_is_registered_by_address() {
-    use crate::wire::bytes::cuda::Fake;
+    use rdma_cuda::Fake;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
     let (bench, fake) = (Bench::new(), Fake::load());
     let device = fake.allocate(fake.context(), 100);

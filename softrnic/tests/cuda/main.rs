@@ -3,14 +3,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod driver;
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::{io, ptr};
 
 use common::{ACCESS, Setup, Side, close, open, pair};
-use driver::Cuda;
+use rdma_cuda::Cuda;
 use rdma_mummy_sys::*;
 
 /// A region in the domain of a side. Its address may be of any kind.
@@ -175,7 +174,7 @@ fn thread_keeps_its_context_and_requires_none() {
     let [left, right] = &sides;
     let memory = cuda.allocate(4096);
     let other = cuda.new_context();
-    for context in [cuda.current(), other, 0] {
+    for context in [cuda.current(), Some(other), None] {
         cuda.make_current(context);
         let before = cuda.current();
         let region = Region::new(right, memory, 4096);
@@ -199,7 +198,7 @@ fn memory_of_two_contexts_is_copied_and_a_destroyed_context_fails() {
     let [left, right] = &sides;
     let (own, ours) = (cuda.current(), cuda.allocate(70_000));
     let other = cuda.new_context();
-    cuda.make_current(other);
+    cuda.make_current(Some(other));
     let theirs = cuda.allocate(70_000);
     cuda.make_current(own);
     let (from, to) = (Region::new(left, ours, 70_000), Region::new(right, theirs, 70_000));
@@ -207,7 +206,7 @@ fn memory_of_two_contexts_is_copied_and_a_destroyed_context_fails() {
     cuda.set(ours, &data);
     write(left, 1, from.piece(0, 70_000), to.at(0));
     left.done(1);
-    cuda.make_current(other);
+    cuda.make_current(Some(other));
     assert!(cuda.get(theirs, 70_000) == data);
     cuda.destroy_context(other);
     cuda.make_current(own);

@@ -5,6 +5,7 @@
 mod cuda;
 mod exit;
 mod files;
+mod libcuda;
 mod measurements;
 mod ports;
 mod signals;

@@ -2,14 +2,10 @@
 //! they did not run; if `SOFTRNIC_TEST_CUDA=1` is set, they fail instead.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[expect(dead_code, reason = "each test program uses a part of the driver")]
-#[path = "../../../softrnic/tests/cuda/driver.rs"]
-mod driver;
-
 use std::ptr;
 use std::sync::Mutex;
 
-use driver::Cuda;
+use rdma_cuda::Cuda;
 use trespass::{Acceptor, Connection, Grant, Handle, RegionKey, Transport};
 use trespass_rpc::{Attachment, Channel, Endpoint, Memory, Options, Server, Target};
 

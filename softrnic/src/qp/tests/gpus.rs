@@ -1,10 +1,10 @@
 //! Tests of messages from and to GPU memory, and of errors of this memory.
 
+use rdma_cuda::Fake;
 use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::Link;
 use super::*;
-use crate::wire::bytes::cuda::Fake;
 
 /// GPU memory that is registered in the domain of an end.
 struct OnDevice {

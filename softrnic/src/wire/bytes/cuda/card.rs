@@ -1,11 +1,12 @@
 //! Contexts of the CUDA driver. Each context has a stream for the copies of softrnic.
 
-use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
+use rdma_cuda::{CUdevice, CUstream, Context, Current, Driver, Failure, Pointer, Stream};
+
 use super::Device;
-use super::driver::{Driver, Failure, Handle, Pointer, result};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::Fault;
@@ -14,17 +15,17 @@ use crate::wire::bytes::Fault;
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) driver: &'static Driver,
-    pub(super) context: Handle,
+    pub(super) context: Context,
     /// A stream that only softrnic uses. Its copies therefore do not wait for the program's work on the GPU, which may
     /// itself wait for a message.
-    pub(super) stream: Handle,
+    pub(super) stream: Stream,
     /// A small allocation that exists as long as the context. If the allocation no longer exists, the context and its
     /// stream are destroyed, even if a new context has the same address.
     witness: (u64, u32),
     /// The lock that a thread holds during an atomic, which takes several copies.
     pub(super) atomics: Mutex<()>,
     /// The error that was logged last.
-    last_error: AtomicI32,
+    last_error: AtomicU32,
 }
 
 static CARDS: RwLock<Vec<&'static Card>> = RwLock::new(Vec::new());
@@ -37,7 +38,7 @@ impl Card {
     pub(super) fn of(driver: &'static Driver, pointer: &Pointer) -> Result<u16, Errno> {
         let context = context_of(driver, pointer).map_err(refused)?;
         let mut cards = CARDS.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |card: &&Card| std::ptr::eq(card.driver, driver) && card.context == context && card.exists();
+        let is_it = |card: &&Card| ptr::eq(card.driver, driver) && card.context == context && card.exists();
         let number = match cards.iter().rposition(is_it) {
             Some(number) => number,
             None => {
@@ -48,15 +49,22 @@ impl Card {
         u16::try_from(number).map_err(|_| Errno::NO_MEMORY)
     }
 
-    fn new(driver: &'static Driver, context: Handle) -> Result<Self, Failure> {
+    fn new(driver: &'static Driver, context: Context) -> Result<Self, Failure> {
         let _current = Current::new(driver, context)?;
-        let (mut stream, mut address) = (0, 0);
+        let (mut stream, mut address): (CUstream, _) = (ptr::null_mut(), 0);
         // SAFETY: the context is current, and `address` is writable.
-        result(unsafe { (driver.mem_alloc)(&raw mut address, 1) })?;
+        driver.result("cuMemAlloc", unsafe { (driver.cuMemAlloc_v2)(&raw mut address, 1) })?;
         // SAFETY: as above, for `stream`.
-        result(unsafe { (driver.stream_create)(&raw mut stream, NON_BLOCKING) })?;
+        driver.result("cuStreamCreate", unsafe { (driver.cuStreamCreate)(&raw mut stream, NON_BLOCKING) })?;
         let witness = (address, driver.query(address)?.buffer());
-        Ok(Self { driver, context, stream, witness, atomics: Mutex::new(()), last_error: AtomicI32::new(0) })
+        Ok(Self {
+            driver,
+            context,
+            stream: stream.into(),
+            witness,
+            atomics: Mutex::new(()),
+            last_error: AtomicU32::new(0),
+        })
     }
 
     /// Whether the context is still the one for which the card was created.
@@ -67,9 +75,9 @@ impl Card {
 
     /// Converts a failure to a fault. Logs it unless it was the last one that was logged.
     #[cold]
-    pub(super) fn fault(&self, Failure(code): Failure) -> Fault {
-        if self.last_error.swap(code, Ordering::Relaxed) != code {
-            log::debug!("cannot copy memory of a GPU: the CUDA driver failed with CUresult {code}");
+    pub(super) fn fault(&self, failure: Failure) -> Fault {
+        if self.last_error.swap(failure.code, Ordering::Relaxed) != failure.code {
+            log::debug!("cannot copy memory of a GPU: {failure}");
         }
         Fault::Unmapped
     }
@@ -97,43 +105,19 @@ impl Device {
 
 /// Returns the context of the memory. Virtual memory mappings and pools have no context. For these, the function
 /// retains the primary context of their GPU.
-fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Handle, Failure> {
-    if pointer.context != 0 {
-        return Ok(pointer.context);
+fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Context, Failure> {
+    if let Some(context) = pointer.context {
+        return Ok(context);
     }
-    let (mut device, mut context): (c_int, Handle) = (0, 0);
+    let mut device: CUdevice = 0;
     // SAFETY: `device` is writable; the driver checks the number.
-    result(unsafe { (driver.device_get)(&raw mut device, pointer.ordinal) })?;
-    // SAFETY: `context` is writable, and the device came from the driver.
-    result(unsafe { (driver.device_primary_ctx_retain)(&raw mut context, device) })?;
-    Ok(context)
+    driver.result("cuDeviceGet", unsafe { (driver.cuDeviceGet)(&raw mut device, pointer.ordinal) })?;
+    driver.primary_context(device)
 }
 
-fn refused(Failure(code): Failure) -> Errno {
+fn refused(failure: Failure) -> Errno {
     /// The error code `CUDA_ERROR_OUT_OF_MEMORY`.
-    const OUT_OF_MEMORY: c_int = 2;
-    log::debug!("cannot register memory of a GPU: the CUDA driver failed with CUresult {code}");
-    if code == OUT_OF_MEMORY { Errno::NO_MEMORY } else { Errno::FAULT }
-}
-
-/// A guard that makes a context current on this thread. When the guard is dropped, the previous context is current
-/// again.
-#[derive(Debug)]
-pub(super) struct Current<'d>(&'d Driver);
-
-impl<'d> Current<'d> {
-    pub(super) fn new(driver: &'d Driver, context: Handle) -> Result<Self, Failure> {
-        // SAFETY: the driver has just reported this context for existing memory, and checks its argument.
-        result(unsafe { (driver.ctx_push_current)(context) })?;
-        Ok(Self(driver))
-    }
-}
-
-impl Drop for Current<'_> {
-    fn drop(&mut self) {
-        let mut context: Handle = 0;
-        // SAFETY: `context` is writable. The popped context is the one that `new` pushed, because the guard stays on
-        // its thread.
-        unsafe { (self.0.ctx_pop_current)(&raw mut context) };
-    }
+    const OUT_OF_MEMORY: u32 = 2;
+    log::debug!("cannot register memory of a GPU: {failure}");
+    if failure.code == OUT_OF_MEMORY { Errno::NO_MEMORY } else { Errno::FAULT }
 }

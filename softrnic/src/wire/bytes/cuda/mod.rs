@@ -18,16 +18,13 @@
 //! A DMA buffer of GPU memory (`cuMemGetHandleForAddressRange`) cannot be mapped, so `ibv_reg_dmabuf_mr` fails.
 //! Programs register the address instead.
 //!
-//! `driver` declares the functions of libcuda, `card` contains the contexts and streams, and `moves` makes the copies.
+//! `rdma_cuda` declares the functions of libcuda, `card` contains the contexts and streams, and `moves` makes the copies.
 
 mod card;
-mod driver;
-#[cfg(test)]
-mod fake;
 mod moves;
 
-#[cfg(test)]
-pub(crate) use self::fake::Fake;
+use rdma_cuda::Driver;
+
 pub(crate) use self::moves::End;
 pub(super) use self::moves::{atomic, move_bytes};
 
@@ -50,7 +47,7 @@ struct Device {
 ///
 /// `EFAULT` if the range exceeds its allocation or the driver cannot copy it; `ENOMEM` if there is not enough memory.
 pub(crate) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> {
-    let Some(driver) = driver::of_process() else { return Ok(None) };
+    let Some(driver) = Driver::of_process() else { return Ok(None) };
     let Some(pointer) = driver.query(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };
     let remaining = address.checked_sub(pointer.start).and_then(|before| pointer.size.checked_sub(before));
     if remaining.is_none_or(|remaining| remaining < length) {

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use rdma_cuda::{Context, Current, Failure};
+
 use super::Device;
-use super::card::{Card, Current};
-use super::driver::{Failure, Handle, result};
+use super::card::Card;
 use crate::wire::bytes::copy::{self, tail_of};
 use crate::wire::bytes::{Atomic, Fault, Place};
 
@@ -97,7 +98,8 @@ fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<()
     let _current = Current::new(card.driver, card.context)?;
     let is_put = put(Queue(card));
     // SAFETY: the stream exists as long as its context.
-    let has_ended = result(unsafe { (card.driver.stream_synchronize)(card.stream) });
+    let code = unsafe { (card.driver.cuStreamSynchronize)(card.stream.raw()) };
+    let has_ended = card.driver.result("cuStreamSynchronize", code);
     is_put.and(has_ended)
 }
 
@@ -164,37 +166,41 @@ impl Queue<'_> {
     ///
     /// `from` is readable until the stream is synchronized.
     unsafe fn host_to_device(self, to: u64, from: *const u8, length: usize) -> Result<(), Failure> {
+        let Card { driver, stream, .. } = self.0;
         // SAFETY: guaranteed by the caller; the driver checks the address on the GPU.
-        self.put(length, || unsafe { (self.0.driver.memcpy_htod_async)(to, from.cast(), length, self.0.stream) })
+        let call = || unsafe { (driver.cuMemcpyHtoDAsync_v2)(to, from.cast(), length, stream.raw()) };
+        self.put("cuMemcpyHtoDAsync", length, call)
     }
 
     /// # Safety
     ///
     /// `to` is writable until the stream is synchronized.
     unsafe fn device_to_host(self, to: *mut u8, from: u64, length: usize) -> Result<(), Failure> {
+        let Card { driver, stream, .. } = self.0;
         // SAFETY: as above.
-        self.put(length, || unsafe { (self.0.driver.memcpy_dtoh_async)(to.cast(), from, length, self.0.stream) })
+        let call = || unsafe { (driver.cuMemcpyDtoHAsync_v2)(to.cast(), from, length, stream.raw()) };
+        self.put("cuMemcpyDtoHAsync", length, call)
     }
 
-    fn device_to_device(self, to: u64, (from, context): (u64, Handle), length: usize) -> Result<(), Failure> {
-        let Card { driver, context: own, stream, .. } = *self.0;
-        self.put(length, || {
-            if context == own {
-                // SAFETY: the driver checks the addresses, which are in its own memory.
-                unsafe { (driver.memcpy_dtod_async)(to, from, length, stream) }
-            } else {
-                // SAFETY: as above, and both contexts exist as long as their memory.
-                unsafe { (driver.memcpy_peer_async)(to, own, from, context, length, stream) }
-            }
-        })
+    fn device_to_device(self, to: u64, (from, context): (u64, Context), length: usize) -> Result<(), Failure> {
+        let Card { driver, context: own, stream, .. } = self.0;
+        if context == *own {
+            // SAFETY: the driver checks the addresses, which are in its own memory.
+            let call = || unsafe { (driver.cuMemcpyDtoDAsync_v2)(to, from, length, stream.raw()) };
+            return self.put("cuMemcpyDtoDAsync", length, call);
+        }
+        // SAFETY: as above, and both contexts exist as long as their memory.
+        let call = || unsafe { (driver.cuMemcpyPeerAsync)(to, own.raw(), from, context.raw(), length, stream.raw()) };
+        self.put("cuMemcpyPeerAsync", length, call)
     }
 
     fn clear(self, at: u64, length: usize) -> Result<(), Failure> {
+        let Card { driver, stream, .. } = self.0;
         // SAFETY: the driver checks the address.
-        self.put(length, || unsafe { (self.0.driver.memset_d8_async)(at, 0, length, self.0.stream) })
+        self.put("cuMemsetD8Async", length, || unsafe { (driver.cuMemsetD8Async)(at, 0, length, stream.raw()) })
     }
 
-    fn put(self, length: usize, call: impl FnOnce() -> i32) -> Result<(), Failure> {
-        if length == 0 { Ok(()) } else { result(call()) }
+    fn put(self, name: &'static str, length: usize, call: impl FnOnce() -> u32) -> Result<(), Failure> {
+        if length == 0 { Ok(()) } else { self.0.driver.result(name, call()) }
     }
 }

@@ -1,7 +1,7 @@
+use rdma_cuda::Fake;
 use sideway::ibverbs::AccessFlags;
 
 use super::super::endpoint::VerbsEndpoint;
-use super::gpu::fake::Fake;
 use super::{Areas, Source, common, rights};
 use crate::endpoint::{Endpoint, Path, PeerInfo, QpAddress, Registration, Role};
 use crate::plan::{Measure, Memory, Operation, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};

@@ -1,14 +1,13 @@
 //! A GPU and its memory.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::marker::PhantomData;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr;
 use std::sync::Arc;
 
-use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute, Driver, Failure};
-use crate::plan::PciAddress;
 use anyhow::{Context, Result, ensure};
+use rdma_cuda::{CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute, Current, Driver, Failure};
+
+use crate::plan::PciAddress;
 
 /// Size of the pages in which other devices access GPU memory: 64 KiB.
 const GPU_PAGE: usize = 64 << 10;
@@ -63,23 +62,18 @@ impl Card {
 #[derive(Debug)]
 pub(super) struct CardContext {
     card: Card,
-    /// A `CUcontext`, which is an opaque pointer of the driver.
-    raw: usize,
+    context: rdma_cuda::Context,
 }
 
 impl CardContext {
     pub(super) fn new(card: Card) -> Result<Arc<Self>, Failure> {
-        let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: the pointer is to a local variable, and the device came from the driver.
-        let code = unsafe { (card.driver.cuDevicePrimaryCtxRetain)(&raw mut raw, card.device) };
-        card.driver.result("cuDevicePrimaryCtxRetain", code)?;
-        Ok(Arc::new(Self { card, raw: raw.expose_provenance() }))
+        Ok(Arc::new(Self { card, context: card.driver.primary_context(card.device)? }))
     }
 
     /// Calls a function of the driver while this context is current, and restores the thread's context afterwards.
     fn call(&self, name: &'static str, function: impl FnOnce(&Driver) -> c_uint) -> Result<(), Failure> {
-        let _current = Current::new(self)?;
         let driver = self.card.driver;
+        let _current = Current::new(driver, self.context)?;
         driver.result(name, function(driver))
     }
 }
@@ -93,28 +87,6 @@ impl Drop for CardContext {
         if let Err(failure) = driver.result("cuDevicePrimaryCtxRelease", code) {
             log::debug!("{failure}");
         }
-    }
-}
-
-/// Makes a context current on this thread, and restores the previous context on drop.
-struct Current<'c>(&'c CardContext, PhantomData<*const ()>);
-
-impl<'c> Current<'c> {
-    fn new(context: &'c CardContext) -> Result<Self, Failure> {
-        let driver = context.card.driver;
-        let raw: CUcontext = ptr::with_exposed_provenance_mut(context.raw);
-        // SAFETY: the context is retained.
-        driver.result("cuCtxPushCurrent", unsafe { (driver.cuCtxPushCurrent_v2)(raw) })?;
-        Ok(Self(context, PhantomData))
-    }
-}
-
-impl Drop for Current<'_> {
-    fn drop(&mut self) {
-        let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: the pointer is to a local variable. `new` pushed the context on this thread, and the guard is not
-        // `Send`.
-        unsafe { (self.0.card.driver.cuCtxPopCurrent_v2)(&raw mut raw) };
     }
 }
 
@@ -145,7 +117,7 @@ impl Allocation {
         allocated.with_context(|| format!("{with_slack} bytes of the GPU's memory"))?;
         let memory = Self { context: Arc::clone(context), base, start: base.next_multiple_of(GPU_PAGE as u64), bytes };
         let is_on: c_uint = 1;
-        let sync = CUpointer_attribute::SYNC_MEMOPS;
+        let sync = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
         // SAFETY: the attribute is a readable 32-bit number, and the memory is allocated. The attribute makes copies
         // complete before their function returns, so that a NIC reads the copied data.
         let set = |driver: &Driver| unsafe { (driver.cuPointerSetAttribute)((&raw const is_on).cast(), sync, base) };
@@ -170,7 +142,7 @@ impl Allocation {
         let make = context.card.driver.cuMemGetHandleForAddressRange;
         let make = make.context("libcuda.so.1 has no cuMemGetHandleForAddressRange, which requires CUDA 11.7")?;
         let mut file: c_int = -1;
-        let kind = CUmemRangeHandleType::DMA_BUF_FD;
+        let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
         // SAFETY: the pointer is to a local descriptor variable, and the pages are allocated.
         context.call("cuMemGetHandleForAddressRange", |_| unsafe {
             make((&raw mut file).cast(), self.start, self.bytes, kind, 0)

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use rdma_cuda::{Absent, Driver};
 
 use super::card::Card;
-use super::driver::{Absent, Driver};
 use crate::endpoint::GpuInfo;
 
 /// The folder in sysfs that contains all PCI devices.

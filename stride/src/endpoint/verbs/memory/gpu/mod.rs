@@ -2,9 +2,6 @@
 //! memory; instead, the driver copies the bytes.
 
 mod card;
-mod driver;
-#[cfg(test)]
-pub(in crate::endpoint::verbs) mod fake;
 mod list;
 mod region;
 #[cfg(test)]
@@ -13,12 +10,12 @@ mod tests;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
+use rdma_cuda::{Absent, Driver};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use self::card::{Card, CardContext};
-use self::driver::{Absent, Driver};
 pub use self::list::{Gpus, NearGpus, Nearness};
 pub(in crate::endpoint::verbs) use self::list::{gpus, near};
 pub(super) use self::region::GpuRegion;

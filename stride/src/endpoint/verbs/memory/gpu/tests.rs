@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
+use rdma_cuda::Fake;
 
 use super::card::Allocation;
-use super::fake::Fake;
 use super::list::nearest;
 use super::*;
 use crate::endpoint::verbs::device;
