@@ -17,16 +17,14 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread;
 
 use futures_core::Stream;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 use tower_service::Service;
-use trespass::{Handle, net};
+use trespass::tokio::{Acceptor, Listener, Stream as IoStream};
 
 /// How many bytes of HTTP/2 may wait to be sent. A server cannot withdraw what waits when a call is cancelled, and
 /// `h2` ends a connection on which too much arrives for cancelled calls.
@@ -34,10 +32,10 @@ const WAITING: usize = 256 << 10;
 
 /// A stream of bytes that transports HTTP/2.
 #[derive(Debug)]
-pub struct Io(net::Stream);
+pub struct Io(IoStream);
 
 impl Io {
-    fn new(stream: net::Stream) -> Self {
+    fn new(stream: IoStream) -> Self {
         // Fails if the stream has ended, which its reader will find.
         _ = stream.set_send_buffer_size(WAITING);
         Self(stream)
@@ -76,14 +74,7 @@ impl Service<Uri> for Connector {
             let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
             let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
             let port = uri.port_u16().unwrap_or(80);
-            // Resolving and connecting block. They have a thread of their own, for which the end of the runtime does not
-            // wait, as it does for the threads of `spawn_blocking`.
-            let (reply, connected) = oneshot::channel();
-            let connect = move || _ = reply.send(net::Stream::connect((host.as_str(), port)));
-            let builder = thread::Builder::new().name("trespass-connect".to_owned());
-            trespass::without_signals(|| builder.spawn(connect))?;
-            let stream = connected.await.map_err(io::Error::other)??;
-            Handle::global()?.drive_in_tokio()?;
+            let stream = IoStream::connect((host, port)).await?;
             Ok(TokioIo::new(Io::new(stream)))
         })
     }
@@ -91,7 +82,7 @@ impl Service<Uri> for Connector {
 
 /// The accepted streams, for `serve_with_incoming`.
 #[derive(Debug)]
-pub struct Incoming(net::Listener);
+pub struct Incoming(Listener);
 
 /// Listens for both RDMA and TCP, at the same port.
 ///
@@ -99,7 +90,7 @@ pub struct Incoming(net::Listener);
 ///
 /// The address is in use, or does not belong to this host.
 pub fn incoming(address: impl ToSocketAddrs) -> io::Result<Incoming> {
-    net::Listener::bind(address).map(Incoming)
+    Ok(Incoming(Acceptor::from(trespass::Acceptor::bind(address)?).into()))
 }
 
 impl Incoming {
@@ -107,7 +98,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// See [`net::Listener::local_addr`].
+    /// See [`Listener::local_addr`].
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
@@ -117,9 +108,7 @@ impl Stream for Incoming {
     type Item = io::Result<Io>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let accepted = self.0.poll_accept(context);
-        Handle::global()?.drive_in_tokio()?;
-        accepted.map(|stream| Some(stream.map(Io::new)))
+        self.0.poll_accept(context).map(|stream| Some(stream.map(Io::new)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::broadcast::{self, error::RecvError};
-use trespass::net::{Listener, Stream};
+use trespass::tokio::{Listener, Stream};
 
 /// Serves one client: passes lines from the client to the room, and from the room to the client.
 async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, String)>) -> io::Result<()> {
@@ -17,7 +17,7 @@ async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, S
             line = lines.next_line() => match line? {
                 // Sending fails only if no client is in the room.
                 Some(line) => _ = room.send((number, format!("{number}: {line}\n"))),
-                None => return AsyncWriteExt::shutdown(&mut writer).await,
+                None => return writer.shutdown().await,
             },
             line = others.recv() => match line {
                 Ok((from, line)) if from != number => writer.write_all(line.as_bytes()).await?,
@@ -32,24 +32,21 @@ async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, S
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
     if let Some(host) = std::env::args().nth(1) {
-        let stream = tokio::task::spawn_blocking(move || Stream::connect((host.as_str(), 7472))).await??;
+        let stream = Stream::connect((host.as_str(), 7472)).await?;
         let (mut reader, mut writer) = (stream.clone(), stream);
         let printing = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::stdout()).await });
         tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await?;
-        AsyncWriteExt::shutdown(&mut writer).await?;
+        writer.shutdown().await?;
         return printing.await?.map(drop);
     }
-    let room = broadcast::Sender::new(100);
-    let runtime = tokio::runtime::Handle::current();
-    let accepting = move || -> io::Result<()> {
-        for (number, stream) in Listener::bind("0.0.0.0:7472")?.incoming().enumerate() {
-            let (stream, room) = (stream?, room.clone());
-            runtime.spawn(async move {
-                // The failure of one client does not affect the others.
-                _ = attend(stream, number, room).await;
-            });
-        }
-        Ok(())
-    };
-    tokio::task::spawn_blocking(accepting).await?
+    let (listener, room) = (Listener::bind("0.0.0.0:7472").await?, broadcast::Sender::new(100));
+    for number in 0.. {
+        let (stream, _) = listener.accept().await?;
+        let room = room.clone();
+        tokio::spawn(async move {
+            // The failure of one client does not affect the others.
+            _ = attend(stream, number, room).await;
+        });
+    }
+    Ok(())
 }

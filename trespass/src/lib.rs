@@ -3,6 +3,7 @@
 //! | layer | module | what |
 //! |---|---|---|
 //! | 4 | [`net`] | `Listener`, `Stream`: shaped as `std::net` |
+//! | 5 | `tokio` | the same as futures: with the feature `tokio` |
 //! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
 //! | 4 | `region` | [`Region`], [`Grant`], [`Batch`]: memory that the peer reads and writes directly |
 //! | 3 | `worker` | the loop that drives connections over a backend, and the shared worker that blocking calls drive |
@@ -22,6 +23,8 @@ mod region;
 mod worker;
 
 pub mod net;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::connection::{Acceptor, Connection};
-use crate::worker::{Awaited, ConnectionId, Handle, Worker, this_thread};
+use crate::worker::{Awaited, Handle, Source, Worker, this_thread};
 
 /// An event for which [`poll`] waits.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
         ));
     };
     let remove = |worker: &mut Worker, waker: &Waker| {
-        interests.iter().filter_map(Interest::awaited).for_each(|(id, what)| worker.remove_call(id, what, waker));
+        interests.iter().for_each(|interest| worker.remove_from(interest.source(), waker));
     };
     let found = handle.wait_aside(deadline, |worker, waker| {
         remove(worker, waker);
@@ -42,12 +42,7 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
         if ready.contains(&true) {
             return Ok(ready);
         }
-        for interest in interests {
-            match interest.awaited() {
-                Some((id, what)) => worker.register_call(id, what, waker),
-                None => worker.register_acceptor(waker),
-            }
-        }
+        interests.iter().for_each(|interest| worker.register_at(interest.source(), waker));
         Err(io::ErrorKind::WouldBlock.into())
     });
     handle.with(|worker| remove(worker, &this_thread()))?;
@@ -65,12 +60,11 @@ impl Interest<'_> {
         }
     }
 
-    /// Returns the connection and the awaited event, or `None` for an acceptor.
-    fn awaited(&self) -> Option<(ConnectionId, Awaited)> {
+    fn source(&self) -> Source {
         match self {
-            Self::Message(connection) => Some((connection.id(), Awaited::Message)),
-            Self::Room(connection) => Some((connection.id(), Awaited::Room)),
-            Self::Incoming(_) => None,
+            Self::Message(connection) => Source::Connection(connection.id(), Awaited::Message),
+            Self::Room(connection) => Source::Connection(connection.id(), Awaited::Room),
+            Self::Incoming(_) => Source::Acceptors,
         }
     }
 

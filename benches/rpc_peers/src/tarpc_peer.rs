@@ -1,7 +1,5 @@
 //! tarpc, over TCP and over streams of trespass, with bincode.
 
-use std::io;
-
 use anyhow::Result;
 use futures_util::StreamExt;
 use serde_bytes::ByteBuf;
@@ -12,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_serde::formats::Bincode;
 use tokio_util::codec::LengthDelimitedCodec;
-use trespass::{Handle, net};
+use trespass::tokio::{Listener, Stream};
 
 use crate::measure::{Job, Row, closed_loop};
 
@@ -48,11 +46,10 @@ async fn serve_one(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static)
 pub async fn serve(is_rdma: bool) -> Result<()> {
     if is_rdma {
         softrnic::register()?;
-        let listener = net::Listener::bind("127.0.0.1:0")?;
-        Handle::global()?.drive_in_tokio()?;
+        let listener = Listener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
         loop {
-            let stream = std::future::poll_fn(|task| listener.poll_accept(task)).await?;
+            let (stream, _) = listener.accept().await?;
             tokio::spawn(serve_one(stream));
         }
     }
@@ -69,11 +66,7 @@ pub async fn call(address: &str, is_rdma: bool, job: &Job) -> Result<Row> {
     let config = client::Config::default();
     let client = if is_rdma {
         softrnic::register()?;
-        let address = address.to_owned();
-        let connecting = tokio::task::spawn_blocking(move || net::Stream::connect(address));
-        let stream = connecting.await.map_err(io::Error::other)??;
-        Handle::global()?.drive_in_tokio()?;
-        EchoClient::new(config, transport(stream)).spawn()
+        EchoClient::new(config, transport(Stream::connect(address).await?)).spawn()
     } else {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -39,11 +39,6 @@ impl Listener {
         Acceptor::bind_on(handle, address).map(Listener::over)
     }
 
-    #[cfg(feature = "tokio")]
-    pub(super) fn acceptor(&self) -> &Acceptor {
-        &self.acceptor
-    }
-
     fn over(acceptor: Acceptor) -> Listener {
         Listener { acceptor, is_nonblocking: AtomicBool::new(false) }
     }

@@ -14,8 +14,6 @@
 mod listener;
 mod ready;
 mod stream;
-#[cfg(feature = "tokio")]
-mod tokio;
 
 pub use listener::{Incoming, Listener};
 pub use std::net::Shutdown;

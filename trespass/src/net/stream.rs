@@ -213,7 +213,7 @@ impl Stream {
     /// Tries an operation. If the operation would block, registers a waker, which the worker calls when a retry may
     /// succeed.
     #[cfg(feature = "tokio")]
-    pub(super) fn attempt<T>(
+    pub(crate) fn attempt<T>(
         &self,
         what: Wait,
         waker: &std::task::Waker,
@@ -266,7 +266,7 @@ impl Stream {
         self.inner.connection.wait(what.into(), deadline, attempt)
     }
 
-    pub(super) fn read_some(&self, worker: &mut Worker, bytes: &mut [u8]) -> io::Result<usize> {
+    fn read_some(&self, worker: &mut Worker, bytes: &mut [u8]) -> io::Result<usize> {
         if self.inner.is_read_shut.load(Ordering::Relaxed) {
             Ok(0)
         } else {
@@ -274,12 +274,12 @@ impl Stream {
         }
     }
 
-    pub(super) fn write_some(&self, worker: &mut Worker, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write_some(&self, worker: &mut Worker, bytes: &[u8]) -> io::Result<usize> {
         worker.try_write(self.inner.connection.id(), bytes)
     }
 
     /// Writes the parts in order, and stops after a partial write.
-    pub(super) fn write_parts(&self, worker: &mut Worker, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write_parts(&self, worker: &mut Worker, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut count = 0;
         for part in parts.iter().filter(|part| !part.is_empty()) {
             match self.write_some(worker, part) {
@@ -298,7 +298,7 @@ impl Stream {
 
     /// Reads into memory that may be uninitialised.
     #[cfg(feature = "tokio")]
-    pub(super) fn read_to(&self, worker: &mut Worker, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
+    pub(crate) fn read_to(&self, worker: &mut Worker, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
         if self.inner.is_read_shut.load(Ordering::Relaxed) {
             Ok(0)
         } else {
@@ -307,7 +307,7 @@ impl Stream {
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn connection(&self) -> &Connection {
+    pub(crate) fn connection(&self) -> &Connection {
         &self.inner.connection
     }
 }

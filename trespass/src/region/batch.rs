@@ -53,13 +53,20 @@ impl<'c> Batch<'c> {
     /// A range is not within its region or key, or the key does not allow writing; in these cases nothing is
     /// transferred. Or the connection has ended.
     pub fn submit(self) -> io::Result<Ticket<'c>> {
+        let (ticket, notify) = self.start()?;
+        if let Some(number) = notify {
+            send_note(ticket.connection, number)?;
+        }
+        Ok(ticket)
+    }
+
+    /// Passes the transfers to the device. Also returns the notification that is due now.
+    pub(crate) fn start(self) -> io::Result<(Ticket<'c>, Option<u64>)> {
         let Self { connection, transfers, progress, has_gets, mut notify } = self;
         let transfers = transfers?;
         connection.handle().with(|worker| worker.transfer(connection.id(), transfers))??;
-        if let Some(number) = notify.take_if(|_| !has_gets) {
-            send_note(connection, number)?;
-        }
-        Ok(Ticket { connection, progress, notify })
+        let now = notify.take_if(|_| !has_gets);
+        Ok((Ticket { connection, progress, notify }, now))
     }
 
     fn add(mut self, is_put: bool, (region, range): (&Region, Range<usize>), (key, offset): (&RegionKey, u64)) -> Self {
@@ -91,7 +98,8 @@ fn send_note(connection: &Connection, number: u64) -> io::Result<()> {
 pub struct Ticket<'c> {
     connection: &'c Connection,
     progress: Arc<Progress>,
-    notify: Option<u64>,
+    /// The notification that is due when the transfers have completed.
+    pub(crate) notify: Option<u64>,
 }
 
 impl Ticket<'_> {
@@ -125,14 +133,16 @@ impl Ticket<'_> {
     ///
     /// See [`is_done`](Self::is_done).
     pub fn wait(self) -> io::Result<()> {
-        self.connection.wait(Awaited::Transfer, None, |_| match self.is_done()? {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WouldBlock.into()),
-        })?;
+        self.connection.wait(Awaited::Transfer, None, |_| self.has_ended())?;
         match self.notify {
             Some(number) => send_note(self.connection, number),
             None => Ok(()),
         }
+    }
+
+    /// Returns `WouldBlock` until all transfers have completed.
+    pub(crate) fn has_ended(&self) -> io::Result<()> {
+        if self.is_done()? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 }
 

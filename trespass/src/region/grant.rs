@@ -70,17 +70,27 @@ impl<'c> Grant<'c> {
     /// ends.
     pub fn revoke(self) -> io::Result<()> {
         self.take_back();
-        self.connection.wait(Awaited::Transfer, None, |_| match self.closed.ended() {
+        self.connection.wait(Awaited::Transfer, None, |_| self.has_ended())
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// Returns `WouldBlock` until the key is invalid.
+    pub(crate) fn has_ended(&self) -> io::Result<()> {
+        match self.closed.ended() {
             Some(Ending::Done) => Ok(()),
             Some(Ending::Lost | Ending::Refused) => {
                 let text = "the device did not end the connection: the key may be valid until the process ends";
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
             }
             None => Err(io::ErrorKind::WouldBlock.into()),
-        })
+        }
     }
 
-    fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         // In a child of the worker's process, the key belongs to the parent.
         _ = self.connection.handle().with(|worker| worker.revoke(self.connection.id(), &self.closed));
     }

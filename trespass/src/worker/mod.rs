@@ -35,7 +35,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::Waker;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -46,7 +45,7 @@ use crate::backend::verbs::{Sleeper, Verbs};
 use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 
 use domain::{Domain, Slot};
-use waiters::Woken;
+use waiters::{Waiters, Woken};
 
 #[doc(hidden)]
 pub use fork::{Generation, PerProcess};
@@ -57,6 +56,7 @@ pub(crate) use shared::{this_thread, would_block};
 pub use signals::without_signals;
 pub use spin::Spin;
 pub(crate) use waiters::Awaited;
+pub(crate) use waiting::Source;
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
@@ -134,7 +134,7 @@ pub struct Worker {
     next_listener: u32,
     fallbacks: HashMap<ConnectionId, String>,
     /// Tasks that wait for connections to accept.
-    acceptors: Vec<Waker>,
+    acceptors: Waiters,
     epoll: OwnedFd,
     /// Number of turns until the worker next reads the clock and polls TCP; at least 1. While the worker has a device,
     /// the device's counter replaces it.
@@ -170,7 +170,7 @@ impl Worker {
             listeners: HashMap::new(),
             next_listener: 0,
             fallbacks: HashMap::new(),
-            acceptors: Vec::new(),
+            acceptors: Waiters::default(),
             epoll,
             quiet: 1,
             tcp_silence: 0,
@@ -392,13 +392,18 @@ impl Worker {
 
     /// Closes a listener, and its connections that were not accepted.
     pub fn unlisten(&mut self, listener: ListenId) {
-        if self.listeners.remove(&listener).is_none() {
-            return;
-        }
+        self.stop_listening(listener);
         while let Some(id) = self.accept(listener) {
             self.close(id, 0, "");
         }
-        self.acceptors.drain(..).for_each(|waker| self.tcp.table.woken.push(waker));
+    }
+
+    /// Closes a listener. Its established connections can still be accepted.
+    pub(crate) fn stop_listening(&mut self, listener: ListenId) {
+        if self.listeners.remove(&listener).is_none() {
+            return;
+        }
+        self.acceptors.wake_all(&mut self.tcp.table.woken);
         self.tcp.unlisten(listener.0);
         if let Some(verbs) = &mut self.verbs {
             verbs.unlisten(listener.0);

@@ -72,10 +72,20 @@ impl Waiters {
     /// Removes a call that has returned. The waker may be dropped here, because it belongs to the library and runs no
     /// code of the program.
     pub(super) fn remove_call(&mut self, what: Awaited, waker: &Waker) {
-        let is_it = |waiter: &Waiter| !waiter.is_task && waiter.what == what && waiter.waker.will_wake(waker);
-        if let Some(at) = self.list.iter().position(is_it) {
+        if let Some(at) = self.position(what, waker) {
             self.list.swap_remove(at);
         }
+    }
+
+    /// Removes a future that no longer waits. Its waker is dropped with `woken`, without a call.
+    pub(super) fn remove(&mut self, what: Awaited, waker: &Waker, woken: &mut Woken) {
+        if let Some(at) = self.position(what, waker) {
+            woken.add(self.list.swap_remove(at).waker, false);
+        }
+    }
+
+    fn position(&self, what: Awaited, waker: &Waker) -> Option<usize> {
+        self.list.iter().position(|waiter| !waiter.is_task && waiter.what == what && waiter.waker.will_wake(waker))
     }
 
     /// Moves all wakers that wait for one event to `woken`.

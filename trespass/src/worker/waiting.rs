@@ -10,7 +10,15 @@ use crate::backend::{LinkId, ListenerId};
 
 use super::domain::Domain;
 use super::waiters::{Waiters, Woken};
-use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now, would_block};
+use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now};
+
+/// The source of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    Connection(ConnectionId, Awaited),
+    /// The connections to accept, of all listeners of the worker.
+    Acceptors,
+}
 
 impl Worker {
     /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
@@ -109,6 +117,47 @@ impl Worker {
         }
     }
 
+    /// Registers a call or a future that waits for an event.
+    pub(crate) fn register_at(&mut self, source: Source, waker: &Waker) {
+        match source {
+            Source::Connection(id, what) => self.register_call(id, what, waker),
+            Source::Acceptors => {
+                self.acceptors.add_call(Awaited::Message, waker);
+                self.look_next();
+            }
+        }
+    }
+
+    /// Removes a call or a future that no longer waits. Its waker may belong to the program, so it is not dropped under
+    /// the worker's lock.
+    pub(crate) fn remove_from(&mut self, source: Source, waker: &Waker) {
+        match source {
+            Source::Connection(id, what) => {
+                if let Some((waiters, woken)) = self.waiters(id) {
+                    waiters.remove(what, waker, woken);
+                }
+            }
+            Source::Acceptors => self.acceptors.remove(Awaited::Message, waker, &mut self.tcp.table.woken),
+        }
+    }
+
+    /// Wakes the calls and futures that wait for an event of a connection.
+    pub(crate) fn wake_calls(&mut self, id: ConnectionId, what: Awaited) {
+        if let Some((waiters, woken)) = self.waiters(id) {
+            waiters.wake(what, woken);
+        }
+    }
+
+    /// Returns `WouldBlock` until the connection is established.
+    pub(crate) fn has_established(&mut self, id: ConnectionId) -> io::Result<()> {
+        unless_blocked(self.is_established(id)?)
+    }
+
+    /// Returns `WouldBlock` until the peer's NIC has received everything that was sent.
+    pub(crate) fn has_flushed(&mut self, id: ConnectionId) -> io::Result<()> {
+        unless_blocked(self.is_flushed(id)?)
+    }
+
     fn waiters(&mut self, id: ConnectionId) -> Option<(&mut Waiters, &mut Woken)> {
         match id.kind {
             Kind::Rdma => self.verbs.as_mut()?.table.waiters(id.link),
@@ -116,25 +165,10 @@ impl Worker {
         }
     }
 
-    /// Registers a task to be woken when a connection may be pending.
-    pub(crate) fn register_acceptor(&mut self, waker: &Waker) {
-        if !self.acceptors.iter().any(|known| known.will_wake(waker)) {
-            self.acceptors.push(waker.clone());
-            self.look_next();
-        }
-    }
-
     pub(super) fn wake_acceptors(&mut self) {
         let verbs = self.verbs.as_ref().is_some_and(|verbs| !verbs.table.accepted.is_empty());
         if verbs || !self.tcp.table.accepted.is_empty() {
-            self.acceptors.drain(..).for_each(|waker| self.tcp.table.woken.push(waker));
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn wake_calls(&mut self, id: ConnectionId, what: Awaited) {
-        if let Some((waiters, woken)) = self.waiters(id) {
-            waiters.wake(what, woken);
+            self.acceptors.wake_all(&mut self.tcp.table.woken);
         }
     }
 
@@ -157,15 +191,6 @@ impl Worker {
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Does the same as `try_accept`. After `WouldBlock`, the task or call is woken when a connection may be pending.
-    pub(crate) fn try_accept_or_wake(&mut self, listener: ListenId, waker: &Waker) -> io::Result<ConnectionId> {
-        let accepted = self.try_accept(listener);
-        if would_block(&accepted) {
-            self.register_acceptor(waker);
-        }
-        accepted
-    }
-
     /// Whether `try_accept` would return a connection, or an error other than `WouldBlock`.
     pub(crate) fn has_accepted(&self, listener: ListenId) -> bool {
         let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
@@ -173,4 +198,8 @@ impl Worker {
             || has(&self.tcp.table.accepted)
             || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
     }
+}
+
+fn unless_blocked(is_done: bool) -> io::Result<()> {
+    if is_done { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }

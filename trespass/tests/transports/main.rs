@@ -3,6 +3,7 @@
 
 mod common;
 mod connections;
+mod futures;
 mod growth;
 mod hosts;
 mod limits;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, on_both, pair, worker};
 use tokio::io::AsyncWriteExt;
-use trespass::net::Stream;
 use trespass::{Acceptor, Connection, Grant, Handle, Kind, Options, Transport};
 
 /// A time limit that only a hung operation reaches.
@@ -99,9 +98,11 @@ fn hasty_child() {
         data.chunks(100_000).for_each(|message| connection.send(message).unwrap());
         std::process::exit(0);
     }
-    let mut stream = Stream::connect_on(&worker, address).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { AsyncWriteExt::write_all(&mut stream, &data).await.unwrap() });
+    runtime.block_on(async {
+        let mut stream = trespass::tokio::Stream::connect_on(&worker, address).await.unwrap();
+        stream.write_all(&data).await.unwrap();
+    });
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::common::{bytes, device, on_both, pair, worker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
 use tokio::time::timeout;
-use trespass::net::{Listener, Stream};
-use trespass::{Handle, Transport};
+use trespass::tokio::Stream;
+use trespass::{Acceptor, Connection, Handle, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -26,9 +26,10 @@ struct Ends {
 impl Ends {
     fn new(transport: Transport) -> Self {
         let handles = [(); 2].map(|()| worker(transport));
-        let listener = Listener::bind_on(&handles[0], device()).unwrap();
-        let near = Stream::connect_on(&handles[1], listener.local_addr().unwrap()).unwrap();
-        let (far, _) = listener.accept().unwrap();
+        let acceptor = Acceptor::bind_on(&handles[0], device()).unwrap();
+        let near = Connection::connect_on(&handles[1], acceptor.local_addr(), None).unwrap();
+        let far = acceptor.accept().unwrap();
+        let [near, far] = [near, far].map(|end| Stream::from(trespass::net::Stream::from(end)));
         Self { handles, near, far }
     }
 
@@ -82,7 +83,7 @@ fn worker_serves_threads_after_its_runtime_was_dropped() {
             ends.drive();
             ends.exchange().await;
         });
-        let (mut near, mut far) = (ends.near, ends.far);
+        let (mut near, mut far) = (ends.near.into_blocking(), ends.far.into_blocking());
         near.set_read_timeout(Some(LONG)).unwrap();
         far.set_read_timeout(Some(LONG)).unwrap();
         let mut byte = [0];
@@ -155,7 +156,7 @@ fn tasks_read_and_write_at_once() {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (left, right) = pair(transport);
-            let (mut left, mut right) = (Stream::from(left), Stream::from(right));
+            let [mut left, mut right] = [left, right].map(|end| Stream::from(trespass::net::Stream::from(end)));
             let echo = tokio::spawn(async move {
                 let (mut reader, mut writer) = (right.clone(), &mut right);
                 let copied = tokio::io::copy(&mut reader, &mut writer).await.unwrap();

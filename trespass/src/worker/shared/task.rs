@@ -47,6 +47,17 @@ impl Handle {
     }
 }
 
+impl Handle {
+    /// Lets the current runtime drive the worker, if it can. Otherwise the worker's own thread drives it.
+    pub(crate) fn drive_if_possible(&self) {
+        if !self.shared.has_task.load(Ordering::Relaxed)
+            && let Err(error) = self.drive_in_tokio()
+        {
+            log::debug!("{error}");
+        }
+    }
+}
+
 /// Registers a descriptor with the current runtime. tokio reports a missing I/O driver only by a panic.
 fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]

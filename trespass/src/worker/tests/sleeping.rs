@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
 use super::*;
 

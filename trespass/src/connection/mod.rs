@@ -1,15 +1,17 @@
 //! Messages over a connection.
 
+mod attempts;
+
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-#[cfg(feature = "tokio")]
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::memory::Buf;
-use crate::worker::{Awaited, ConnectionId, Handle, Kind, ListenId, Stats, Worker};
+use crate::worker::{Awaited, ConnectionId, Handle, ListenId, Source, Stats, Worker, would_block};
+
+pub(crate) use attempts::Attempts;
 
 /// A connection that transports messages of any length, and preserves their boundaries and order.
 ///
@@ -100,21 +102,28 @@ impl Acceptor {
         Ok(Connection::new(self.handle.clone(), id))
     }
 
-    /// Returns the next connection. If this returns `WouldBlock`, the task is woken when a connection may be available.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn try_accept_or_wake(&self, waker: &Waker) -> io::Result<Connection> {
-        let id = self.handle.try_now(|worker| worker.try_accept_or_wake(self.id, waker))?;
-        Ok(Connection::new(self.handle.clone(), id))
-    }
-
     /// Waits for the next connection until the deadline.
     ///
     /// # Errors
     ///
     /// `TimedOut` if no connection arrived in time.
     pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
-        let id = self.handle.wait_aside(deadline, |worker, waker| worker.try_accept_or_wake(self.id, waker))?;
+        let id = self.handle.wait_aside(deadline, |worker, waker| {
+            worker.remove_from(Source::Acceptors, waker);
+            let accepted = worker.try_accept(self.id);
+            if would_block(&accepted) {
+                worker.register_at(Source::Acceptors, waker);
+            }
+            accepted
+        })?;
         Ok(Connection::new(self.handle.clone(), id))
+    }
+
+    /// Stops listening. Connections that are established already can still be accepted; then calls return
+    /// `NotConnected`.
+    pub fn stop(&self) {
+        // In a child of the worker's process, there is nothing to end.
+        _ = self.handle.with(|worker| worker.stop_listening(self.id));
     }
 
     /// Stops listening, and closes the connections that were not accepted. Calls that wait for a connection, and later
@@ -132,7 +141,7 @@ impl Drop for Acceptor {
 }
 
 impl Connection {
-    fn new(handle: Handle, id: ConnectionId) -> Connection {
+    pub(crate) fn new(handle: Handle, id: ConnectionId) -> Connection {
         Connection { handle, id, lingers: true, is_closed: AtomicBool::new(false) }
     }
 
@@ -193,49 +202,24 @@ impl Connection {
     }
 
     fn connect_to(handle: &Handle, address: SocketAddr, deadline: Option<Instant>) -> io::Result<Connection> {
-        let mut reason: Option<io::Error> = None;
-        let candidates = handle.with(|worker| worker.candidates())?;
-        for (index, &kind) in candidates.iter().enumerate() {
+        let mut attempts = Attempts::new(handle, address)?;
+        while let Some((started, share)) = attempts.start() {
             // Each transport gets an equal share of the remaining time, so that TCP still has time if a device does not
             // respond.
-            let share = deadline.map(|deadline| {
+            let deadline = deadline.map(|deadline| {
                 let now = Instant::now();
-                now + deadline.saturating_duration_since(now) / (candidates.len() - index) as u32
+                now + deadline.saturating_duration_since(now) / share
             });
-            let connected = Connection::connect_over(handle, kind, address, share);
-            match (connected, reason.take()) {
-                (Ok(connection), Some(reason)) => {
-                    handle.with(|worker| worker.note_fallback(connection.id, address, &reason))?;
-                    return Ok(connection);
-                }
-                (Ok(connection), None) => return Ok(connection),
-                // The peer is reachable and has refused the connection, so it would refuse it over another transport
-                // too.
-                (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => return Err(error),
-                (Err(error), Some(reason)) => {
-                    return Err(io::Error::new(error.kind(), format!("{error}; over RDMA before that: {reason}")));
-                }
-                (Err(error), None) => reason = Some(error),
+            let connected = started.and_then(|mut connection| {
+                let established =
+                    connection.wait(Awaited::Message, deadline, |worker| worker.has_established(connection.id));
+                established.inspect_err(|_| connection.lingers = false).map(|()| connection)
+            });
+            if let Some(result) = attempts.end(connected) {
+                return result;
             }
         }
-        Err(reason.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
-    }
-
-    fn connect_over(
-        handle: &Handle,
-        kind: Kind,
-        address: SocketAddr,
-        deadline: Option<Instant>,
-    ) -> io::Result<Connection> {
-        let id = handle.with(|worker| worker.connect(kind, address))??;
-        let mut connection = Connection::new(handle.clone(), id);
-        let established = handle.wait((id, Awaited::Message), deadline, |worker| match worker.is_established(id) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error),
-        });
-        established.inspect_err(|_| connection.lingers = false)?;
-        Ok(connection)
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Sends a copy of a message. Blocks while more bytes than the high-water mark wait to be sent.
@@ -340,11 +324,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<()> {
-        self.handle.wait((self.id, Awaited::Room), deadline, |worker| match worker.is_flushed(self.id) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error),
-        })
+        self.handle.wait((self.id, Awaited::Room), deadline, |worker| worker.has_flushed(self.id))
     }
 
     /// Ends this side's sending. After the last message, the peer receives `None`. This side can still receive.
@@ -375,10 +355,17 @@ impl Connection {
         _ = self.end(code, reason, false);
     }
 
+    /// Marks the connection as closed.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if it was closed before.
+    pub(crate) fn mark_closed(&self) -> io::Result<()> {
+        if self.is_closed.swap(true, Ordering::Relaxed) { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+    }
+
     fn end(&self, code: u32, reason: &str, lingers: bool) -> io::Result<()> {
-        if self.is_closed.swap(true, Ordering::Relaxed) {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
+        self.mark_closed()?;
         let mut outcome = Ok(());
         if lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason))?;
@@ -448,7 +435,7 @@ impl fmt::Debug for Connection {
 }
 
 /// Converts the error `UnexpectedEof`, which means the end of the messages, to `None`.
-fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn unless_end<T>(received: io::Result<T>) -> io::Result<Option<T>> {
     match received {
         Ok(message) => Ok(Some(message)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

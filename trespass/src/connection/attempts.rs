@@ -1,0 +1,54 @@
+//! The transports that an attempt to connect tries one after the other.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::Connection;
+use crate::worker::{Handle, Kind};
+
+/// The transports that are left, and the reason why the first one failed.
+#[derive(Debug)]
+pub(crate) struct Attempts<'h> {
+    handle: &'h Handle,
+    address: SocketAddr,
+    left: &'static [Kind],
+    reason: Option<io::Error>,
+}
+
+impl<'h> Attempts<'h> {
+    pub(crate) fn new(handle: &'h Handle, address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { handle, address, left: handle.with(|worker| worker.candidates())?, reason: None })
+    }
+
+    /// Starts an attempt over the next transport. Returns the connection, which is not established yet, and the number
+    /// of transports that share the remaining time; or `None` if no transport is left.
+    pub(crate) fn start(&mut self) -> Option<(io::Result<Connection>, u32)> {
+        let share = self.left.len() as u32;
+        let kind;
+        (kind, self.left) = self.left.split_first()?;
+        let id = self.handle.with(|worker| worker.connect(*kind, self.address)).and_then(|id| id);
+        Some((id.map(|id| Connection::new(self.handle.clone(), id)), share))
+    }
+
+    /// Takes the outcome of an attempt. Returns the result, or `None` if the next transport is to be tried.
+    pub(crate) fn end(&mut self, outcome: io::Result<Connection>) -> Option<io::Result<Connection>> {
+        let error = match (outcome, self.reason.take()) {
+            (Ok(connection), Some(reason)) => {
+                let noted = self.handle.with(|worker| worker.note_fallback(connection.id(), self.address, &reason));
+                return Some(noted.map(|()| connection));
+            }
+            (Ok(connection), None) => return Some(Ok(connection)),
+            // The peer is reachable and has refused the connection, so it would refuse it over another transport too.
+            (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => error,
+            (Err(error), Some(reason)) => {
+                io::Error::new(error.kind(), format!("{error}; over RDMA before that: {reason}"))
+            }
+            (Err(error), None) if !self.left.is_empty() => {
+                self.reason = Some(error);
+                return None;
+            }
+            (Err(error), None) => error,
+        };
+        Some(Err(error))
+    }
+}

@@ -1,0 +1,76 @@
+//! Messages and notifications, which arrive in one order and leave by two methods.
+
+use std::collections::VecDeque;
+use std::io;
+
+use crate::memory::Buf;
+use crate::worker::{Awaited, ConnectionId, Worker};
+
+/// The number of notifications, or of messages, that may wait while the program reads the others.
+const NUMBER: usize = 64;
+/// The number of bytes of messages that may wait while the program reads notifications. One message may exceed it.
+const BYTES: usize = 1 << 20;
+
+/// What has been received of one kind while the program read the other kind. If one kind is full, the connection is not
+/// read until the program has read of this kind, so a peer cannot fill the memory.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    messages: VecDeque<Buf>,
+    bytes: usize,
+    notifications: VecDeque<u64>,
+}
+
+impl Sorted {
+    /// Returns the next message, or `WouldBlock`.
+    pub(super) fn message(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<Buf> {
+        if self.messages.is_empty() {
+            while self.notifications.len() < NUMBER {
+                let received = worker.try_recv(id)?;
+                match received.notification() {
+                    Some(number) => self.notifications.push_back(number),
+                    None => return Ok(received),
+                }
+            }
+        }
+        let was_full = self.is_full();
+        let message = self.messages.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+        self.bytes -= message.len();
+        if was_full {
+            // A task that waits for notifications has not read the connection.
+            worker.wake_calls(id, Awaited::Message);
+        }
+        Ok(message)
+    }
+
+    /// Makes a message the next one again.
+    pub(super) fn put_back(&mut self, message: Buf) {
+        self.bytes += message.len();
+        self.messages.push_front(message);
+    }
+
+    /// Returns the next notification, or `WouldBlock`.
+    pub(super) fn notification(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<u64> {
+        if self.notifications.is_empty() {
+            while !self.is_full() {
+                let received = worker.try_recv(id)?;
+                match received.notification() {
+                    Some(number) => return Ok(number),
+                    None => {
+                        self.bytes += received.len();
+                        self.messages.push_back(received);
+                    }
+                }
+            }
+        }
+        let was_full = self.notifications.len() >= NUMBER;
+        let number = self.notifications.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+        if was_full {
+            worker.wake_calls(id, Awaited::Message);
+        }
+        Ok(number)
+    }
+
+    fn is_full(&self) -> bool {
+        self.messages.len() >= NUMBER || self.bytes >= BYTES
+    }
+}

@@ -1,0 +1,339 @@
+//! Tests connections and acceptors as futures, also with futures that are dropped at any await.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::common::{bytes, device, on_both, worker};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use trespass::tokio::{Acceptor, Connection, revoke};
+use trespass::{Grant, Handle, RegionKey, Transport};
+
+/// A time limit that only a hung operation reaches.
+const LONG: Duration = Duration::from_secs(60);
+
+fn runtimes() -> [Runtime; 2] {
+    [
+        Builder::new_current_thread().enable_all().build(),
+        Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+    ]
+    .map(Result::unwrap)
+}
+
+/// Runs a test over both transports, each on both kinds of runtime.
+fn on_all(test: impl AsyncFn(Transport)) {
+    on_both(|transport| {
+        for runtime in runtimes() {
+            runtime.block_on(async { timeout(LONG, test(transport)).await.expect("the test hangs") });
+        }
+    });
+}
+
+async fn pair(transport: Transport) -> (Connection, Connection) {
+    let [server, client] = [(); 2].map(|()| worker(transport));
+    let acceptor = Acceptor::bind_on(&server, device()).await.unwrap();
+    let near = Connection::connect_on(&client, acceptor.local_addr(), None).await.unwrap();
+    (near, acceptor.accept().await.unwrap())
+}
+
+/// A generator of numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Polls a future once, and after this many wake-ups at most; then drops it.
+async fn polled<T>(mut most: u64, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match (most, future.as_mut().poll(context)) {
+        (_, Poll::Ready(value)) => Poll::Ready(Some(value)),
+        (0, Poll::Pending) => Poll::Ready(None),
+        (_, Poll::Pending) => {
+            most -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+#[test]
+fn messages_are_exchanged_and_the_end_is_received() {
+    on_all(async |transport| {
+        let (near, far) = pair(transport).await;
+        let echo = async {
+            while let Some(message) = far.recv().await.unwrap() {
+                far.send_buf(message).await.unwrap();
+            }
+            far.shutdown().await.unwrap();
+        };
+        let calls = async {
+            for length in [0, 1, 100, 16_384, 300_000, 3 << 20] {
+                let sent = bytes(length, length);
+                near.send(&sent).await.unwrap();
+                let mut received = vec![0; length + 1];
+                let error = near.recv_into(&mut received[..length / 2]).await.err().map(|error| error.kind());
+                assert_eq!(error, (length != 0).then_some(io::ErrorKind::InvalidInput), "{length}");
+                if length != 0 {
+                    assert_eq!(near.recv_into(&mut received).await.unwrap(), Some(length));
+                    assert!(received[..length] == sent, "{length}");
+                }
+            }
+            near.flush().await.unwrap();
+            near.shutdown().await.unwrap();
+            assert!(near.recv().await.unwrap().is_none());
+        };
+        tokio::join!(echo, calls);
+        let (closed, peer) = tokio::join!(near.close(7, "done"), far.recv());
+        closed.unwrap();
+        assert!(peer.unwrap().is_none());
+        assert_eq!(near.close(0, "").await.unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert_eq!(far.close(0, "").await.map_err(|error| error.kind()), Ok(()));
+    });
+}
+
+#[test]
+fn tasks_share_a_connection() {
+    on_all(async |transport| {
+        let (near, far) = pair(transport).await;
+        let (near, far) = (Arc::new(near), Arc::new(far));
+        let senders: Vec<_> = (0..4_u32)
+            .map(|sender| {
+                let near = Arc::clone(&near);
+                tokio::spawn(async move {
+                    for number in 0..100 {
+                        near.send(&(sender * 100 + number).to_le_bytes()).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let receivers: Vec<_> = (0..4)
+            .map(|_| {
+                let far = Arc::clone(&far);
+                tokio::spawn(async move {
+                    let mut received = Vec::new();
+                    while let Some(message) = far.recv().await.unwrap() {
+                        received.push(u32::from_le_bytes(message[..].try_into().unwrap()));
+                    }
+                    received
+                })
+            })
+            .collect();
+        for sender in senders {
+            sender.await.unwrap();
+        }
+        near.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        for receiver in receivers {
+            all.extend(receiver.await.unwrap());
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..400));
+    });
+}
+
+/// Sends and receives messages by futures of which most are dropped after some polls. Each message whose future was ready
+/// arrives once, and no other.
+#[test]
+fn dropped_futures_lose_no_message_and_no_wake_up() {
+    on_all(async |transport| {
+        for seed in 0..4 {
+            let (near, far) = pair(transport).await;
+            let sending = async {
+                let mut random = Random(seed);
+                let mut sent = VecDeque::new();
+                for number in 0..400 {
+                    let length = [0, 10, 3000, 20_000, 200_000][random.below(5) as usize];
+                    let message = bytes(length, number);
+                    while polled(random.below(4), near.send(&message)).await.transpose().unwrap().is_none() {
+                        tokio::task::yield_now().await;
+                    }
+                    sent.push_back(message);
+                    if random.below(8) == 0 {
+                        _ = polled(random.below(4), near.flush()).await.transpose().unwrap();
+                    }
+                }
+                near.flush().await.unwrap();
+                near.shutdown().await.unwrap();
+                sent
+            };
+            let receiving = async {
+                let mut random = Random(seed + 100);
+                let mut received = Vec::new();
+                loop {
+                    match polled(random.below(3), far.recv()).await.transpose().unwrap() {
+                        None => tokio::task::yield_now().await,
+                        Some(Some(message)) => received.push(message.to_vec()),
+                        Some(None) => return received,
+                    }
+                }
+            };
+            let (sent, received) = tokio::join!(sending, receiving);
+            assert!(sent == received, "{transport:?}, seed {seed}");
+        }
+    });
+}
+
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn dropped_future_is_not_woken() {
+    on_all(async |transport| {
+        let (near, far) = pair(transport).await;
+        let counter = Arc::<Counter>::default();
+        let waker = Waker::from(Arc::clone(&counter));
+        {
+            // A future that is polled again is registered once.
+            let mut receiving = pin!(far.recv());
+            for _ in 0..3 {
+                assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+        }
+        near.send(b"first").await.unwrap();
+        assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"first"[..]));
+        assert_eq!(counter.0.load(Ordering::Relaxed), 0);
+        // One is in the test, and one in `waker`.
+        assert_eq!(Arc::strong_count(&counter), 2);
+    });
+}
+
+#[test]
+fn dropped_accept_leaves_the_connection_to_the_next_one() {
+    on_all(async |transport| {
+        let [server, client] = [(); 2].map(|()| worker(transport));
+        let acceptor = Acceptor::bind_on(&server, device()).await.unwrap();
+        assert!(polled(0, acceptor.accept()).await.is_none());
+        let connecting = async {
+            let mut clients = Vec::new();
+            for _ in 0..4 {
+                // The attempt that is dropped may reach the listener, or not.
+                _ = polled(1, Connection::connect_on(&client, acceptor.local_addr(), None)).await;
+                clients.push(Connection::connect_on(&client, acceptor.local_addr(), None).await.unwrap());
+            }
+            clients
+        };
+        let (clients, first) = tokio::join!(connecting, acceptor.accept());
+        first.unwrap();
+        acceptor.stop();
+        let late = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).await;
+        assert!(late.is_err(), "{late:?}");
+        let mut count = 1;
+        while let Ok(accepted) = acceptor.accept().await {
+            drop(accepted);
+            count += 1;
+        }
+        assert!(count >= clients.len() && count <= 2 * clients.len(), "{count}");
+        assert_eq!(acceptor.accept().await.unwrap_err().kind(), io::ErrorKind::NotConnected);
+    });
+}
+
+#[test]
+fn notifications_are_no_messages() {
+    device();
+    for runtime in runtimes() {
+        runtime.block_on(async {
+            let (near, far) = pair(Transport::Rdma).await;
+            let region = far.region(1000).unwrap();
+            let grant = Grant::writable(far.as_blocking(), &region, 0..1000).unwrap();
+            far.send(&grant.key().to_bytes()).await.unwrap();
+            let key = RegionKey::from_bytes(&near.recv().await.unwrap().unwrap()).unwrap();
+            let mine = near.region(1000).unwrap();
+            mine.write_at(0, &bytes(1000, 3)).unwrap();
+            const COUNT: u64 = 500;
+            let sending = async {
+                for number in 0..COUNT {
+                    near.batch().put((&mine, 0..1000), (&key, 0)).notify(number).submit().await.unwrap();
+                    near.send(&number.to_le_bytes()).await.unwrap();
+                }
+                near.batch().get((&mine, 0..10), (&key, 0)).notify(COUNT).submit().await.unwrap();
+                near.shutdown().await.unwrap();
+            };
+            let messages = async {
+                for number in 0..COUNT {
+                    assert_eq!(far.recv().await.unwrap().as_deref(), Some(&number.to_le_bytes()[..]));
+                    if number % 97 == 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+                assert!(far.recv().await.unwrap().is_none());
+            };
+            let notifications = async {
+                for number in 0..=COUNT {
+                    assert_eq!(far.notified().await.unwrap(), Some(number));
+                    if number % 89 == 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+                assert!(far.notified().await.unwrap().is_none());
+            };
+            timeout(LONG, async { tokio::join!(sending, messages, notifications) }).await.unwrap();
+            let mut found = vec![0; 1000];
+            region.read_at(0, &mut found).unwrap();
+            assert!(found == bytes(1000, 3));
+            timeout(LONG, revoke(grant)).await.unwrap().unwrap();
+        });
+    }
+}
+
+/// The peer sends more notifications than may wait. The connection stops, and goes on when they are read.
+#[test]
+fn unread_notifications_stop_the_peer() {
+    device();
+    let [runtime, _] = runtimes();
+    runtime.block_on(async {
+        let (near, far) = pair(Transport::Rdma).await;
+        for number in 0..200 {
+            near.batch().notify(number).submit().await.unwrap();
+        }
+        near.send(b"after").await.unwrap();
+        let waiting = async { assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"after"[..])) };
+        let mut waiting = pin!(waiting);
+        assert!(timeout(Duration::from_millis(50), waiting.as_mut()).await.is_err());
+        let reading = async {
+            for number in 0..200 {
+                assert_eq!(far.notified().await.unwrap(), Some(number));
+            }
+        };
+        timeout(LONG, async { tokio::join!(waiting, reading) }).await.unwrap();
+    });
+}
+
+#[test]
+fn limit_without_a_timer_is_an_error() {
+    device();
+    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    runtime.block_on(async {
+        let handle: Handle = worker(Transport::Tcp);
+        let error = Connection::connect_on(&handle, "127.0.0.1:1", Some(LONG)).await.unwrap_err();
+        assert!(error.to_string().contains("call enable_time()"), "{error}");
+        let error = Connection::connect_on(&handle, "127.0.0.1:1", None).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn futures_are_send() {
+    fn is_send<T: Send>(_: T) {}
+    fn check(connection: &Connection, acceptor: &Acceptor) {
+        is_send((connection.send(b""), connection.recv(), connection.recv_into(&mut []), connection.notified()));
+        is_send((connection.flush(), connection.shutdown(), connection.close(0, ""), acceptor.accept()));
+        is_send((connection.batch().submit(), Connection::connect("127.0.0.1:1"), Acceptor::bind("127.0.0.1:0")));
+    }
+    _ = check;
+}
