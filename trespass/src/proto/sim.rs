@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::memory::Pool;
 
-use node::World;
+use node::{Path, World};
 pub(crate) use rng::Rng;
 
 /// The events of a simulated world, with their probabilities.
@@ -37,10 +37,10 @@ fn plan(rng: &mut Rng) -> Plan {
     }
 }
 
-fn run(seed: u64, pools: &[Pool; 2]) {
+fn run(seed: u64, pools: &[Pool; 4]) {
     let mut rng = Rng::new(seed);
     let plan = plan(&mut rng);
-    let mut world = World::new(&plan, pools, &mut rng);
+    let mut world = World::new(&plan, pools, Path::Any, &mut rng);
     for _ in 0..plan.steps {
         world.step(&plan, &mut rng);
         world.check();
@@ -49,8 +49,37 @@ fn run(seed: u64, pools: &[Pool; 2]) {
     world.end(&mut rng);
 }
 
+/// Runs two worlds with the same events. One of them may not use the short path.
+fn compare(seed: u64, pools: &[Pool; 4]) {
+    let mut rngs = [Rng::new(seed), Rng::new(seed)];
+    let plan = rngs.each_mut().map(plan)[0];
+    let paths = [Path::Short, Path::Long];
+    let mut worlds = [0, 1].map(|at| World::new(&plan, &pools[2 * at..], paths[at], &mut rngs[at]));
+    let mut both = |act: &dyn Fn(&mut World, &mut Rng)| {
+        let [short, long] = &mut worlds;
+        act(short, &mut rngs[0]);
+        long.was_short = short.was_short;
+        act(long, &mut rngs[1]);
+        for (short, long) in short.observed().into_iter().zip(long.observed()) {
+            assert_eq!(short, long, "the paths differ");
+        }
+    };
+    (0..plan.steps).for_each(|_| both(&|world, rng| world.step(&plan, rng)));
+    both(&|world, rng| world.drain(&plan, rng));
+    worlds.into_iter().zip(&mut rngs).for_each(|(world, rng)| world.end(rng));
+}
+
 #[test]
 fn seeds_keep_every_byte_and_every_buffer() {
+    for_each_seed("seeds_keep", run);
+}
+
+#[test]
+fn short_path_differs_from_the_long_one_only_in_speed() {
+    for_each_seed("short_path", compare);
+}
+
+fn for_each_seed(name: &str, run: fn(u64, &[Pool; 4])) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("TRESPASS_SEED").unwrap_or(1);
     let count = number("TRESPASS_SEEDS").unwrap_or(if first == 1 { 2_000 } else { 1 });
@@ -58,17 +87,17 @@ fn seeds_keep_every_byte_and_every_buffer() {
     std::thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || {
-                let pools = [node::pool(), node::pool()];
-                (first + thread..first + count).step_by(threads as usize).for_each(|seed| one(seed, &pools));
+                let pools = [(); 4].map(|()| node::pool());
+                (first + thread..first + count).step_by(threads as usize).for_each(|seed| one(seed, &pools, name, run));
             });
         }
     });
 }
 
-fn one(seed: u64, pools: &[Pool; 2]) {
+fn one(seed: u64, pools: &[Pool; 4], name: &str, run: fn(u64, &[Pool; 4])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, pools))) {
         // The panic's own message is on stderr already.
-        let again = format!("TRESPASS_SEED={seed} cargo test -p trespass seeds_keep");
+        let again = format!("TRESPASS_SEED={seed} cargo test -p trespass {name}");
         let text = format!("seed {seed} failed; repeat it with: {again}\n");
         assert!(std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).is_ok());
         resume_unwind(panic);

@@ -113,9 +113,6 @@ struct Outgoing {
     is_open: bool,
     /// Maximum length of a message that may be sent inline, without a buffer.
     short: usize,
-    /// Whether messages may be added to the last entry of `requests`, because it is a SEND that did not use the
-    /// reserved credits.
-    joinable: bool,
     /// Whether this side has sent a RETURN that the peer has not confirmed yet.
     returning: bool,
     /// The worker's turn in which a message was sent immediately. Later messages of that turn wait for its end, and

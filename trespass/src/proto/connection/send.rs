@@ -278,7 +278,7 @@ impl Connection {
             Some(Item::Send(send)) => Some((send, true)),
             Some(Item::Rest { .. }) => None,
             None => match self.requests.back_mut() {
-                Some(Request::Send(send)) if self.outgoing.joinable => Some((send, false)),
+                Some(Request::Send(send)) if !uses_reserve(send) => Some((send, false)),
                 _ => None,
             },
         };
@@ -307,7 +307,6 @@ impl Connection {
     fn push_send(&mut self, send: Buf) {
         if self.outgoing.queue.is_empty() && self.credits() > RESERVE && self.requests.len() < BATCH {
             self.launch(send);
-            self.outgoing.joinable = true;
         } else {
             self.pause();
             self.outgoing.waiting += send.len();
@@ -392,7 +391,6 @@ impl Connection {
             send.push(&Frame::new(Kind::GRANT).emit());
             self.incoming.append_status(&mut send);
             self.launch(send);
-            self.outgoing.joinable = false;
         }
     }
 
@@ -433,10 +431,15 @@ impl Connection {
         send.push(&Frame { a: u32::from(held), b: u32::from(kept), ..Frame::new(Kind::RETURN) }.emit());
         (self.outgoing.limit, self.outgoing.returning) = (kept, true);
         self.launch(send);
-        self.outgoing.joinable = false;
         // This SEND does not count as activity of the connection.
         self.alive.sent = self.outgoing.sent;
     }
+}
+
+/// Whether a SEND begins with a control frame, and so may use one of the credits that messages leave unused.
+#[inline]
+fn uses_reserve(send: &[u8]) -> bool {
+    send.first().is_none_or(|&kind| matches!(Kind(kind), Kind::GRANT | Kind::RETURN))
 }
 
 impl Outgoing {

@@ -18,6 +18,20 @@ pub(super) struct World {
     now: u64,
     /// The number of times that a request made progress.
     pub(super) moves: u64,
+    pub(super) path: Path,
+    /// Whether the last message that a program sent took the short path.
+    pub(super) was_short: bool,
+}
+
+/// Which path the messages of a world take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// The short path where the connection permits it. The devices and the memory disturb the worker.
+    Any,
+    /// The short path where the connection permits it. This world is compared with one of `Long`.
+    Short,
+    /// Only the path for all cases. A message is posted at once if it took the short path in the other world.
+    Long,
 }
 
 /// A worker with its memory, and its end of each pair of connections.
@@ -100,7 +114,7 @@ pub(super) fn pool() -> Pool {
 }
 
 impl World {
-    pub(super) fn new(plan: &Plan, pools: &[Pool; 2], rng: &mut Rng) -> World {
+    pub(super) fn new(plan: &Plan, pools: &[Pool], path: Path, rng: &mut Rng) -> World {
         let agreement = |credits, reads| Agreement {
             version: 1,
             segment: SEGMENT as u32,
@@ -143,7 +157,7 @@ impl World {
             let ends = ends.collect();
             Node { posted: stock.receives.drain(..).collect(), stock, ends, hoard: Vec::new() }
         };
-        World { nodes: [node(&pools[0]), node(&pools[1])], now: 0, moves: 0 }
+        World { nodes: [node(&pools[0]), node(&pools[1])], now: 0, moves: 0, path, was_short: false }
     }
 
     /// Performs a random step.
@@ -156,6 +170,7 @@ impl World {
             10..14 => self.execute(side, pair, rng),
             14..17 => self.complete(side, pair, 1 + rng.below(4) as usize),
             17 => self.pass_time(u64::from(rng.below(2_000))),
+            18 if self.path != Path::Any => {}
             18 if rng.one_in(3) => self.nodes[side].hoard(rng),
             18 => self.nodes[side].hoard.clear(),
             19 if plan.deaths != 0 && rng.one_in(plan.deaths / 20) => self.kill(side, pair),
@@ -166,7 +181,7 @@ impl World {
 
     /// Lets the program send a message.
     pub(super) fn send(&mut self, side: usize, pair: usize, rng: &mut Rng) {
-        let Node { stock, ends, .. } = &mut self.nodes[side];
+        let Node { stock, posted, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
         let length = match rng.below(8) {
             0..4 => rng.below(100),
@@ -176,11 +191,22 @@ impl World {
         } as usize;
         let from = end.log.sent;
         let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
+        if self.path != Path::Any {
+            // The credits of a SEND then do not depend on its path.
+            posted.extend(stock.receives.drain(..));
+        }
         let is_free = end.connection.can_send() && end.connection.requests.is_empty();
-        if !message.is_empty() && end.connection.send_now(&message, stock, &mut end.link) {
-            assert!(is_free, "a message overtakes a request, or is sent after the end");
-            end.log.send(length);
-            return;
+        if self.path != Path::Long {
+            self.was_short = !message.is_empty() && end.connection.send_now(&message, stock, &mut end.link);
+            if self.was_short {
+                assert!(is_free, "a message overtakes a request, or is sent after the end");
+                return end.log.send(length);
+            }
+        } else if self.was_short {
+            end.connection.try_send(&message, stock, &mut end.link).expect("a message is accepted");
+            end.link.posted.extend(end.connection.requests.pop_front());
+            assert!(end.connection.requests.is_empty(), "the short path sends one SEND");
+            return end.log.send(length);
         }
         let result = if end.stream {
             end.connection.write(&message, stock, &mut end.link)
@@ -212,12 +238,14 @@ impl World {
         }
         let result = if end.stream {
             let mut bytes = vec![0; 1 + rng.below(5_000) as usize];
-            if let Some(count) = end.connection.read_alone(&mut bytes, &mut node.stock) {
+            if self.path != Path::Long
+                && let Some(count) = end.connection.read_alone(&mut bytes, &mut node.stock)
+            {
                 log.receive(pair, 1 - side, &bytes[..count], false);
                 end.dirty |= end.connection.has_freed_credits(&node.stock);
                 return true;
             }
-            end.connection.read(&mut bytes, &mut node.stock).map(|count| match count {
+            end.connection.read_to(&mut &mut bytes[..], &mut node.stock).map(|count| match count {
                 None => Received::Empty,
                 Some(0) => Received::End,
                 Some(count) => {
@@ -239,7 +267,7 @@ impl World {
         end.mark(&node.stock);
         match result {
             Ok(Received::Message(message)) => {
-                if rng.one_in(8) {
+                if !end.stream && rng.one_in(8) && self.path == Path::Any {
                     node.hoard.push(message);
                 }
                 true
@@ -297,7 +325,12 @@ impl World {
                 let mut receive = peer.posted.pop_front().expect("a SEND finds a receive");
                 assert_eq!(receive.len(), SEGMENT);
                 receive[..send.len()].copy_from_slice(send);
-                match to.connection.received_alone(receive, send.len(), rng.one_in(2)) {
+                let is_quick = rng.one_in(2);
+                let received = match self.path {
+                    Path::Long => Err(receive),
+                    Path::Any | Path::Short => to.connection.received_alone(receive, send.len(), is_quick),
+                };
+                match received {
                     Ok(()) => assert!(
                         to.dirty || peer.stock.starved || !to.connection.needs_turn(&peer.stock),
                         "a SEND that leads to no turn leaves work"
@@ -390,6 +423,26 @@ impl World {
             end.closed = true;
         }
         end.mark(stock);
+    }
+}
+
+impl World {
+    /// Returns what the peers, the programs and the device observe, as one line for each side of a pair.
+    pub(super) fn observed(&self) -> Vec<String> {
+        let text = |request: &Request| match request {
+            Request::Send(send) => format!("SEND {:02x?}", &send[..send.len().min(2 * HEADER)]),
+            Request::Read { token, into, from } => format!("READ {token} {} {from:?}", into.len()),
+            other => format!("{other:?}"),
+        };
+        let ends = self.nodes.iter().flat_map(|node| &node.ends);
+        ends.map(|End { connection, link, log, down, closed, reached_end, dirty, .. }| {
+            let requests = [&connection.requests, &link.posted, &link.executed]
+                .map(|list| list.iter().map(text).collect::<Vec<_>>());
+            let counts = (connection.counters(), connection.lease(), connection.held());
+            let program = (log.sent, log.received, down, closed, reached_end);
+            format!("{counts:?} {program:?} dirty {dirty} {requests:?}")
+        })
+        .collect()
     }
 }
 
