@@ -2,19 +2,10 @@
 
 use std::sync::OnceLock;
 
-use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, Connection, FLOOR, Hello, Port, Received, Refusal, Remote, Request, Settings, Stock};
+use crate::memory::Pool;
+use crate::proto::{Agreement, Connection, FLOOR, Hello, Received, Refusal, Request, Settings, Stock};
 
 const SEGMENT: usize = 512;
-
-/// A port that can neither post nor expose anything.
-struct Nowhere;
-
-impl Port for Nowhere {
-    fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
-        Err(message)
-    }
-}
 
 /// Runs a connection whose peer sends the input. Each step of the input consists of an operation, a length and that
 /// many bytes. Returns true if the peer violated no rule.
@@ -38,7 +29,7 @@ pub fn frames(input: &[u8]) -> bool {
         assert_eq!(stock.receives.len() + usize::from(connection.held()), stock.ledger.total as usize);
         assert!(stock.ledger.leased <= stock.ledger.total);
     }
-    connection.forget(&mut stock);
+    connection.whole().forget(&mut stock);
     assert_eq!((stock.ledger.leased, stock.receives.len()), (0, stock.ledger.total as usize));
     is_well
 }
@@ -51,30 +42,30 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut St
             let Some(mut receive) = stock.receives.pop() else { return true };
             receive[..bytes.len()].copy_from_slice(bytes);
             let Err(receive) = connection.received_alone(receive, bytes.len(), false) else { return true };
-            if let Err(violation) = connection.received(receive, bytes.len(), stock) {
-                connection.fail(violation);
+            if let Err(violation) = connection.whole().received(receive, bytes.len(), stock) {
+                connection.whole().fail(violation);
                 is_well = false;
             }
         }
-        4 => _ = connection.read(&mut vec![0; bytes.len() * 10], stock),
+        4 => _ = connection.read_to(&mut &mut vec![0; bytes.len() * 10][..], stock),
         5 => while let Ok(Received::Message(_)) = connection.try_recv(stock) {},
-        6 => _ = connection.try_send(bytes, stock, &mut Nowhere),
+        6 => _ = connection.whole().try_send(bytes, stock, Err),
         _ => match bytes.first() {
-            Some(0) => _ = connection.shutdown(stock),
-            Some(1) => connection.close(1, "", 0, stock),
-            _ => connection.tick(u64::from(operation) << 6, stock),
+            Some(0) => _ = connection.whole().shutdown(stock),
+            Some(1) => connection.whole().close(1, "", 0, stock),
+            _ => connection.whole().tick(u64::from(operation) << 6, stock),
         },
     }
-    connection.transmit(stock);
-    for request in std::mem::take(&mut connection.requests) {
+    connection.whole().transmit(stock);
+    for request in std::mem::take(&mut connection.whole().requests) {
         match request {
             Request::Send(send) => {
                 stock.give(send);
                 connection.sent(1);
             }
-            Request::Read { token, into, .. } => connection.read_done(token, into, true),
+            Request::Read { token, into, .. } => connection.whole().read_done(token, into, true),
             Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {}
-            Request::Probe => connection.probed(),
+            Request::Probe => connection.whole().probed(),
         }
     }
     is_well

@@ -1,7 +1,7 @@
 //! A connection as a state machine: no I/O, clock, threads or unsafe code.
 //!
-//! The worker passes events to [`Connection::received`], `sent`, `read_done`, `ended` and `tick`. The connection adds
-//! its requests to [`Connection::requests`], from which the backend takes them. The connection takes memory from its
+//! The worker passes events to `received`, `sent`, `read_done`, `ended` and `tick`. The connection adds
+//! its requests to `requests`, from which the backend takes them. The connection takes memory from its
 //! worker's [`Stock`].
 //!
 //! # Credits
@@ -35,7 +35,7 @@ mod request;
 mod sim;
 mod stock;
 
-pub(crate) use connection::{Connection, Port, Received, Settings};
+pub(crate) use connection::{Connection, Received, Settings};
 pub use failure::Failure;
 pub(crate) use frame::HEADER;
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Worker {
     ///
     /// See [`Worker::try_send`].
     pub fn try_notify(&mut self, id: ConnectionId, number: u64) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.notify(number, stock)))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.whole().notify(number, stock)))
     }
 
     /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
@@ -39,9 +39,9 @@ impl Worker {
     pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
         let mut kept = Some(message);
         let mut failed = None;
-        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| {
+        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, backend| {
             let Some(message) = kept.take() else { return Ok(()) };
-            connection.try_send_buf(message, stock, link).map_err(|(error, message)| {
+            connection.whole().try_send_buf(message, stock, |message| backend.expose(id.link, message)).map_err(|(error, message)| {
                 failed = Some(message);
                 error
             })
@@ -87,7 +87,9 @@ impl Worker {
     /// See [`Worker::try_send`].
     #[inline]
     pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, link| connection.write(bytes, stock, link)))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, backend| {
+            connection.whole().write(bytes, stock, |message| backend.expose(id.link, message))
+        }))
     }
 
     /// Receives bytes of a stream. Returns their number, which is 0 at the end of the stream.
@@ -104,9 +106,7 @@ impl Worker {
     /// Does the same as `try_read`. The memory may be uninitialised.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_read_to(&mut self, id: ConnectionId, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
-        let read = on!(self, id.kind, domain => {
-            domain.with(id.link, |connection, stock, _| connection.read_to(bytes, stock))
-        });
+        let read = on!(self, id.kind, domain => domain.read_to(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
@@ -123,7 +123,7 @@ impl Worker {
     /// Sets the high-water mark of one connection: see [`Options::send_high_water`](crate::Options::send_high_water).
     pub(crate) fn set_send_buffer(&mut self, id: ConnectionId, bytes: usize) -> io::Result<()> {
         on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
-            connection.set_send_high_water(bytes);
+            connection.whole().set_send_high_water(bytes);
             Ok(())
         }))
     }
@@ -134,7 +134,7 @@ impl Worker {
     ///
     /// `WouldBlock` if there is no memory for the frame that signals the end.
     pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.shutdown(stock)))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.whole().shutdown(stock)))
     }
 
     /// Returns whether the peer's NIC has received everything that was sent.
@@ -143,7 +143,7 @@ impl Worker {
     ///
     /// The reason why the connection ended, if it has ended already.
     pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.flushed()))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.whole().flushed()))
     }
 
     /// Releases a connection. Messages that were sent still arrive, within the linger time. Received messages are
@@ -164,14 +164,14 @@ impl Worker {
         let now = now();
         // A connection that is not established, or has failed, needs no close.
         _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
-            connection.close(code, reason, now, stock);
+            connection.whole().close(code, reason, now, stock);
             Ok(())
         }));
     }
 
     /// Returns how a connection has ended. Before its end, returns `WouldBlock`.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.outcome()))
+        on!(self, id.kind, domain => domain.get(id.link)?.outcome())
     }
 
     /// Returns the object that registers regions for a connection.
@@ -184,9 +184,9 @@ impl Worker {
 
     /// Grants the peer of a connection access to a part of a region.
     pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, link| {
-            let remote = link.grant(part)?;
-            connection.granted();
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, backend| {
+            let remote = backend.grant(id.link, part)?;
+            connection.whole().granted();
             Ok(remote)
         }))
     }
@@ -202,14 +202,13 @@ impl Worker {
     }
 
     fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.request(requests)))
+        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.whole().request(requests)))
     }
 
     /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
-        let closed =
-            |connection: &mut Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| closed(connection))).ok().flatten()
+        let closed = |connection: &Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
+        on!(self, id.kind, domain => domain.get(id.link).and_then(closed)).ok().flatten()
     }
 
     /// Posts queued sends without processing events.
@@ -241,8 +240,7 @@ impl Worker {
 
     /// The transport and the traffic counters of a connection.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
-        let counters =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| Ok(connection.counters())))?;
+        let counters = on!(self, id.kind, domain => domain.get(id.link).map(|connection| connection.counters()))?;
         let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
         Ok(Stats {
             transport: id.kind,

@@ -185,8 +185,8 @@ impl Worker {
 
     /// Whether `try_send` would accept a message or return an error other than `WouldBlock`.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
-            Ok(connection.can_send() || connection.has_ended())
+        let ready = on!(self, id.kind, domain => domain.get(id.link).map(|connection| {
+            connection.can_send() || connection.has_ended()
         }));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }

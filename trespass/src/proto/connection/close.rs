@@ -5,9 +5,9 @@ use std::io;
 use crate::proto::frame::{Frame, HEADER, Kind};
 use crate::proto::{Failure, Stock};
 
-use super::{Connection, Fin, Item};
+use super::{End, Fin, Item, Whole};
 
-impl Connection {
+impl Whole {
     /// Ends this side's sending. The peer can still read the messages that were sent before, and this side continues to
     /// read.
     pub(crate) fn shutdown(&mut self, stock: &mut Stock) -> io::Result<()> {
@@ -16,7 +16,6 @@ impl Connection {
         }
         self.push_frame(Frame::new(Kind::FIN), &[], stock)?;
         (self.outgoing.fin, self.outgoing.is_open) = (Fin::Shut, false);
-        self.unsettle();
         Ok(())
     }
 
@@ -24,7 +23,6 @@ impl Connection {
     /// received everything, or when the linger time has passed.
     pub(crate) fn close(&mut self, code: u32, reason: &str, now: u64, stock: &mut Stock) {
         self.incoming.discard(stock);
-        self.unsettle();
         if self.outgoing.fin == Fin::Closed || self.ended {
             return;
         }
@@ -51,8 +49,8 @@ impl Connection {
             return false;
         }
         let over = match self.outgoing.fin {
-            Fin::Open | Fin::Shut => self.incoming.fin_acked,
-            Fin::Closed => !self.incoming.fin || self.incoming.fin_acked,
+            Fin::Open | Fin::Shut => self.incoming.end == End::Acked,
+            Fin::Closed => self.incoming.end != End::Arrived,
         };
         self.is_ending() && over && self.incoming.in_flight == 0 && self.requests.is_empty()
             || self.linger_until.is_some_and(|until| now >= until)
@@ -63,7 +61,6 @@ impl Connection {
         self.failure.get_or_insert(failure);
         self.outgoing.is_open = false;
         self.linger_until = Some(0);
-        self.unsettle();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -96,9 +93,8 @@ impl Connection {
         }
         self.ended = true;
         self.outgoing.is_open = false;
-        self.unsettle();
         let acked = self.outgoing.fin_acked || self.peer_close.is_some();
-        if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.fin)) {
+        if self.failure.is_none() && !(acked && (self.is_closed() || self.incoming.end != End::Open)) {
             self.failure = Some(failure.unwrap_or_else(|| match self.is_closed() {
                 true => Failure::new(io::ErrorKind::TimedOut, "the peer has not acknowledged everything"),
                 false => Failure::new(io::ErrorKind::ConnectionReset, "the peer disconnected without closing"),
@@ -113,7 +109,7 @@ impl Connection {
     }
 
     /// Returns all buffers and credits. The connection must not be used afterwards.
-    pub(crate) fn forget(mut self, stock: &mut Stock) {
+    pub(crate) fn forget(&mut self, stock: &mut Stock) {
         self.ended(None, stock);
         self.incoming.discard(stock);
         stock.ledger.release(self.incoming.lease);
@@ -121,7 +117,7 @@ impl Connection {
 
     /// Returns the number of SENDs in the inbox.
     pub(crate) fn held(&self) -> u16 {
-        (self.incoming.received as u16).wrapping_sub(self.incoming.freed)
+        self.incoming.held()
     }
 
     /// Drops the messages that wait to be sent, because the peer reads no more. Buffers that the peer may be reading

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use crate::memory::Buf;
-use crate::proto::frame::HEADER;
+use crate::proto::frame::{Frame, HEADER};
 
 /// A queue that stores its first entry separately, because most messages are read before the next one arrives.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct Sends {
     first: Option<Buf>,
     /// If not zero, the first entry is one DATA frame with a payload of this length, of which nothing was read. Its
     /// buffer then still has the length of a segment.
@@ -16,7 +16,7 @@ pub(super) struct Inbox {
     rest: VecDeque<(Buf, u32)>,
 }
 
-impl Inbox {
+impl Sends {
     /// Adds a SEND. If it consists of one DATA frame, `alone` may be the length of the payload, and the buffer then has
     /// the length of a segment.
     #[inline]
@@ -74,6 +74,12 @@ impl Inbox {
         }
         Some(first)
     }
+
+    /// Returns the payload of the first entry's first frame, without the bytes that were read.
+    #[inline]
+    pub(super) fn payload(&mut self, read: usize, frame: &Frame) -> Option<&[u8]> {
+        self.front()?.get(HEADER + read..frame.extent())
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn sends_leave_in_the_order_of_their_arrival() {
-        let mut inbox = Inbox::default();
+        let mut inbox = Sends::default();
         let mut next = 0..9_u8;
         let mut left = Vec::new();
         for (arrive, leave) in [(1, 1), (3, 2), (2, 1), (3, 5), (0, 1)] {
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn sends_of_one_frame_are_shortened_when_they_are_inspected() {
-        let mut inbox = Inbox::default();
+        let mut inbox = Sends::default();
         for alone in [5, 6, 0] {
             inbox.push(Buf::on_heap(100), alone);
         }

@@ -1,40 +1,15 @@
 //! Processes incoming SENDs, and READs long messages.
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, OPTIONAL, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source};
 use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
-use super::{Connection, Incoming, Read};
+use super::{End, Inbox, Incoming, Read, Whole};
 
 /// The minimum number of messages that a DONE announces. If fewer READs are in progress, their number is the minimum.
 const DONE_BATCH: u16 = 4;
 
-impl Connection {
-    /// Processes a SEND in the usual case: it is one DATA frame, and the connection needs no turn. Otherwise returns the
-    /// message, and the caller must use [`Connection::received`]. `message` has the length of a segment, and `length` is
-    /// the length of the SEND.
-    ///
-    /// If `is_quick` is true, this function handles only the most frequent case, and calls no other function.
-    #[inline(always)]
-    pub(crate) fn received_alone(&mut self, message: Buf, length: usize, is_quick: bool) -> Result<(), Buf> {
-        let received = self.incoming.received + 1;
-        if received >= self.incoming.usual_until && (is_quick || !self.will_be_usual()) {
-            return Err(message);
-        }
-        let Some((credits, payload)) = alone(&message, length) else { return Err(message) };
-        let has_credits = credits != self.outgoing.limit;
-        let inbox = &mut self.incoming.inbox;
-        if is_quick && (has_credits || !inbox.is_empty()) {
-            return Err(message);
-        }
-        inbox.push(message, payload);
-        self.incoming.received = received;
-        if has_credits {
-            self.take_credits(credits);
-        }
-        Ok(())
-    }
-
+impl Whole {
     /// Processes a SEND that arrived. An error is a protocol violation, for which the worker ends the link.
     pub(crate) fn received(&mut self, mut message: Buf, length: usize, stock: &mut Stock) -> Result<(), Failure> {
         message.truncate(length);
@@ -42,7 +17,7 @@ impl Connection {
         incoming.received += 1;
         let has_credit = incoming.left() <= u16::MAX / 2;
         let Some(frame) = Frame::parse(&message).filter(|_| has_credit) else {
-            self.incoming.free(message, stock);
+            self.incoming.inbox.free(message, stock);
             return Err(Failure::violation(match has_credit {
                 true => "a frame is cut short",
                 false => "the peer sent without a credit",
@@ -52,72 +27,52 @@ impl Connection {
         // Applies the credits last: after a RETURN, credits are ignored until RETURNED arrives, and RETURNED may be one
         // of the frames above.
         self.take_credits(frame.credits);
-        if matches!(ordered, Ok(true)) && !self.incoming.discard {
-            self.incoming.inbox.push(message, 0);
+        let inbox = &mut self.incoming.inbox;
+        if matches!(ordered, Ok(true)) && !inbox.discard {
+            inbox.sends.push(message, 0);
         } else {
-            self.incoming.free(message, stock);
+            inbox.free(message, stock);
         }
         self.grow(stock);
         ordered.map(|_| ())
     }
 
-    /// Whether the next SEND will need no turn if it is a message. Remembers for how many SENDs this will be so. If few
-    /// credits are left, the SEND may need more of them.
-    #[cold]
-    fn will_be_usual(&mut self) -> bool {
-        let is_settled = !self.is_unsettled && self.requests.is_empty() && self.outgoing.queue.is_empty();
-        let incoming = &mut self.incoming;
-        let can_grow = incoming.lease < self.settings.window;
-        let low = if can_grow { RESERVE.max(incoming.lease / 2) } else { RESERVE };
-        let left = incoming.left();
-        let is_usual = is_settled && !incoming.fin && !incoming.discard && left <= WINDOW_MAX;
-        incoming.usual_until = incoming.received + u64::from(left.saturating_sub(low));
-        // Freed credits that wait for a credit of their own must be announced after the SEND.
-        if !is_usual || self.is_grant_due() {
-            self.pause();
-        }
-        self.incoming.received + 1 < self.incoming.usual_until
-    }
-
     /// Processes a completed READ.
     pub(crate) fn read_done(&mut self, token: u32, message: Buf, whole: bool) {
-        self.unsettle();
         let incoming = &mut self.incoming;
+        let inbox = &mut incoming.inbox;
         incoming.in_flight -= 1;
         self.alive.heard = true;
-        let index = token.wrapping_sub(incoming.first_read) as usize;
+        let index = token.wrapping_sub(inbox.first_read) as usize;
         if !whole {
             return;
         }
         incoming.done = incoming.done.wrapping_add(1);
-        if incoming.discard {
-            incoming.ahead -= message.len();
-        } else if let Some(read) = incoming.reads.get_mut(index) {
+        if inbox.discard {
+            inbox.ahead -= message.len();
+        } else if let Some(read) = inbox.reads.get_mut(index) {
             *read = Read::Ready(message);
         }
-        self.read.1 += 1;
+        self.rendezvous_received += 1;
     }
 
-    /// Records that the program has not accepted the connection. Until [`Connection::claim`], no memory is allocated
-    /// for the peer's messages.
-    pub(crate) fn unclaimed(self) -> Connection {
-        Connection { is_unclaimed: true, ..self }
-    }
-
-    pub(crate) fn claim(&mut self) {
-        self.is_unclaimed = false;
+    /// Records whether the program has accepted the connection. Before that, no memory is allocated for the peer's
+    /// messages.
+    pub(crate) fn claim(&mut self, is_claimed: bool) {
+        self.is_unclaimed = !is_claimed;
     }
 
     /// Begins READs, within the read-ahead limit and the free memory.
     #[inline]
     pub(super) fn start_reads(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
-        if incoming.reads.is_empty() || self.is_unclaimed {
+        let inbox = &mut incoming.inbox;
+        if inbox.reads.is_empty() || self.is_unclaimed {
             return;
         }
-        for (index, read) in incoming.reads.iter_mut().enumerate() {
+        for (index, read) in inbox.reads.iter_mut().enumerate() {
             let &mut Read::Waiting { from, length } = read else { continue };
-            let enough = incoming.ahead != 0 && incoming.ahead + length as usize > self.settings.read_ahead;
+            let enough = inbox.ahead != 0 && inbox.ahead + length as usize > self.settings.read_ahead;
             if enough || incoming.in_flight >= self.agreement.reads {
                 return;
             }
@@ -127,14 +82,14 @@ impl Connection {
             };
             *read = Read::InFlight;
             incoming.in_flight += 1;
-            incoming.ahead += length as usize;
-            let token = incoming.first_read.wrapping_add(index as u32);
+            inbox.ahead += length as usize;
+            let token = inbox.first_read.wrapping_add(index as u32);
             self.requests.push_back(Request::Read { token, into, from });
         }
     }
 
     #[inline(never)]
-    fn take_credits(&mut self, limit: u16) {
+    pub(super) fn take_credits(&mut self, limit: u16) {
         let more = limit.wrapping_sub(self.outgoing.limit);
         if more <= WINDOW_MAX && !self.outgoing.returning {
             self.outgoing.limit = limit;
@@ -149,12 +104,10 @@ impl Connection {
             let Some(frame) = Frame::parse(rest) else { return Err(Failure::violation("a frame is cut short")) };
             let payload = &rest[HEADER..frame.extent()];
             // A FIN may be followed by a CLOSE, which then means only that the peer reads no more.
-            if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.fin) {
+            if frame.kind.is_ordered() && !(frame.kind == Kind::CLOSE && self.incoming.end != End::Open) {
                 ordered |= self.incoming.may_follow()?;
             }
-            // Only frames other than messages may need a further turn of the worker.
             if frame.kind != Kind::DATA {
-                self.unsettle();
                 self.take_frame(frame, payload, stock)?;
             }
             rest = &rest[frame.extent()..];
@@ -174,10 +127,10 @@ impl Connection {
                 {
                     return Err(Failure::violation("an announced message is too long"));
                 }
-                if incoming.discard {
+                if incoming.inbox.discard {
                     incoming.done = incoming.done.wrapping_add(1);
                 } else {
-                    incoming.reads.push_back(Read::Waiting { from, length: frame.a });
+                    incoming.inbox.reads.push_back(Read::Waiting { from, length: frame.a });
                 }
             }
             Kind::DONE => self.take_done(frame.a)?,
@@ -188,7 +141,7 @@ impl Connection {
                     return Err(Failure::violation("the peer returned credits that it does not have"));
                 }
                 if held == incoming.announced && held.wrapping_sub(kept) <= WINDOW_MAX {
-                    let lease = kept.wrapping_sub(incoming.freed).min(incoming.lease);
+                    let lease = kept.wrapping_sub(incoming.inbox.freed as u16).min(incoming.lease);
                     stock.ledger.release(incoming.lease - lease);
                     (incoming.announced, incoming.lease) = (kept, lease);
                 }
@@ -200,9 +153,11 @@ impl Connection {
                 }
                 self.take_credits(frame.a as u16);
             }
-            Kind::FIN => incoming.fin = true,
+            Kind::FIN => incoming.end = End::Arrived,
             Kind::CLOSE => {
-                incoming.fin = true;
+                if incoming.end == End::Open {
+                    incoming.end = End::Arrived;
+                }
                 self.outgoing.is_open = false;
                 self.peer_close = Some((frame.a, String::from_utf8_lossy(payload).into_owned()));
                 self.drop_queue(stock);
@@ -235,22 +190,11 @@ impl Connection {
         if incoming.left() > RESERVE.max(incoming.lease / 2) || incoming.lease >= self.settings.window {
             return;
         }
-        let held = (incoming.received as u16).wrapping_sub(incoming.freed);
-        if held <= incoming.lease / 2 {
+        if incoming.held() <= incoming.lease / 2 {
             let wanted = incoming.lease.min(self.settings.window - incoming.lease);
             incoming.lease += stock.ledger.lease(wanted);
         }
     }
-}
-
-/// Returns the credits and the length of the payload, if a SEND of `length` bytes consists of the only DATA frame of a
-/// message, or of the last one. The inbox cannot represent a payload of no bytes in this way.
-#[inline]
-fn alone(message: &[u8], length: usize) -> Option<(u16, u32)> {
-    let [kind, flags, c0, c1, l0, l1, l2, l3] = *message.first_chunk()?;
-    let payload = u32::from_le_bytes([l0, l1, l2, l3]);
-    let is_alone = [kind, flags] == [Kind::DATA.0, LAST] && HEADER + payload as usize == length && payload != 0;
-    is_alone.then_some((u16::from_le_bytes([c0, c1]), payload))
 }
 
 impl Incoming {
@@ -260,24 +204,42 @@ impl Incoming {
         self.announced.wrapping_sub(self.received as u16)
     }
 
-    /// Frees the receive of a SEND.
+    /// Returns the number of SENDs in the inbox.
     #[inline]
-    pub(super) fn free(&mut self, send: Buf, stock: &mut Stock) {
-        self.freed = self.freed.wrapping_add(1);
-        stock.free(send);
+    pub(super) fn held(&self) -> u16 {
+        (self.received as u16).wrapping_sub(self.inbox.freed as u16)
     }
 
     /// Returns an error if FIN or CLOSE arrived earlier, because no ordered frame may follow these; otherwise returns
     /// true.
     #[inline]
     fn may_follow(&self) -> Result<bool, Failure> {
-        if self.fin { Err(Failure::violation("the peer sent a message after the end")) } else { Ok(true) }
+        if self.end != End::Open { Err(Failure::violation("the peer sent a message after the end")) } else { Ok(true) }
     }
 
     /// Returns the limit that may be announced to the peer.
     #[inline]
     pub(super) fn target(&self) -> u16 {
-        self.freed.wrapping_add(self.lease)
+        (self.inbox.freed as u16).wrapping_add(self.lease)
+    }
+
+    /// Returns the number of credits that may be announced to the peer.
+    #[inline]
+    pub(super) fn free_credits(&self) -> u16 {
+        self.target().wrapping_sub(self.announced)
+    }
+
+    /// Returns the number of free credits that are announced with a SEND of their own.
+    #[inline]
+    pub(super) fn grant(&self) -> u16 {
+        if self.left() <= RESERVE { 2 } else { (self.lease / 2).max(2) }
+    }
+
+    /// Whether to announce freed credits with a SEND of their own. This is the case if at least two are free, and either
+    /// the peer has few left or half of the lease is free.
+    #[inline]
+    pub(super) fn is_grant_due(&self) -> bool {
+        self.free_credits() >= self.grant()
     }
 
     /// Whether the peer waits for a control frame other than credits.
@@ -293,7 +255,7 @@ impl Incoming {
     fn is_done_due(&self) -> bool {
         let untold = self.done.wrapping_sub(self.done_told);
         untold != 0
-            && match self.discard {
+            && match self.inbox.discard {
                 true => self.in_flight == 0,
                 false => untold >= u32::from(self.in_flight.min(DONE_BATCH)),
             }
@@ -301,10 +263,9 @@ impl Incoming {
 
     #[inline]
     fn is_ack_due(&self) -> bool {
-        self.fin
-            && !self.fin_acked
+        self.end == End::Arrived
             && self.in_flight == 0
-            && self.reads.iter().all(|read| matches!(read, Read::Ready(_)))
+            && self.inbox.reads.iter().all(|read| matches!(read, Read::Ready(_)))
     }
 
     /// Appends the pending control frames to a SEND with space for them.
@@ -317,29 +278,38 @@ impl Incoming {
             send.push(&Frame { a: u32::from(self.announced), ..Frame::new(Kind::RETURNED) }.emit());
         }
         if self.is_ack_due() {
-            self.fin_acked = true;
+            self.end = End::Acked;
             send.push(&Frame::new(Kind::FIN_ACK).emit());
-        }
-    }
-
-    pub(super) fn clear_inbox(&mut self, stock: &mut Stock) {
-        while let Some(send) = self.inbox.pop() {
-            self.free(send, stock);
         }
     }
 
     /// Frees all messages in the inbox, because the program has stopped reading.
     pub(super) fn discard(&mut self, stock: &mut Stock) {
-        self.discard = true;
-        self.assembly = None;
-        self.clear_inbox(stock);
-        for read in &mut self.reads {
+        let inbox = &mut self.inbox;
+        inbox.discard = true;
+        inbox.assembly = None;
+        inbox.clear(stock);
+        for read in inbox.reads.drain(..) {
             match read {
                 Read::Waiting { .. } => self.done = self.done.wrapping_add(1),
                 Read::InFlight => {}
-                Read::Ready(message) => self.ahead -= message.len(),
+                Read::Ready(message) => inbox.ahead -= message.len(),
             }
         }
-        self.reads.clear();
+    }
+}
+
+impl Inbox {
+    /// Frees the receive of a SEND.
+    #[inline]
+    pub(super) fn free(&mut self, send: Buf, stock: &mut Stock) {
+        self.freed += 1;
+        stock.free(send);
+    }
+
+    pub(super) fn clear(&mut self, stock: &mut Stock) {
+        while let Some(send) = self.sends.pop() {
+            self.free(send, stock);
+        }
     }
 }

@@ -4,15 +4,13 @@ use std::io;
 
 use crate::memory::{Buf, no_memory};
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, set_credits};
-use crate::proto::{FLOOR, Port, RESERVE, Request, Stock};
+use crate::proto::{FLOOR, RESERVE, Remote, Request, Stock};
 
-use super::{Connection, Fin, Item, Outgoing};
+use super::{Fin, Item, Outgoing, Whole};
 
 /// The maximum number of SENDs passed to the backend in a turn. Further SENDs wait, and further small messages are
 /// added to them.
 const BATCH: usize = 16;
-/// Maximum length of a message that may be sent inline, without a buffer.
-pub(super) const SHORT: usize = 256;
 /// The maximum number of messages that wait for the peer to READ them. A link can expose more buffers than this,
 /// because it revokes a key only some time after the READ.
 const EXPOSED: usize = 32;
@@ -22,17 +20,26 @@ const PIECES: usize = 2;
 /// Total size of the control frames DONE, FIN_ACK and RETURNED, in bytes.
 const CONTROL: usize = 3 * HEADER;
 
-impl Connection {
+impl Whole {
     /// Copies a message from the program's memory, and sends the copy. Returns `WouldBlock` if too many bytes wait to
-    /// be sent.
+    /// be sent. `expose` lets the peer read a buffer, or returns it.
     #[inline]
-    pub(crate) fn try_send(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
-        self.may_send(message.len())?;
+    pub(crate) fn try_send<E>(&mut self, message: &[u8], stock: &mut Stock, expose: E) -> io::Result<()>
+    where
+        E: FnOnce(Buf) -> Result<Remote, Buf>,
+    {
         if message.len() + HEADER <= self.agreement.segment as usize {
-            let frame = Frame { flags: LAST, a: message.len() as u32, ..Frame::new(Kind::DATA) };
-            return self.push_frame(frame, message, stock);
+            return self.send_piece(message, stock);
         }
-        self.send_copy(message, stock, link)
+        self.send_copy(message, stock, expose)
+    }
+
+    /// Sends a message that fits into one SEND.
+    #[inline]
+    fn send_piece(&mut self, message: &[u8], stock: &mut Stock) -> io::Result<()> {
+        self.may_send(message.len())?;
+        let frame = Frame { flags: LAST, a: message.len() as u32, ..Frame::new(Kind::DATA) };
+        self.push_frame(frame, message, stock)
     }
 
     /// Sends a notification. Returns `WouldBlock` if too many bytes wait to be sent.
@@ -45,21 +52,28 @@ impl Connection {
 
     /// Sends a copy of a message that is longer than a segment.
     #[inline(never)]
-    fn send_copy(&mut self, message: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<()> {
+    fn send_copy<E>(&mut self, message: &[u8], stock: &mut Stock, expose: E) -> io::Result<()>
+    where
+        E: FnOnce(Buf) -> Result<Remote, Buf>,
+    {
+        self.may_send(message.len())?;
         let copy = stock.pool.alloc(message.len()).or_else(|| Buf::try_on_heap(message.len()));
         let mut copy = copy.ok_or_else(|| no_memory(message.len()))?;
         copy.copy_from_slice(message);
-        self.push_message(copy, stock, link).map_err(|_| io::ErrorKind::WouldBlock.into())
+        self.push_message(copy, stock, expose).map_err(|_| io::ErrorKind::WouldBlock.into())
     }
 
     /// Sends a message from a buffer. A long message in unregistered memory is copied. If the message cannot be sent
     /// now, the error contains the buffer.
-    pub(crate) fn try_send_buf(
+    pub(crate) fn try_send_buf<E>(
         &mut self,
         mut message: Buf,
         stock: &mut Stock,
-        link: &mut impl Port,
-    ) -> Result<(), (io::Error, Buf)> {
+        expose: E,
+    ) -> Result<(), (io::Error, Buf)>
+    where
+        E: FnOnce(Buf) -> Result<Remote, Buf>,
+    {
         if let Err(error) = self.may_send(message.len()) {
             return Err((error, message));
         }
@@ -72,47 +86,18 @@ impl Connection {
             self.push_send(message);
             return Ok(());
         }
-        self.push_message(message, stock, link).map_err(|message| (io::ErrorKind::WouldBlock.into(), message))
-    }
-
-    /// Sends a short message immediately, if it is the first of the worker's turn and no frame waits before it. The
-    /// connection then needs no turn.
-    #[inline]
-    pub(crate) fn send_now(&mut self, message: &[u8], stock: &Stock, link: &mut impl Port) -> bool {
-        let out = &self.outgoing;
-        if out.left_in == stock.turn || message.len() > out.short || out.sent >= out.usual_until && !self.is_usual() {
-            return false;
-        }
-        // Only posted receives may be announced as credits, so the limit does not rise while some receives are not
-        // posted yet.
-        let credits = if stock.receives.is_empty() { self.incoming.target() } else { self.incoming.announced };
-        let length = message.len() as u32;
-        let frame = Frame { flags: LAST, a: length, length, credits, ..Frame::new(Kind::DATA) };
-        if !link.send_now(&frame.emit(), message) {
-            return false;
-        }
-        self.incoming.announced = credits;
-        self.outgoing.left_in = stock.turn;
-        self.outgoing.sent += 1;
-        true
-    }
-
-    /// Whether a short message may be sent immediately. Remembers for how many messages this will be so.
-    #[cold]
-    fn is_usual(&mut self) -> bool {
-        let credits = u64::from(self.credits().saturating_sub(RESERVE));
-        let out = &mut self.outgoing;
-        let is_free = out.is_open && out.waiting == 0 && out.queue.is_empty() && self.requests.is_empty();
-        out.usual_until = if is_free { out.sent + credits } else { 0 };
-        out.sent < out.usual_until
+        self.push_message(message, stock, expose).map_err(|message| (io::ErrorKind::WouldBlock.into(), message))
     }
 
     /// Sends bytes of a stream as messages, up to the high-water mark. Returns the number of bytes accepted.
     #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8], stock: &mut Stock, link: &mut impl Port) -> io::Result<usize> {
+    pub(crate) fn write<E>(&mut self, bytes: &[u8], stock: &mut Stock, expose: E) -> io::Result<usize>
+    where
+        E: FnOnce(Buf) -> Result<Remote, Buf>,
+    {
         let piece = self.agreement.segment as usize - HEADER;
         if bytes.len() <= piece {
-            return if bytes.is_empty() { Ok(0) } else { self.try_send(bytes, stock, link).map(|()| bytes.len()) };
+            return if bytes.is_empty() { Ok(0) } else { self.send_piece(bytes, stock).map(|()| bytes.len()) };
         }
         let most = self.agreement.rendezvous.min(self.agreement.message) as usize;
         let length = bytes.len().min(most).min(self.settings.send_high_water / PIECES);
@@ -121,14 +106,14 @@ impl Connection {
             if let Some(mut copy) = stock.pool.alloc(length) {
                 copy.copy_from_slice(&bytes[..length]);
                 return self
-                    .push_message(copy, stock, link)
+                    .push_message(copy, stock, expose)
                     .map(|()| length)
                     .map_err(|_| io::ErrorKind::WouldBlock.into());
             }
         }
         let mut written = 0;
         for part in bytes.chunks(piece) {
-            match self.try_send(part, stock, link) {
+            match self.send_piece(part, stock) {
                 Ok(()) => written += part.len(),
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => break,
@@ -170,7 +155,6 @@ impl Connection {
             Some(failure) => Err(failure.clone().into()),
             None if self.ended => Err(io::ErrorKind::NotConnected.into()),
             None => {
-                self.pause();
                 self.requests.extend(requests);
                 Ok(())
             }
@@ -180,16 +164,12 @@ impl Connection {
     /// Requests that the key of a region that was just granted becomes valid.
     pub(crate) fn granted(&mut self) {
         self.outgoing.valid_from = self.outgoing.probes + 1;
-        self.pause();
         self.requests.push_back(Request::Bind);
     }
 
     /// Makes the link report completions until everything was sent.
     pub(crate) fn flush(&mut self) {
         self.outgoing.is_flushing = !self.is_flushed();
-        if self.outgoing.is_flushing {
-            self.unsettle();
-        }
     }
 
     /// Returns whether the connection is flushed. Returns an error if the connection ended before.
@@ -200,13 +180,6 @@ impl Connection {
             None if self.ended && self.outgoing.is_flushing => Err(io::ErrorKind::BrokenPipe.into()),
             None => Ok(!self.outgoing.is_flushing),
         }
-    }
-
-    /// Records that `requests` more SENDs have completed.
-    #[inline]
-    pub(crate) fn sent(&mut self, requests: u32) {
-        self.outgoing.completed += u64::from(requests);
-        self.alive.heard = true;
     }
 
     pub(crate) fn set_send_high_water(&mut self, bytes: usize) {
@@ -239,16 +212,18 @@ impl Connection {
 
     /// Sends a message that is too long for one SEND: the peer READs the message, or it is sent in parts. Returns the
     /// message if no memory is left to announce it.
-    fn push_message(&mut self, message: Buf, stock: &mut Stock, link: &mut impl Port) -> Result<(), Buf> {
+    fn push_message<E>(&mut self, message: Buf, stock: &mut Stock, expose: E) -> Result<(), Buf>
+    where
+        E: FnOnce(Buf) -> Result<Remote, Buf>,
+    {
         let length = message.len();
-        self.pause();
         let Some(spare) = stock.take() else {
             self.outgoing.lacks_memory = true;
             return Err(message);
         };
         stock.give(spare);
         let exposed = if length > self.settings.eager && length <= self.agreement.rendezvous as usize {
-            link.expose(message)
+            expose(message)
         } else {
             Err(message)
         };
@@ -261,7 +236,7 @@ impl Connection {
                     return Err(Buf::on_heap(0));
                 }
                 self.outgoing.exposed.push_back((remote, length));
-                self.read.0 += 1;
+                self.rendezvous_sent += 1;
             }
             Err(message) => self.outgoing.queue.push_back(Item::Rest { message, first: true }),
         }
@@ -308,7 +283,6 @@ impl Connection {
         if self.outgoing.queue.is_empty() && self.credits() > RESERVE && self.requests.len() < BATCH {
             self.launch(send);
         } else {
-            self.pause();
             self.outgoing.waiting += send.len();
             self.outgoing.queue.push_back(Item::Send(send));
         }
@@ -316,14 +290,13 @@ impl Connection {
 
     /// Returns the number of SENDs for which the peer has receives.
     #[inline]
-    fn credits(&self) -> u16 {
+    pub(super) fn credits(&self) -> u16 {
         self.outgoing.limit.wrapping_sub(self.outgoing.sent as u16)
     }
 
     /// Passes a SEND to the backend. The caller has checked the credits.
     #[inline]
     fn launch(&mut self, mut send: Buf) {
-        self.pause();
         self.incoming.announced = self.incoming.target();
         set_credits(&mut send, self.incoming.announced);
         self.outgoing.sent += 1;
@@ -374,7 +347,7 @@ impl Connection {
     /// own.
     #[inline]
     pub(super) fn send_control(&mut self, stock: &mut Stock) {
-        let grant = self.is_grant_due();
+        let grant = self.incoming.is_grant_due();
         if !grant && !self.incoming.has_status() {
             return;
         }
@@ -392,31 +365,6 @@ impl Connection {
             self.incoming.append_status(&mut send);
             self.launch(send);
         }
-    }
-
-    /// Whether to announce freed credits with a separate SEND. This is the case if at least two are free, and either
-    /// the peer has few left or half of the lease is free.
-    #[inline]
-    pub(super) fn is_grant_due(&self) -> bool {
-        let incoming = &self.incoming;
-        let free = incoming.target().wrapping_sub(incoming.announced);
-        free >= 2 && (incoming.left() <= RESERVE || free >= incoming.lease / 2)
-    }
-
-    /// Whether reads of short messages have freed enough credits for the worker to process the connection.
-    #[inline]
-    pub(crate) fn has_freed_credits(&mut self, stock: &Stock) -> bool {
-        let is_possible = (self.incoming.freed.wrapping_sub(self.incoming.grant_from) as i16) >= 0;
-        is_possible && self.check_grant(stock)
-    }
-
-    /// Remembers from which read on the answer of `has_freed_credits` may be true, if no SEND arrives before.
-    #[inline(never)]
-    fn check_grant(&mut self, stock: &Stock) -> bool {
-        let incoming = &mut self.incoming;
-        let least = if incoming.left() <= RESERVE { 2 } else { (incoming.lease / 2).max(2) };
-        incoming.grant_from = incoming.announced.wrapping_sub(incoming.lease).wrapping_add(least);
-        self.needs_turn(stock)
     }
 
     /// Returns credits that an idle connection does not need, so that the peer can lease them to other connections.
@@ -447,6 +395,12 @@ impl Outgoing {
     #[inline]
     pub(super) fn is_binding(&self) -> bool {
         self.probed < self.valid_from
+    }
+
+    /// Whether a probe has not completed.
+    #[inline]
+    pub(super) fn is_probing(&self) -> bool {
+        self.probed != self.probes
     }
 
     /// Whether the link has not completed all SENDs.

@@ -123,7 +123,7 @@ impl World {
         for side in 0..2 {
             for pair in 0..self.nodes[side].ends.len() {
                 let node = &mut self.nodes[side];
-                node.ends[pair].connection.close(0, "", 0, &mut node.stock);
+                node.ends[pair].connection.whole().close(0, "", 0, &mut node.stock);
                 node.ends[pair].closed = true;
                 node.ends[pair].log.ended = true;
                 node.ends[pair].mark(&node.stock);
@@ -142,8 +142,8 @@ impl World {
         self.check();
         for mut node in self.nodes {
             node.release();
-            for end in node.ends {
-                end.connection.forget(&mut node.stock);
+            for mut end in node.ends {
+                end.connection.whole().forget(&mut node.stock);
             }
             assert_eq!(node.stock.ledger.leased, 0);
             assert_eq!((node.posted.len() + node.stock.receives.len()) as u32, node.stock.ledger.total);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, Connection, FLOOR, Failure, HEADER, Port, Received, Remote, Request, Settings, Stock};
+use crate::proto::{Agreement, Connection, FLOOR, Failure, HEADER, Received, Remote, Request, Settings, Stock};
 
 use super::Plan;
 use super::check::{Log, byte};
@@ -74,7 +74,7 @@ struct Exposed {
     pool: Option<Pool>,
 }
 
-impl Port for Link {
+impl Link {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
         let exposed = &mut self.exposed;
         if !exposed.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
@@ -197,28 +197,36 @@ impl World {
         }
         let is_free = end.connection.can_send() && end.connection.requests.is_empty();
         if self.path != Path::Long {
-            self.was_short = !message.is_empty() && end.connection.send_now(&message, stock, &mut end.link);
+            self.was_short = !message.is_empty()
+                && end.connection.send_now(&message, stock, |header, message| end.link.send_now(header, message));
             if self.was_short {
                 assert!(is_free, "a message overtakes a request, or is sent after the end");
                 return end.log.send(length);
             }
         } else if self.was_short {
-            end.connection.try_send(&message, stock, &mut end.link).expect("a message is accepted");
-            end.link.posted.extend(end.connection.requests.pop_front());
+            end.connection
+                .whole()
+                .try_send(&message, stock, |message| end.link.expose(message))
+                .expect("a message is accepted");
+            end.link.posted.extend(end.connection.whole().requests.pop_front());
             assert!(end.connection.requests.is_empty(), "the short path sends one SEND");
             return end.log.send(length);
         }
         let result = if end.stream {
-            end.connection.write(&message, stock, &mut end.link)
+            end.connection.whole().write(&message, stock, |message| end.link.expose(message))
         } else if rng.one_in(2) {
-            end.connection.try_send(&message, stock, &mut end.link).map(|()| length)
+            end.connection.whole().try_send(&message, stock, |message| end.link.expose(message)).map(|()| length)
         } else {
             let Some(mut buffer) = stock.pool.alloc(length) else { return };
             buffer.copy_from_slice(&message);
-            end.connection.try_send_buf(buffer, stock, &mut end.link).map(|()| length).map_err(|(error, buffer)| {
-                assert_eq!(&buffer[..], &message, "the message comes back");
-                error
-            })
+            end.connection
+                .whole()
+                .try_send_buf(buffer, stock, |message| end.link.expose(message))
+                .map(|()| length)
+                .map_err(|(error, buffer)| {
+                    assert_eq!(&buffer[..], &message, "the message comes back");
+                    error
+                })
         };
         end.mark(stock);
         match result {
@@ -242,7 +250,7 @@ impl World {
                 && let Some(count) = end.connection.read_alone(&mut bytes, &mut node.stock)
             {
                 log.receive(pair, 1 - side, &bytes[..count], false);
-                end.dirty |= end.connection.has_freed_credits(&node.stock);
+                end.dirty |= end.connection.needs_turn(&node.stock);
                 return true;
             }
             end.connection.read_to(&mut &mut bytes[..], &mut node.stock).map(|count| match count {
@@ -297,9 +305,9 @@ impl World {
             return;
         }
         node.stock.starved = false;
-        end.connection.transmit(&mut node.stock);
+        end.connection.whole().transmit(&mut node.stock);
         while end.link.posted.len() + end.link.executed.len() < end.link.depth
-            && let Some(request) = end.connection.requests.pop_front()
+            && let Some(request) = end.connection.whole().requests.pop_front()
         {
             end.link.posted.push_back(request);
             self.moves += 1;
@@ -332,11 +340,11 @@ impl World {
                 };
                 match received {
                     Ok(()) => assert!(
-                        to.dirty || peer.stock.starved || !to.connection.needs_turn(&peer.stock),
+                        to.dirty || peer.stock.starved || !to.connection.has_work(&peer.stock),
                         "a SEND that leads to no turn leaves work"
                     ),
                     Err(receive) => {
-                        to.connection.received(receive, send.len(), &mut peer.stock).expect("a valid SEND");
+                        to.connection.whole().received(receive, send.len(), &mut peer.stock).expect("a valid SEND");
                         to.mark(&peer.stock);
                     }
                 }
@@ -367,11 +375,11 @@ impl World {
                     end.connection.sent(1);
                     end.mark(stock);
                 }
-                Some(Request::Read { token, into, .. }) => end.connection.read_done(token, into, true),
+                Some(Request::Read { token, into, .. }) => end.connection.whole().read_done(token, into, true),
                 Some(Request::Conceal(remote)) => {
                     stock.give(end.link.exposed.buffers.remove(&remote.address).expect("an exposed buffer"));
                 }
-                Some(Request::Probe) => end.connection.probed(),
+                Some(Request::Probe) => end.connection.whole().probed(),
                 Some(Request::Transfer(_) | Request::Revoke(_) | Request::Bind) => {}
             }
         }
@@ -381,7 +389,7 @@ impl World {
         self.now += by;
         for node in &mut self.nodes {
             for end in &mut node.ends {
-                end.connection.tick(self.now, &mut node.stock);
+                end.connection.whole().tick(self.now, &mut node.stock);
                 end.dirty = true;
             }
         }
@@ -401,14 +409,14 @@ impl World {
         for request in end.link.executed.drain(..).chain(end.link.posted.drain(..)) {
             match request {
                 Request::Send(send) => stock.give(send),
-                Request::Read { token, into, .. } => end.connection.read_done(token, into, false),
+                Request::Read { token, into, .. } => end.connection.whole().read_done(token, into, false),
                 Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
             }
         }
         for (_, buffer) in std::mem::take(&mut end.link.exposed.buffers) {
             stock.give(buffer);
         }
-        end.connection.ended(failure, stock);
+        end.connection.whole().ended(failure, stock);
         end.down = true;
     }
 
@@ -416,9 +424,9 @@ impl World {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
         if rng.one_in(2) {
-            end.log.ended |= end.connection.shutdown(stock).is_ok();
+            end.log.ended |= end.connection.whole().shutdown(stock).is_ok();
         } else {
-            end.connection.close(9, "enough", self.now, stock);
+            end.connection.whole().close(9, "enough", self.now, stock);
             end.log.ended = true;
             end.closed = true;
         }

@@ -8,10 +8,12 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 
+use bytes::BufMut;
+
 use crate::backend::verbs::Verbs;
-use crate::backend::{Backend, LinkId, ListenerId, RegionPart};
+use crate::backend::{Backend, LinkId, ListenerId};
 use crate::memory::Buf;
-use crate::proto::{Connection, FLOOR, HEADER, Hello, Port, Refusal, RefusalCode, Remote, Settings, Stock};
+use crate::proto::{Connection, FLOOR, Hello, Refusal, RefusalCode, Settings, Stock};
 
 use self::slot::State;
 use self::table::Limits;
@@ -34,29 +36,6 @@ pub(super) struct Domain<B> {
     pub(super) table: Table,
     /// Buffers that the backend no longer uses.
     spare: Vec<Buf>,
-}
-
-/// Exposes buffers to one link.
-pub(super) struct Link<'b, B> {
-    backend: &'b mut B,
-    id: LinkId,
-}
-
-impl<B: Backend> Port for Link<'_, B> {
-    fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
-        self.backend.expose(self.id, message)
-    }
-
-    #[inline]
-    fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
-        self.backend.send_now(self.id, header, payload)
-    }
-}
-
-impl<B: Backend> Link<'_, B> {
-    pub(super) fn grant(&mut self, part: RegionPart) -> io::Result<Remote> {
-        self.backend.grant(self.id, part)
-    }
 }
 
 impl Domain<Verbs> {
@@ -122,76 +101,63 @@ impl<B: Backend> Domain<B> {
     pub(super) fn with<T>(
         &mut self,
         link: LinkId,
-        act: impl FnOnce(&mut Connection, &mut Stock, &mut Link<'_, B>) -> io::Result<T>,
+        act: impl FnOnce(&mut Connection, &mut Stock, &mut B) -> io::Result<T>,
     ) -> io::Result<T> {
-        let Table { slots, stock, dirty, .. } = &mut self.table;
-        let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        match &mut slot.state {
-            State::Open(connection) => {
-                let result = act(connection, stock, &mut Link { backend: &mut self.backend, id: link });
-                if stock.receives.len() >= REFILL {
-                    self.backend.post_receives(&mut stock.receives);
-                }
-                if !slot.is_dirty && connection.needs_turn(stock) {
-                    slot.mark(link.index, dirty);
-                }
-                result
-            }
-            State::Failed(failure) => Err(failure.clone().into()),
-            State::Connecting(_) | State::Accepting(..) => Err(io::ErrorKind::WouldBlock.into()),
-            State::Free => Err(io::ErrorKind::NotConnected.into()),
+        let Some(mut open) = self.table.open(link) else { return Err(self.table.refusal(link)) };
+        let result = act(open.connection, open.stock, &mut self.backend);
+        if open.stock.receives.len() >= REFILL {
+            self.backend.post_receives(&mut open.stock.receives);
+        }
+        if open.stock.starved {
+            open.mark();
+        } else {
+            open.mark_if_needed();
+        }
+        result
+    }
+
+    /// Returns a connection, which can only be read.
+    pub(super) fn get(&self, link: LinkId) -> io::Result<&Connection> {
+        match self.table.get(link).map(|slot| &slot.state) {
+            Some(State::Open(connection)) => Ok(connection),
+            _ => Err(self.table.refusal(link)),
         }
     }
 
     /// Sends a message. This is a function of its own, so that the program's loop stays small.
     #[inline(never)]
     pub(super) fn send(&mut self, link: LinkId, message: &[u8]) -> io::Result<()> {
-        let Table { slots, stock, dirty, .. } = &mut self.table;
-        if let Some(Slot { generation, state: State::Open(connection), is_dirty, .. }) =
-            slots.get_mut(link.index as usize)
-            && *generation == link.generation
-        {
-            let mut port = Link { backend: &mut self.backend, id: link };
-            if connection.send_now(message, stock, &mut port) {
-                return Ok(());
-            }
-            let result = connection.try_send(message, stock, &mut port);
-            if !*is_dirty && connection.needs_turn(stock) {
-                *is_dirty = true;
-                dirty.push(link.index);
-            }
-            return result;
+        let Some(mut open) = self.table.open(link) else { return Err(self.table.refusal(link)) };
+        let backend = &mut self.backend;
+        if open.connection.send_now(message, open.stock, |header, message| backend.send_now(link, header, message)) {
+            return Ok(());
         }
-        // Not open, so this only returns the reason.
-        self.with(link, |_, _, _| Ok(()))
+        let result = open.connection.whole().try_send(message, open.stock, |message| backend.expose(link, message));
+        open.mark_if_needed();
+        result
     }
 
     /// Reads bytes of a stream.
     #[inline(never)]
-    pub(super) fn read(&mut self, link: LinkId, out: &mut [u8]) -> io::Result<Option<usize>> {
-        let Table { slots, stock, dirty, .. } = &mut self.table;
-        if let Some(Slot { generation, state: State::Open(connection), is_dirty, .. }) =
-            slots.get_mut(link.index as usize)
-            && *generation == link.generation
-            && let Some(count) = connection.read_alone(out, stock)
+    pub(super) fn read(&mut self, link: LinkId, mut out: &mut [u8]) -> io::Result<Option<usize>> {
+        if let Some(mut open) = self.table.open(link)
+            && let Some(count) = open.connection.read_alone(out, open.stock)
         {
-            if stock.receives.len() >= REFILL {
-                self.backend.post_receives(&mut stock.receives);
+            if open.stock.receives.len() >= REFILL {
+                self.backend.post_receives(&mut open.stock.receives);
             }
-            if connection.has_freed_credits(stock) && !*is_dirty {
-                *is_dirty = true;
-                dirty.push(link.index);
+            if open.connection.needs_turn(open.stock) {
+                open.mark();
             }
             return Ok(Some(count));
         }
-        self.read_slowly(link, out)
+        self.read_to(link, &mut out)
     }
 
+    /// Does the same as `read`. The memory may be uninitialised.
     #[inline(never)]
-    fn read_slowly(&mut self, link: LinkId, out: &mut [u8]) -> io::Result<Option<usize>> {
-        self.with(link, |connection, stock, _| connection.read(out, stock))
+    pub(super) fn read_to(&mut self, link: LinkId, out: &mut impl BufMut) -> io::Result<Option<usize>> {
+        self.with(link, |connection, stock, _| connection.read_to(out, stock))
     }
 
     /// Releases a connection. Sent messages still arrive, within the linger time.
@@ -202,7 +168,7 @@ impl<B: Backend> Domain<B> {
         match &slot.state {
             State::Open(_) => {
                 _ = self.with(link, |connection, stock, _| {
-                    connection.close(code, reason, now, stock);
+                    connection.whole().close(code, reason, now, stock);
                     Ok(())
                 });
                 self.table.free_if_over(link);
@@ -269,7 +235,7 @@ impl<B: Backend> Domain<B> {
         table.next_tick = now + TICK;
         for (index, slot) in table.slots.iter_mut().enumerate() {
             if let State::Open(connection) = &mut slot.state {
-                connection.tick(now, &mut table.stock);
+                connection.whole().tick(now, &mut table.stock);
                 // Most connections are idle, so processing all of them would take most of the time of this loop.
                 if connection.needs_turn(&table.stock) || !slot.waiters.is_empty() {
                     slot.mark(index as u32, &mut table.dirty);
@@ -301,7 +267,7 @@ impl<B: Backend> Domain<B> {
                 && !connection.has_ended()
                 && (slot.is_forgotten || !connection.has_sent_all())
             {
-                connection.flush();
+                connection.whole().flush();
                 slot.mark(index as u32, dirty);
                 count += 1;
             }
@@ -327,9 +293,10 @@ impl<B: Backend> Domain<B> {
             slot.is_dirty = false;
             let State::Open(connection) = &mut slot.state else { continue };
             let link = LinkId { index, generation: slot.generation };
-            connection.transmit(stock);
-            if !connection.requests.is_empty() {
-                self.backend.post(link, &mut connection.requests, &mut self.spare);
+            let whole = connection.whole();
+            whole.transmit(stock);
+            if !whole.requests.is_empty() {
+                self.backend.post(link, &mut whole.requests, &mut self.spare);
             }
             if !slot.is_ending && connection.wants_disconnect(*now) {
                 slot.is_ending = true;

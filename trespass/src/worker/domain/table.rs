@@ -50,13 +50,75 @@ pub(super) struct Limits {
     pub(super) reads: u16,
 }
 
+/// An open connection, and what an operation on it uses.
+pub(super) struct Open<'t> {
+    pub(super) connection: &'t mut Connection,
+    pub(super) stock: &'t mut Stock,
+    has_waiters: bool,
+    is_dirty: &'t mut bool,
+    dirty: &'t mut Vec<u32>,
+    index: u32,
+}
+
+impl Open<'_> {
+    /// Marks the connection for the next turn.
+    #[inline(always)]
+    pub(super) fn mark(&mut self) {
+        if !*self.is_dirty {
+            *self.is_dirty = true;
+            self.dirty.push(self.index);
+        }
+    }
+
+    /// Marks the connection for the next turn if it needs one.
+    #[inline(always)]
+    pub(super) fn mark_if_needed(&mut self) {
+        if !*self.is_dirty && self.connection.needs_turn(self.stock) {
+            self.mark();
+        }
+    }
+
+    /// Does the same after an event, which may also be one for which a task or a call waits.
+    #[inline(always)]
+    fn mark_if_due(&mut self) {
+        if !*self.is_dirty && (self.has_waiters || self.connection.needs_turn(self.stock)) {
+            self.mark();
+        }
+    }
+}
+
 impl Table {
+    /// Returns a connection, if it is open.
+    #[inline(always)]
+    pub(super) fn open(&mut self, link: LinkId) -> Option<Open<'_>> {
+        let Table { slots, stock, dirty, .. } = self;
+        match slots.get_mut(link.index as usize) {
+            Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. })
+                if *generation == link.generation =>
+            {
+                let has_waiters = !waiters.is_empty();
+                Some(Open { connection, stock, has_waiters, is_dirty, dirty, index: link.index })
+            }
+            _ => None,
+        }
+    }
+
     pub(in crate::worker) fn get(&self, link: LinkId) -> Option<&Slot> {
         self.slots.get(link.index as usize).filter(|slot| slot.generation == link.generation)
     }
 
     pub(in crate::worker) fn get_mut(&mut self, link: LinkId) -> Option<&mut Slot> {
         self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
+    }
+
+    /// Returns why a connection is not open.
+    #[cold]
+    pub(super) fn refusal(&self, link: LinkId) -> io::Error {
+        match self.get(link).map(|slot| &slot.state) {
+            Some(State::Failed(failure)) => failure.clone().into(),
+            Some(State::Connecting(_) | State::Accepting(..)) => io::ErrorKind::WouldBlock.into(),
+            Some(State::Open(_) | State::Free) | None => io::ErrorKind::NotConnected.into(),
+        }
     }
 
     /// Returns the tasks and calls that wait for a connection, and the list of wakers to call.
@@ -111,7 +173,7 @@ impl Table {
         slot.waiters.wake_all(woken);
         let old = mem::replace(slot, Slot { generation, is_dirty, ..Slot::new() });
         match old.state {
-            State::Open(connection) => connection.forget(stock),
+            State::Open(mut connection) => connection.whole().forget(stock),
             State::Connecting(_) => stock.ledger.release(FLOOR),
             State::Accepting(listener, _) => {
                 stock.ledger.release(FLOOR);
@@ -155,8 +217,9 @@ impl Table {
         let at = self.accepted.iter().position(|(of, _)| *of == listener)?;
         let (_, link) = self.accepted.remove(at);
         self.leave_backlog(listener);
-        if let Some((connection, _)) = self.open(link) {
-            connection.claim();
+        if let Some(mut open) = self.open(link) {
+            open.connection.whole().claim(true);
+            open.mark();
         }
         Some(link)
     }
@@ -190,48 +253,29 @@ impl Table {
         self.unaccepted.remove(&listener);
     }
 
-    /// Marks a connection that has an event.
-    pub(super) fn open(&mut self, link: LinkId) -> Option<(&mut Connection, &mut Stock)> {
-        let slot = self.slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)?;
-        slot.mark(link.index, &mut self.dirty);
-        match &mut slot.state {
-            State::Open(connection) => Some((connection, &mut self.stock)),
-            _ => None,
-        }
+    /// Returns a connection that has an event, if it is open. The next turn processes the connection.
+    fn touch(&mut self, link: LinkId) -> Option<Open<'_>> {
+        let mut open = self.open(link)?;
+        open.mark();
+        Some(open)
     }
 
     /// Processes a SEND in all cases.
     #[inline(never)]
-    fn received_any(&mut self, link: LinkId, message: Buf, length: usize) -> bool {
-        let Table { slots, stock, dirty, .. } = self;
-        let Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. }) =
-            slots.get_mut(link.index as usize)
-        else {
-            stock.free(message);
+    fn received_any(&mut self, link: LinkId, mut message: Buf, length: usize) -> bool {
+        let Some(mut open) = self.open(link) else {
+            self.stock.free(message);
             return true;
         };
-        if *generation != link.generation {
-            stock.free(message);
-            return true;
-        }
-        let message = match waiters.is_empty() {
-            true => match connection.received_alone(message, length, false) {
+        if !open.has_waiters {
+            match open.connection.received_alone(message, length, false) {
                 Ok(()) => return true,
-                Err(message) => message,
-            },
-            false => message,
-        };
-        let is_sound = match connection.received(message, length, stock) {
-            Ok(()) => true,
-            Err(violation) => {
-                violated(connection, violation);
-                false
+                Err(unread) => message = unread,
             }
-        };
-        if !*is_dirty && (!waiters.is_empty() || connection.needs_turn(stock)) {
-            *is_dirty = true;
-            dirty.push(link.index);
         }
+        let received = open.connection.whole().received(message, length, open.stock);
+        let is_sound = received.map_err(|violation| violated(open.connection, violation)).is_ok();
+        open.mark_if_due();
         is_sound
     }
 }
@@ -257,40 +301,34 @@ impl Events for Table {
             }
             _ => return,
         };
+        let (agreement, refusal) = match agreed {
+            Ok(agreement) => (agreement, None),
+            // The failed connection is freed later, when its link has ended.
+            Err(refusal) => (
+                Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 },
+                Some(io::Error::new(io::ErrorKind::Unsupported, refusal.to_string())),
+            ),
+        };
+        let mut connection = Box::new(Connection::new(settings, agreement, FLOOR, now));
+        connection.whole().claim(!is_accepted);
+        if let Some(refusal) = refusal {
+            connection.whole().fail(refusal.into());
+        }
         let Table { slots, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize) else { return };
-        match agreed {
-            Ok(agreement) => {
-                let connection = Connection::new(settings, agreement, FLOOR, now);
-                slot.state = State::Open(Box::new(if is_accepted { connection.unclaimed() } else { connection }));
-            }
-            Err(refusal) => {
-                // The failed connection is freed later, when its link has ended.
-                let text = io::Error::new(io::ErrorKind::Unsupported, refusal.to_string());
-                let agreement =
-                    Agreement { version: 1, segment: 512, credits: FLOOR, reads: 0, rendezvous: 0, message: 0 };
-                let mut connection = Box::new(Connection::new(settings, agreement, FLOOR, now));
-                connection.fail(text.into());
-                slot.state = State::Open(connection);
-            }
-        }
+        slot.state = State::Open(connection);
         slot.waiters.wake_all(woken);
-        _ = self.open(link);
+        _ = self.touch(link);
     }
 
     #[inline(always)]
     fn received(&mut self, link: LinkId, message: Buf, length: usize) -> bool {
-        if let Some(Slot { generation, state: State::Open(connection), waiters, .. }) =
-            self.slots.get_mut(link.index as usize)
-            && *generation == link.generation
-            && waiters.is_empty()
-        {
-            match connection.received_alone(message, length, true) {
+        match self.open(link).filter(|open| !open.has_waiters) {
+            Some(open) => match open.connection.received_alone(message, length, true) {
                 Ok(()) => true,
                 Err(message) => self.received_any(link, message, length),
-            }
-        } else {
-            self.received_any(link, message, length)
+            },
+            None => self.received_any(link, message, length),
         }
     }
 
@@ -300,20 +338,15 @@ impl Events for Table {
 
     #[inline]
     fn sent(&mut self, link: LinkId, requests: u32) {
-        let Table { slots, stock, dirty, .. } = self;
-        if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation)
-            && let State::Open(connection) = &mut slot.state
-        {
-            connection.sent(requests);
-            if !slot.is_dirty && (!slot.waiters.is_empty() || connection.needs_turn(stock)) {
-                slot.mark(link.index, dirty);
-            }
+        if let Some(mut open) = self.open(link) {
+            open.connection.sent(requests);
+            open.mark_if_due();
         }
     }
 
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool) {
-        if let Some((connection, _)) = self.open(link) {
-            connection.read_done(token, into, whole);
+        if let Some(open) = self.touch(link) {
+            open.connection.whole().read_done(token, into, whole);
         }
     }
 
@@ -325,8 +358,8 @@ impl Events for Table {
     }
 
     fn probed(&mut self, link: LinkId) {
-        if let Some((connection, _)) = self.open(link) {
-            connection.probed();
+        if let Some(open) = self.touch(link) {
+            open.connection.whole().probed();
         }
     }
 
@@ -336,8 +369,8 @@ impl Events for Table {
             Ended::Rejected(bytes) => Some(rejected(&bytes).into()),
             Ended::Failed(error) => Some(Failure::from(error)),
         };
-        if let Some((connection, stock)) = self.open(link) {
-            connection.ended(failure, stock);
+        if let Some(open) = self.touch(link) {
+            open.connection.whole().ended(failure, open.stock);
         } else {
             let aborted =
                 || Failure::new(io::ErrorKind::ConnectionAborted, "the connection ended before it was established");
@@ -349,7 +382,7 @@ impl Events for Table {
 #[cold]
 fn violated(connection: &mut Connection, violation: Failure) {
     log::warn!("ended a connection: {violation}");
-    connection.fail(violation);
+    connection.whole().fail(violation);
 }
 
 /// Returns the error that the program receives for a rejection.
