@@ -163,7 +163,7 @@ impl World {
     /// Performs a random step.
     pub(super) fn step(&mut self, plan: &Plan, rng: &mut Rng) {
         let (side, pair) = (rng.below(2) as usize, rng.below(plan.pairs as u32) as usize);
-        match rng.below(20) {
+        match rng.below(21) {
             0..4 => self.send(side, pair, rng),
             4..7 if plan.deaf != Some(side) => _ = self.receive(side, pair, rng),
             7..10 => self.turn(side, pair),
@@ -175,6 +175,7 @@ impl World {
             18 => self.nodes[side].hoard.clear(),
             19 if plan.deaths != 0 && rng.one_in(plan.deaths / 20) => self.kill(side, pair),
             19 if plan.closes && rng.one_in(4) => self.shut(side, pair, rng),
+            20 => self.flush(side, pair),
             _ => {}
         }
     }
@@ -234,6 +235,13 @@ impl World {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => assert!(end.log.ended || end.down || end.connection.peer_close().is_some(), "{error}"),
         }
+    }
+
+    /// Lets the program flush its messages.
+    fn flush(&mut self, side: usize, pair: usize) {
+        let Node { stock, ends, .. } = &mut self.nodes[side];
+        ends[pair].connection.whole().flush();
+        ends[pair].mark(stock);
     }
 
     /// Lets the program receive; returns whether it received anything.
