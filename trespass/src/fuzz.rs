@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::memory::Pool;
-use crate::proto::{Agreement, Connection, FLOOR, Hello, Received, Refusal, Request, Settings, Stock};
+use crate::proto::{Agreement, FLOOR, Hello, Protocol, Received, Refusal, Request, Settings, Stock};
 
 const SEGMENT: usize = 512;
 
@@ -19,7 +19,7 @@ pub fn frames(input: &[u8]) -> bool {
     let agreement =
         Agreement { version: 1, segment: SEGMENT as u32, credits: FLOOR, reads: 2, rendezvous: 0, message: 1 << 20 };
     let settings = Settings { message: 8_000, send_high_water: 4_000, ..Settings::default() };
-    let mut connection = Connection::new(settings, agreement, FLOOR, 0);
+    let mut connection = Protocol::new(settings, agreement, FLOOR, 0);
     let (mut rest, mut is_well) = (input, true);
     while let [operation, length, bytes @ ..] = rest {
         let (bytes, more) = bytes.split_at(bytes.len().min(usize::from(*length)));
@@ -34,7 +34,7 @@ pub fn frames(input: &[u8]) -> bool {
     is_well
 }
 
-fn step(operation: u8, bytes: &[u8], connection: &mut Connection, stock: &mut Stock) -> bool {
+fn step(operation: u8, bytes: &[u8], connection: &mut Protocol, stock: &mut Stock) -> bool {
     let mut is_well = true;
     match operation % 8 {
         0..4 => {

@@ -174,7 +174,7 @@ pub(crate) trait Backend {
     /// doorbell. Before `established`, removes none. If the link has failed, removes all requests and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
     /// Posts one inline SEND that contains both parts, if they fit and no request of the link is waiting. Returns
-    /// whether the SEND was posted.
+    /// whether the SEND was posted. The caller has checked the generation: its connection of this link is open.
     #[inline]
     fn send_now(&mut self, _link: LinkId, _header: &[u8; HEADER], _payload: &[u8]) -> bool {
         false

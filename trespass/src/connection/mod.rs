@@ -229,7 +229,7 @@ impl Connection {
     /// `BrokenPipe` after either side has closed; `InvalidInput` if the peer does not accept messages of this length;
     /// otherwise the reason why the connection ended.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
-        self.handle.wait((self.id, Awaited::Room), None, |worker| worker.try_send(self.id, message))
+        self.handle.wait(self.id, Awaited::Room, None, |worker| worker.try_send(self.id, message))
     }
 
     /// Sends a message, or returns `WouldBlock` instead of blocking.
@@ -258,7 +258,7 @@ impl Connection {
     /// `TimedOut` if the message was not accepted in time; otherwise see [`Connection::send`].
     pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
-        self.handle.wait((self.id, Awaited::Room), deadline, |worker| {
+        self.handle.wait(self.id, Awaited::Room, deadline, |worker| {
             let Some(buffer) = message.take() else { return Ok(()) };
             worker.try_send_buf(self.id, buffer).map_err(|(error, buffer)| {
                 message = Some(buffer);
@@ -287,7 +287,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::recv`].
     pub fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Buf>> {
-        unless_end(self.handle.wait((self.id, Awaited::Message), deadline, |worker| worker.try_recv(self.id)))
+        unless_end(self.handle.wait(self.id, Awaited::Message, deadline, |worker| worker.try_recv(self.id)))
     }
 
     /// Waits for the next message and copies it into `out`. Returns its length, or `None` after the last one.
@@ -297,7 +297,7 @@ impl Connection {
     /// `InvalidInput` if the message is longer than `out`: the message stays queued, and the error text contains its
     /// length. Otherwise see [`Connection::recv`].
     pub fn recv_into(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
-        unless_end(self.handle.wait((self.id, Awaited::Message), None, |worker| worker.try_recv_into(self.id, out)))
+        unless_end(self.handle.wait(self.id, Awaited::Message, None, |worker| worker.try_recv_into(self.id, out)))
     }
 
     /// Returns the next message without waiting. Returns `None` after the last one.
@@ -324,7 +324,7 @@ impl Connection {
     ///
     /// `TimedOut`; otherwise see [`Connection::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<()> {
-        self.handle.wait((self.id, Awaited::Room), deadline, |worker| worker.has_flushed(self.id))
+        self.handle.wait(self.id, Awaited::Room, deadline, |worker| worker.has_flushed(self.id))
     }
 
     /// Ends this side's sending. After the last message, the peer receives `None`. This side can still receive.
@@ -333,7 +333,7 @@ impl Connection {
     ///
     /// The reason why the connection ended, if it has ended already.
     pub fn shutdown(&self) -> io::Result<()> {
-        self.handle.wait((self.id, Awaited::Room), None, |worker| worker.shutdown(self.id))
+        self.handle.wait(self.id, Awaited::Room, None, |worker| worker.shutdown(self.id))
     }
 
     /// Closes both directions, and waits, for at most the linger time, until the peer has received everything that was
@@ -370,7 +370,7 @@ impl Connection {
         if lingers {
             self.handle.with(|worker| worker.begin_close(self.id, code, reason))?;
             // The worker ends the connection after the linger time, so no deadline is needed here.
-            outcome = self.handle.wait((self.id, Awaited::Room), None, |worker| worker.outcome(self.id));
+            outcome = self.handle.wait(self.id, Awaited::Room, None, |worker| worker.outcome(self.id));
         }
         self.handle.with(|worker| worker.close(self.id, code, reason))?;
         outcome
@@ -414,7 +414,7 @@ impl Connection {
         deadline: Option<Instant>,
         attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.handle.wait((self.id, what), deadline, attempt)
+        self.handle.wait(self.id, what, deadline, attempt)
     }
 }
 

@@ -1,24 +1,24 @@
 //! The loop that drives connections over the backends.
 
-/// Evaluates an expression with the domain of a connection, whichever of the two transports it uses.
+/// Evaluates an expression with the driver of a connection, whichever of the two transports it uses.
 macro_rules! on {
-    ($worker:expr, $kind:expr, $domain:ident => $body:expr) => {
+    ($worker:expr, $kind:expr, $driver:ident => $body:expr) => {
         match $kind {
             Kind::Tcp => {
                 // The next turn posts the requests.
                 $worker.look_next();
-                let $domain = &mut $worker.tcp;
+                let $driver = &mut $worker.tcp;
                 $body
             }
             Kind::Rdma => match &mut $worker.verbs {
-                Some($domain) => $body,
+                Some($driver) => $body,
                 None => Err(io::ErrorKind::NotConnected.into()),
             },
         }
     };
 }
 
-mod domain;
+mod driver;
 mod fork;
 mod options;
 mod shared;
@@ -44,7 +44,7 @@ use crate::backend::tcp::Tcp;
 use crate::backend::verbs::{Sleeper, Verbs};
 use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 
-use domain::{Domain, Slot};
+use driver::{Driver, Slot};
 use waiters::{Waiters, Woken};
 
 #[doc(hidden)]
@@ -125,10 +125,10 @@ impl fmt::Display for Stats {
 /// the next turn.
 #[derive(Debug)]
 pub struct Worker {
-    verbs: Option<Domain<Verbs>>,
+    verbs: Option<Driver<Verbs>>,
     /// The reason why RDMA is unavailable, if known.
     no_verbs: Option<String>,
-    tcp: Domain<Tcp>,
+    tcp: Driver<Tcp>,
     options: Options,
     listeners: HashMap<ListenId, Listening>,
     next_listener: u32,
@@ -159,7 +159,7 @@ impl Worker {
     ///
     /// No file descriptors are left.
     pub fn new(options: &Options) -> io::Result<Worker> {
-        let tcp = Domain::new(Tcp::new()?, options.settings(), (TCP_STEP, options.backlog), now());
+        let tcp = Driver::new(Tcp::new()?, options.settings(), TCP_STEP, options.backlog, now());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, tcp.backend.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Worker {
@@ -297,12 +297,12 @@ impl Worker {
 
     /// Returns the number of connections, including those that are closing.
     pub fn connections(&self) -> usize {
-        self.tcp.connections() + self.verbs.as_ref().map_or(0, Domain::connections)
+        self.tcp.connections() + self.verbs.as_ref().map_or(0, Driver::connections)
     }
 
     /// Returns the number of connections whose peers have not received everything yet.
     fn unfinished(&mut self) -> usize {
-        self.tcp.unfinished() + self.verbs.as_mut().map_or(0, Domain::unfinished)
+        self.tcp.unfinished() + self.verbs.as_mut().map_or(0, Driver::unfinished)
     }
 
     /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.
@@ -320,7 +320,7 @@ impl Worker {
             self.open_verbs(Some(address)).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
         }
         self.pass_time();
-        on!(self, kind, domain => domain.connect(address)).map(|link| ConnectionId { kind, link })
+        on!(self, kind, driver => driver.connect(address)).map(|link| ConnectionId { kind, link })
     }
 
     /// Returns whether a connection is established.
@@ -329,7 +329,7 @@ impl Worker {
     ///
     /// The connection failed; the error contains the reason.
     pub fn is_established(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, domain => domain.is_established(id.link))
+        on!(self, id.kind, driver => driver.is_established(id.link))
     }
 
     /// Returns the transports that `connect` tries for an address, in order.
@@ -473,8 +473,7 @@ impl Worker {
         });
         match opened {
             Ok(verbs) => {
-                self.verbs =
-                    Some(Domain::new(verbs, self.options.settings(), (VERBS_STEP, self.options.backlog), now()));
+                self.verbs = Some(Driver::new(verbs, self.options.settings(), VERBS_STEP, self.options.backlog, now()));
                 self.no_verbs = None;
                 Ok(())
             }

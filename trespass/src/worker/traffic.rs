@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, RegionPart};
 use crate::memory::{self, Buf, Progress, Transfer};
-use crate::proto::{Connection as Proto, Received, Remote, Request};
+use crate::proto::{Protocol, Received, Remote, Request};
 
 use super::{ConnectionId, Kind, Stats, Worker, now};
 
@@ -19,7 +19,7 @@ impl Worker {
     /// accepts no message.
     #[inline]
     pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.send(id.link, message))
+        on!(self, id.kind, driver => driver.send(id.link, message))
     }
 
     /// Sends a notification, which arrives after the transfers that were started before. See [`Buf::notification`].
@@ -28,7 +28,7 @@ impl Worker {
     ///
     /// See [`Worker::try_send`].
     pub fn try_notify(&mut self, id: ConnectionId, number: u64) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.whole().notify(number, stock)))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().notify(number, stock)))
     }
 
     /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
@@ -39,9 +39,9 @@ impl Worker {
     pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
         let mut kept = Some(message);
         let mut failed = None;
-        let result = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, backend| {
+        let result = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, backend| {
             let Some(message) = kept.take() else { return Ok(()) };
-            connection.whole().try_send_buf(message, stock, |message| backend.expose(id.link, message)).map_err(|(error, message)| {
+            protocol.whole().try_send_buf(message, stock, |message| backend.expose(id.link, message)).map_err(|(error, message)| {
                 failed = Some(message);
                 error
             })
@@ -58,7 +58,7 @@ impl Worker {
     #[inline]
     pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
         let received =
-            on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.try_recv(stock)));
+            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv(stock)));
         match received? {
             Received::Message(message) => Ok(message),
             Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
@@ -74,8 +74,8 @@ impl Worker {
     /// length. Otherwise see [`Worker::try_recv`].
     #[inline]
     pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
-        let received = on!(self, id.kind, domain => {
-            domain.with(id.link, |connection, stock, _| connection.try_recv_into(out, stock))
+        let received = on!(self, id.kind, driver => {
+            driver.with(id.link, |protocol, stock, _| protocol.try_recv_into(out, stock))
         });
         received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -87,8 +87,8 @@ impl Worker {
     /// See [`Worker::try_send`].
     #[inline]
     pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, backend| {
-            connection.whole().write(bytes, stock, |message| backend.expose(id.link, message))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, backend| {
+            protocol.whole().write(bytes, stock, |message| backend.expose(id.link, message))
         }))
     }
 
@@ -99,14 +99,14 @@ impl Worker {
     /// `WouldBlock` if no bytes have arrived; otherwise the reason why the connection ended.
     #[inline]
     pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = on!(self, id.kind, domain => domain.read(id.link, bytes));
+        let read = on!(self, id.kind, driver => driver.read(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// Does the same as `try_read`. The memory may be uninitialised.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_read_to(&mut self, id: ConnectionId, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
-        let read = on!(self, id.kind, domain => domain.read_to(id.link, bytes));
+        let read = on!(self, id.kind, driver => driver.read_to(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
@@ -122,8 +122,8 @@ impl Worker {
 
     /// Sets the high-water mark of one connection: see [`Options::send_high_water`](crate::Options::send_high_water).
     pub(crate) fn set_send_buffer(&mut self, id: ConnectionId, bytes: usize) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| {
-            connection.whole().set_send_high_water(bytes);
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| {
+            protocol.whole().set_send_high_water(bytes);
             Ok(())
         }))
     }
@@ -134,7 +134,7 @@ impl Worker {
     ///
     /// `WouldBlock` if there is no memory for the frame that signals the end.
     pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| connection.whole().shutdown(stock)))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().shutdown(stock)))
     }
 
     /// Returns whether the peer's NIC has received everything that was sent.
@@ -143,7 +143,7 @@ impl Worker {
     ///
     /// The reason why the connection ended, if it has ended already.
     pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.whole().flushed()))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().flushed()))
     }
 
     /// Releases a connection. Messages that were sent still arrive, within the linger time. Received messages are
@@ -151,9 +151,9 @@ impl Worker {
     pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.fallbacks.remove(&id);
         self.pass_time();
-        _ = on!(self, id.kind, domain => {
-            domain.forget(id.link, code, reason);
-            domain.flush();
+        _ = on!(self, id.kind, driver => {
+            driver.forget(id.link, code, reason);
+            driver.flush();
             Ok::<_, io::Error>(())
         });
     }
@@ -163,15 +163,15 @@ impl Worker {
         self.pass_time();
         let now = now();
         // A connection that is not established, or has failed, needs no close.
-        _ = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| {
-            connection.whole().close(code, reason, now, stock);
+        _ = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| {
+            protocol.whole().close(code, reason, now, stock);
             Ok(())
         }));
     }
 
     /// Returns how a connection has ended. Before its end, returns `WouldBlock`.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.get(id.link)?.outcome())
+        on!(self, id.kind, driver => driver.get(id.link)?.outcome())
     }
 
     /// Returns the object that registers regions for a connection.
@@ -184,9 +184,9 @@ impl Worker {
 
     /// Grants the peer of a connection access to a part of a region.
     pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, backend| {
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, backend| {
             let remote = backend.grant(id.link, part)?;
-            connection.whole().granted();
+            protocol.whole().granted();
             Ok(remote)
         }))
     }
@@ -202,13 +202,13 @@ impl Worker {
     }
 
     fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
-        on!(self, id.kind, domain => domain.with(id.link, |connection, _, _| connection.whole().request(requests)))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().request(requests)))
     }
 
     /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
-        let closed = |connection: &Proto| Ok(connection.peer_close().map(|(code, reason)| (code, reason.to_owned())));
-        on!(self, id.kind, domain => domain.get(id.link).and_then(closed)).ok().flatten()
+        let closed = |protocol: &Protocol| Ok(protocol.peer_close().map(|(code, reason)| (code, reason.to_owned())));
+        on!(self, id.kind, driver => driver.get(id.link).and_then(closed)).ok().flatten()
     }
 
     /// Posts queued sends without processing events.
@@ -240,7 +240,7 @@ impl Worker {
 
     /// The transport and the traffic counters of a connection.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
-        let counters = on!(self, id.kind, domain => domain.get(id.link).map(|connection| connection.counters()))?;
+        let counters = on!(self, id.kind, driver => driver.get(id.link).map(|protocol| protocol.counters()))?;
         let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
         Ok(Stats {
             transport: id.kind,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backend::verbs::Sleeper;
 use crate::backend::{LinkId, ListenerId};
 
-use super::domain::Domain;
+use super::driver::Driver;
 use super::waiters::{Waiters, Woken};
 use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now};
 
@@ -54,7 +54,7 @@ impl Worker {
 
     /// Returns the time, in milliseconds, at which the worker needs its next turn even without events.
     pub(super) fn due(&self) -> u64 {
-        self.tcp.deadline().min(self.verbs.as_ref().map_or(u64::MAX, Domain::deadline))
+        self.tcp.deadline().min(self.verbs.as_ref().map_or(u64::MAX, Driver::deadline))
     }
 
     fn is_readable(&self) -> io::Result<bool> {
@@ -179,14 +179,15 @@ impl Worker {
 
     /// Whether `try_recv` would return a message, the end or an error.
     pub(crate) fn can_receive(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, domain => domain.with(id.link, |connection, stock, _| Ok(connection.can_receive(stock))));
+        let ready =
+            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| Ok(protocol.can_receive(stock))));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
     /// Whether `try_send` would accept a message or return an error other than `WouldBlock`.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, domain => domain.get(id.link).map(|connection| {
-            connection.can_send() || connection.has_ended()
+        let ready = on!(self, id.kind, driver => driver.get(id.link).map(|protocol| {
+            protocol.can_send() || protocol.has_ended()
         }));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }

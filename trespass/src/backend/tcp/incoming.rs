@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 
 use rustix::event::epoll;
 
-use super::link::Link;
+use super::link::TcpLink;
 use super::{HANDSHAKE, OF_LISTENER, OF_PENDING, Tcp, now, socket};
 use crate::backend::{Events, IncomingId, ListenerId};
 
@@ -34,7 +34,7 @@ pub(super) struct Pending {
     pub(super) id: IncomingId,
     pub(super) listener: ListenerId,
     pub(super) host: IpAddr,
-    pub(super) link: Link,
+    pub(super) link: TcpLink,
 }
 
 impl Tcp {
@@ -72,7 +72,7 @@ impl Tcp {
             let id = IncomingId(self.next_incoming);
             self.next_incoming += 1;
             if socket::prepare(&socket).and_then(|()| self.watch(&socket, OF_PENDING | id.0 & 0xffff_ffff)).is_ok() {
-                let link = Link::accepted(socket, now() + HANDSHAKE);
+                let link = TcpLink::accepted(socket, now() + HANDSHAKE);
                 self.pending.push_back(Pending { id, listener, host, link });
                 if self.silent().count() > SILENT {
                     self.drop_silent();

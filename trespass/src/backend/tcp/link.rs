@@ -22,8 +22,9 @@ pub(super) const STAGING: usize = 256 << 10;
 const AHEAD: usize = 4 << 10;
 /// Maximum number of records in one write.
 const GATHER: usize = 16;
+
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct TcpLink {
     pub(super) socket: TcpStream,
     state: State,
     /// The deadline of the current state, in nanoseconds of CLOCK_MONOTONIC.
@@ -36,20 +37,19 @@ pub(super) struct Link {
     queue: VecDeque<Record>,
     /// How many bytes of the first record were written to the socket.
     written: usize,
-    /// Buffers that the peer may read, once each, with their keys.
-    exposed: Vec<(u32, Buf)>,
+    /// Buffers that the peer may read, once each.
+    exposed: Vec<Keyed>,
     next_key: u32,
     /// Messages that are sent without a READ. `pushes` contains those that are not queued yet; `pushed` contains the
     /// keys and lengths of all that the peer has not acknowledged.
-    pushes: Vec<(u32, Buf)>,
-    pushed: Vec<(u32, usize)>,
-    /// Outstanding READs: the key, the token, and the buffer.
-    reads: Vec<(u32, u32, Buf)>,
-    /// Answers that arrived before the worker requested them, with their keys.
-    arrived: Vec<(u32, Buf)>,
+    pushes: Vec<Keyed>,
+    pushed: Vec<Pushed>,
+    /// Outstanding READs.
+    reads: Vec<Outstanding>,
+    /// Answers that arrived before the worker requested them.
+    arrived: Vec<Keyed>,
     /// The record that is being received.
-    partial: Option<(Of, Buf)>,
-    filled: usize,
+    partial: Option<Partial>,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
     /// Whether the peer may have bytes to acknowledge. `is_overdue` states whether an acknowledgement was overdue at
@@ -72,7 +72,43 @@ enum State {
     Ending,
 }
 
-/// The record that has partly arrived.
+/// A buffer with the key by which the peer requests it, or by which this side requests it from the peer.
+#[derive(Debug)]
+struct Keyed {
+    key: u32,
+    message: Buf,
+}
+
+/// A message that the peer has not acknowledged.
+#[derive(Debug)]
+struct Pushed {
+    key: u32,
+    length: usize,
+}
+
+/// A READ whose answer has not arrived.
+#[derive(Debug)]
+struct Outstanding {
+    key: u32,
+    token: u32,
+    into: Buf,
+}
+
+/// A record of which the first `filled` bytes have arrived.
+#[derive(Debug)]
+struct Partial {
+    of: Of,
+    message: Buf,
+    filled: usize,
+}
+
+impl Partial {
+    fn rest(&mut self) -> &mut [u8] {
+        &mut self.message[self.filled..]
+    }
+}
+
+/// The contents of a record.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Send,
@@ -89,6 +125,13 @@ pub(super) enum Progress<'b> {
     Read(u32, Buf),
 }
 
+/// The memory into which a link receives.
+pub(super) struct Intake<'t> {
+    pub(super) staging: &'t mut [u8],
+    pub(super) receives: &'t mut VecDeque<Buf>,
+    pub(super) pool: &'t Pool,
+}
+
 /// The buffers of a link that has ended.
 pub(super) struct Remains {
     pub(super) spare: Vec<Buf>,
@@ -97,17 +140,17 @@ pub(super) struct Remains {
     pub(super) reads: Vec<(u32, Buf)>,
 }
 
-impl Link {
-    pub(super) fn connecting(socket: TcpStream, hello: &[u8], deadline: u64) -> Link {
-        Link { handshake: handshake(HELLO, hello), ..Link::new(socket, State::Connecting, deadline) }
+impl TcpLink {
+    pub(super) fn connecting(socket: TcpStream, hello: &[u8], deadline: u64) -> TcpLink {
+        TcpLink { handshake: handshake(HELLO, hello), ..TcpLink::new(socket, State::Connecting, deadline) }
     }
 
-    pub(super) fn accepted(socket: TcpStream, deadline: u64) -> Link {
-        Link::new(socket, State::Handshake, deadline)
+    pub(super) fn accepted(socket: TcpStream, deadline: u64) -> TcpLink {
+        TcpLink::new(socket, State::Handshake, deadline)
     }
 
-    fn new(socket: TcpStream, state: State, deadline: u64) -> Link {
-        Link {
+    fn new(socket: TcpStream, state: State, deadline: u64) -> TcpLink {
+        TcpLink {
             socket,
             state,
             deadline,
@@ -122,7 +165,6 @@ impl Link {
             reads: Vec::new(),
             arrived: Vec::new(),
             partial: None,
-            filled: 0,
             is_bulk: false,
             is_unacknowledged: false,
             is_overdue: false,
@@ -144,19 +186,19 @@ impl Link {
     pub(super) fn expose(&mut self, message: Buf) -> Remote {
         self.next_key = self.next_key.wrapping_add(1);
         let (key, length) = (self.next_key, message.len());
-        let waiting: usize = self.pushed.iter().map(|(_, length)| length).sum();
+        let waiting: usize = self.pushed.iter().map(|pushed| pushed.length).sum();
         if waiting + length > WINDOW {
-            self.exposed.push((key, message));
+            self.exposed.push(Keyed { key, message });
             return Remote { address: READ_FIRST, key };
         }
-        self.pushes.push((key, message));
-        self.pushed.push((key, length));
+        self.pushes.push(Keyed { key, message });
+        self.pushed.push(Pushed { key, length });
         Remote { address: PUSHED, key }
     }
 
     /// Queues the buffers that are sent without a READ; the SENDs that announce them are queued before.
     pub(super) fn push_exposed(&mut self) {
-        self.queue.extend(self.pushes.drain(..).map(|(key, message)| Record::answer(key, message)));
+        self.queue.extend(self.pushes.drain(..).map(|Keyed { key, message }| Record::answer(key, message)));
     }
 
     /// Ends the exposure of a message that the peer has acknowledged. Returns the buffer of the message if this link
@@ -166,20 +208,20 @@ impl Link {
         if self.queue.iter().any(|record| record.answers() == Some(remote.key)) {
             return Err(invalid("the peer acknowledged a message before it was sent"));
         }
-        self.pushed.retain(|(key, _)| *key != remote.key);
-        let at = self.exposed.iter().position(|(key, _)| *key == remote.key);
-        Ok(at.map(|at| self.exposed.swap_remove(at).1))
+        self.pushed.retain(|pushed| pushed.key != remote.key);
+        let at = self.exposed.iter().position(|exposed| exposed.key == remote.key);
+        Ok(at.map(|at| self.exposed.swap_remove(at).message))
     }
 
     /// Requests a buffer that the peer has exposed. Returns the message if it has arrived already.
     pub(super) fn read(&mut self, from: Remote, token: u32, into: Buf) -> Result<Option<Buf>, Ended> {
         let other_length = || invalid("the length of a message is not the announced one");
         if from.address == PUSHED {
-            if let Some(at) = self.arrived.iter().position(|(key, _)| *key == from.key) {
-                let message = self.arrived.swap_remove(at).1;
+            if let Some(at) = self.arrived.iter().position(|arrived| arrived.key == from.key) {
+                let message = self.arrived.swap_remove(at).message;
                 return if message.len() == into.len() { Ok(Some(message)) } else { Err(other_length()) };
             }
-            if let Some((of @ Of::Push(_), message)) = &mut self.partial
+            if let Some(Partial { of: of @ Of::Push(_), message, .. }) = &mut self.partial
                 && matches!(of, Of::Push(key) if *key == from.key)
             {
                 *of = Of::Read(token);
@@ -188,20 +230,20 @@ impl Link {
         } else {
             self.push(Record::read(from.key));
         }
-        self.reads.push((from.key, token, into));
+        self.reads.push(Outstanding { key: from.key, token, into });
         Ok(None)
     }
 
     pub(super) fn into_remains(self) -> Remains {
-        let Link { queue, exposed, pushes, arrived, reads, partial, .. } = self;
+        let TcpLink { queue, exposed, pushes, arrived, reads, partial, .. } = self;
         let mut spare: Vec<Buf> = queue.into_iter().filter_map(|record| record.body).collect();
-        spare.extend([exposed, pushes, arrived].into_iter().flatten().map(|(_, buffer)| buffer));
-        let mut remains =
-            Remains { spare, receive: None, reads: reads.into_iter().map(|(_, token, into)| (token, into)).collect() };
+        spare.extend([exposed, pushes, arrived].into_iter().flatten().map(|keyed| keyed.message));
+        let reads = reads.into_iter().map(|read| (read.token, read.into)).collect();
+        let mut remains = Remains { spare, receive: None, reads };
         match partial {
-            Some((Of::Read(token), into)) => remains.reads.push((token, into)),
-            Some((Of::Send, receive)) => remains.receive = Some(receive),
-            Some((Of::Push(_), message)) => remains.spare.push(message),
+            Some(Partial { of: Of::Read(token), message, .. }) => remains.reads.push((token, message)),
+            Some(Partial { of: Of::Send, message, .. }) => remains.receive = Some(message),
+            Some(Partial { of: Of::Push(_), message, .. }) => remains.spare.push(message),
             None => {}
         }
         remains
@@ -240,7 +282,7 @@ impl Link {
     /// Reads and writes as far as possible. An error ends the link.
     pub(super) fn drive(
         &mut self,
-        (staging, receives, pool): (&mut [u8], &mut VecDeque<Buf>, &Pool),
+        intake: Intake<'_>,
         hangup: bool,
         sent: &mut u32,
         spare: &mut Vec<Buf>,
@@ -268,11 +310,11 @@ impl Link {
         }
         match self.state {
             State::Open => {
-                self.receive(staging, (receives, pool), hangup, report)?;
+                self.receive(intake, hangup, report)?;
                 // Sends answers to the READs that have just arrived.
                 written = written.and_then(|()| self.write(sent, spare));
             }
-            State::Ending => self.discard(staging)?,
+            State::Ending => self.discard(intake.staging)?,
             _ => {}
         }
         written.map_err(|error| match error.kind() {
@@ -334,13 +376,12 @@ impl Link {
 
     fn receive(
         &mut self,
-        staging: &mut [u8],
-        (receives, pool): (&mut VecDeque<Buf>, &Pool),
+        Intake { staging, receives, pool }: Intake<'_>,
         hangup: bool,
         mut report: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), Ended> {
         loop {
-            let rest = self.partial.as_mut().map_or(&mut [][..], |(_, message)| &mut message[self.filled..]);
+            let rest = self.partial.as_mut().map_or(&mut [][..], Partial::rest);
             let staged = if self.is_bulk { AHEAD } else { staging.len() };
             let (direct, most) = (rest.len(), rest.len() + staged);
             let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(&mut staging[..staged])];
@@ -350,17 +391,18 @@ impl Link {
                 Err(error) if is_again(&error) => return Ok(()),
                 Err(error) => return Err(Ended::Failed(error)),
             };
-            self.filled += count.min(direct);
+            if let Some(partial) = &mut self.partial {
+                partial.filled += count.min(direct);
+            }
             let mut bytes = &staging[..count.saturating_sub(direct)];
             self.is_bulk &= count < most;
             loop {
-                if let Some((of, message)) = self.partial.take_if(|(_, message)| self.filled == message.len()) {
-                    self.filled = 0;
+                if let Some(Partial { of, message, .. }) = self.partial.take_if(|partial| partial.rest().is_empty()) {
                     let is_sound = match of {
                         Of::Send => report(Progress::Received(message)),
                         Of::Read(token) => report(Progress::Read(token, message)),
                         Of::Push(key) => {
-                            self.arrived.push((key, message));
+                            self.arrived.push(Keyed { key, message });
                             true
                         }
                     };
@@ -372,10 +414,10 @@ impl Link {
                     break;
                 }
                 bytes = match &mut self.partial {
-                    Some((_, message)) => {
-                        let (now, later) = bytes.split_at(bytes.len().min(message.len() - self.filled));
-                        message[self.filled..self.filled + now.len()].copy_from_slice(now);
-                        self.filled += now.len();
+                    Some(partial) => {
+                        let (now, later) = bytes.split_at(bytes.len().min(partial.rest().len()));
+                        partial.rest()[..now.len()].copy_from_slice(now);
+                        partial.filled += now.len();
                         later
                     }
                     None => self.begin(bytes, receives, pool)?,
@@ -408,25 +450,26 @@ impl Link {
                     return Err(invalid("the peer sent more than a segment"));
                 }
                 message.truncate(length);
-                self.partial = Some((Of::Send, message));
+                self.partial = Some(Partial { of: Of::Send, message, filled: 0 });
             }
-            Head::Read(key) => match self.exposed.iter().position(|(exposed, _)| *exposed == key) {
-                Some(at) => self.queue.push_back(Record::answer(key, self.exposed.swap_remove(at).1)),
+            Head::Read(key) => match self.exposed.iter().position(|exposed| exposed.key == key) {
+                Some(at) => self.queue.push_back(Record::answer(key, self.exposed.swap_remove(at).message)),
                 None => return Err(invalid("the peer reads a message that was not announced")),
             },
             Head::Answer(key, length) => {
                 self.is_bulk = true;
-                self.partial = Some(match self.reads.iter().position(|(of, ..)| *of == key) {
-                    Some(at) if self.reads[at].2.len() == length => {
-                        let (_, token, into) = self.reads.remove(at);
-                        (Of::Read(token), into)
+                self.partial = Some(match self.reads.iter().position(|read| read.key == key) {
+                    Some(at) if self.reads[at].into.len() == length => {
+                        let Outstanding { token, into, .. } = self.reads.remove(at);
+                        Partial { of: Of::Read(token), message: into, filled: 0 }
                     }
                     None if length >= SHORTEST
-                        && self.arrived.iter().map(|(_, message)| message.len()).sum::<usize>() + length <= WINDOW =>
+                        && self.arrived.iter().map(|arrived| arrived.message.len()).sum::<usize>() + length
+                            <= WINDOW =>
                     {
                         let message = pool.alloc_announced(length);
                         let message = message.ok_or_else(|| Ended::Failed(no_memory(length)))?;
-                        (Of::Push(key), message)
+                        Partial { of: Of::Push(key), message, filled: 0 }
                     }
                     _ => return Err(invalid("the peer sent a message that was not read")),
                 });

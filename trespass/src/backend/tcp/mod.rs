@@ -22,7 +22,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::incoming::{Listening, Pending};
-use self::link::{Link, Progress, Remains, STAGING};
+use self::link::{Progress, Remains, STAGING, TcpLink};
 use self::record::Record;
 use super::{Abilities, Backend, Ended, Events, IncomingId, LinkId, ListenerId, Remote, Request};
 use crate::memory::{Buf, Ending, HEADROOM, Pool, no_memory};
@@ -51,7 +51,7 @@ pub(crate) struct Tcp {
     listeners: Vec<Listening>,
     /// The sockets by the index of their link, and the sockets that have no link because the worker has not accepted
     /// them yet.
-    links: Vec<Option<(LinkId, Link)>>,
+    links: Vec<Option<(LinkId, TcpLink)>>,
     pending: VecDeque<Pending>,
     next_incoming: u64,
     /// The posted receives.
@@ -101,7 +101,7 @@ impl Tcp {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(what), flags)?)
     }
 
-    fn place(&mut self, link: LinkId, value: Link) {
+    fn place(&mut self, link: LinkId, value: TcpLink) {
         let index = link.index as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
@@ -109,7 +109,7 @@ impl Tcp {
         self.links[index] = Some((link, value));
     }
 
-    fn get(&mut self, link: LinkId) -> Option<&mut Link> {
+    fn get(&mut self, link: LinkId) -> Option<&mut TcpLink> {
         self.links.get_mut(link.index as usize)?.as_mut().filter(|(id, _)| *id == link).map(|(_, link)| link)
     }
 
@@ -119,24 +119,22 @@ impl Tcp {
         let id = *id;
         let mut sent = 0;
         let segment = self.pool.segment_length();
-        let progress =
-            link.drive((&mut self.staging, &mut self.receives, &self.pool), hangup, &mut sent, spare, |progress| {
-                match progress {
-                    Progress::Established(facts, hello) => {
-                        events.established(id, facts, hello);
-                        true
-                    }
-                    Progress::Received(mut message) => {
-                        let length = message.len();
-                        message.extend_to(segment);
-                        events.received(id, message, length)
-                    }
-                    Progress::Read(token, message) => {
-                        events.read(id, token, message, true);
-                        true
-                    }
-                }
-            });
+        let intake = link::Intake { staging: &mut self.staging, receives: &mut self.receives, pool: &self.pool };
+        let progress = link.drive(intake, hangup, &mut sent, spare, |progress| match progress {
+            Progress::Established(facts, hello) => {
+                events.established(id, facts, hello);
+                true
+            }
+            Progress::Received(mut message) => {
+                let length = message.len();
+                message.extend_to(segment);
+                events.received(id, message, length)
+            }
+            Progress::Read(token, message) => {
+                events.read(id, token, message, true);
+                true
+            }
+        });
         if sent != 0 {
             events.sent(id, sent);
         }
@@ -241,7 +239,7 @@ impl Backend for Tcp {
     fn connect(&mut self, link: LinkId, address: SocketAddr, hello: &[u8]) -> io::Result<()> {
         let socket = socket::connect(address)?;
         self.watch(&socket, u64::from(link.index))?;
-        self.place(link, Link::connecting(socket, hello, now() + HANDSHAKE));
+        self.place(link, TcpLink::connecting(socket, hello, now() + HANDSHAKE));
         self.unsettled += 1;
         Ok(())
     }

@@ -6,7 +6,7 @@ use sideway::ibverbs::completion::{
     BasicPoller, CompletionRecord, ExtendedPoller, PollCompletionQueueError, WorkCompletionStatus,
 };
 
-use super::link::{self, Link, Retired, State};
+use super::link::{self, Retired, State, VerbsLink};
 use super::manager;
 use super::number_map::NumberMap;
 use super::receives::Receives;
@@ -17,7 +17,7 @@ use crate::memory::Buf;
 /// queue pairs, then the shared queue with its buffers.
 #[derive(Debug)]
 pub(super) struct Links {
-    pub(super) list: Vec<Option<Link>>,
+    pub(super) list: Vec<Option<VerbsLink>>,
     pub(super) by_number: NumberMap,
     /// Links that are being established or ended.
     pub(super) unsettled: Vec<u32>,
@@ -63,12 +63,12 @@ impl Links {
     }
 
     #[inline]
-    pub(super) fn get(&mut self, id: LinkId) -> Option<&mut Link> {
+    pub(super) fn get(&mut self, id: LinkId) -> Option<&mut VerbsLink> {
         self.list.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
     }
 
     /// Stores a link that is being established.
-    pub(super) fn enter(&mut self, link: Link) {
+    pub(super) fn enter(&mut self, link: VerbsLink) {
         let index = link.id.index as usize;
         if self.list.len() <= index {
             self.list.resize_with(index + 1, || None);
@@ -86,7 +86,7 @@ impl Links {
     /// Takes back the completion queue entries that are lent to all links, because none is left.
     #[cold]
     pub(super) fn take_back_all(&mut self) {
-        self.room += self.list.iter_mut().flatten().map(Link::take_back).sum::<usize>();
+        self.room += self.list.iter_mut().flatten().map(VerbsLink::take_back).sum::<usize>();
     }
 
     take_all!(complete_basic, BasicPoller, never);
@@ -185,7 +185,7 @@ pub(super) fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
 
 /// Ends the link of a failed request.
 #[cold]
-fn fail(link: &mut Link, status: WorkCompletionStatus) {
+fn fail(link: &mut VerbsLink, status: WorkCompletionStatus) {
     let kind = match status {
         WorkCompletionStatus::RetryCounterExceededError | WorkCompletionStatus::ResponseTimeoutError => {
             io::ErrorKind::TimedOut

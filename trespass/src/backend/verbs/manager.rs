@@ -13,7 +13,7 @@ use sideway::rdmacm::{
 };
 
 use super::device::{in_words, verb};
-use super::link::{LINKS, Link, State};
+use super::link::{LINKS, State, VerbsLink};
 use super::turn::now;
 use super::{Incoming, LINGER, Verbs};
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
@@ -34,7 +34,7 @@ const RNR_RETRIES: u8 = 6;
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Listener(ListenerId),
-    Link(LinkId),
+    VerbsLink(LinkId),
 }
 
 impl Verbs {
@@ -54,9 +54,9 @@ impl Verbs {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "a worker has at most 2^24 links"));
         }
         let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
-        id.setup_context(Owner::Link(link));
+        id.setup_context(Owner::VerbsLink(link));
         id.resolve_addr(None, address, RESOLVE).map_err(verb)?;
-        self.links.enter(Link::new(link, id, State::Resolving(hello.to_vec())));
+        self.links.enter(VerbsLink::new(link, id, State::Resolving(hello.to_vec())));
         Ok(())
     }
 
@@ -65,9 +65,9 @@ impl Verbs {
         let Some(Incoming { identifier: id, info, .. }) = self.incoming.remove(&incoming.0) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        id.setup_context(Owner::Link(link));
+        id.setup_context(Owner::VerbsLink(link));
         let queue_pair = self.make_queue_pair(&id)?;
-        let mut entry = Link::new(link, Arc::clone(&id), State::Connecting);
+        let mut entry = VerbsLink::new(link, Arc::clone(&id), State::Connecting);
         entry.adopt(queue_pair, self.device.inline);
         let mut parameter = self.parameter(hello);
         parameter
@@ -121,7 +121,7 @@ impl Verbs {
             let Some(&Owner::Listener(listener)) = listener.as_deref() else { return };
             return self.request(listener, id, info, events);
         }
-        let Some(&Owner::Link(number)) = id.get_context::<Owner>().as_deref() else {
+        let Some(&Owner::VerbsLink(number)) = id.get_context::<Owner>().as_deref() else {
             return log::debug!("{kind:?} at a listener");
         };
         let Some(link) = self.links.get(number).filter(|link| Arc::ptr_eq(&link.identifier, &id)) else { return };
@@ -197,7 +197,7 @@ impl Verbs {
     }
 
     /// Adds a link to the tables, after its queue pair was created.
-    fn settle(&mut self, link: Link) {
+    fn settle(&mut self, link: VerbsLink) {
         self.links.by_number.insert(link.qp_number, link.id);
         // Reserves an entry for the request that marks the end.
         self.links.room -= 1;
@@ -248,7 +248,7 @@ impl Verbs {
 }
 
 /// Starts to end an established link: both sides disconnect, and the requests of the link are flushed.
-pub(super) fn drain(link: &mut Link, why: Ended, is_disconnected: bool) {
+pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     let is_gone = match link.identifier.disconnect() {
         Ok(()) => false,
         Err(error) => {
@@ -262,12 +262,12 @@ pub(super) fn drain(link: &mut Link, why: Ended, is_disconnected: bool) {
 }
 
 /// Ends a link without posted requests.
-fn abandon(link: &mut Link, why: Ended) {
+fn abandon(link: &mut VerbsLink, why: Ended) {
     link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0 };
 }
 
 /// Ends a link whose connection was not established.
-fn refused(link: &mut Link, kind: &EventKind) {
+fn refused(link: &mut VerbsLink, kind: &EventKind) {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, TimedOut};
     let why = match kind {
         EventKind::Rejected(rejection) => match refusal(rejection) {

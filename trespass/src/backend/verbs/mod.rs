@@ -284,7 +284,7 @@ impl Backend for Verbs {
         }
         *room += link.take_back();
         let before = link.entries();
-        let posted = link.post(requests, (*room, &self.pool), spare);
+        let posted = link.post(requests, *room, &self.pool, spare);
         // Requests that the driver rejected also occupy their entries until the link ends.
         *room -= link.entries() - before;
         if let Err(error) = posted {
@@ -299,7 +299,8 @@ impl Backend for Verbs {
     fn send_now(&mut self, id: LinkId, header: &[u8; HEADER], payload: &[u8]) -> bool {
         let Links { list, room, .. } = &mut self.links;
         let Some(Some(link)) = list.get_mut(id.index as usize) else { return false };
-        link.id.generation == id.generation && link.send_now(header, payload, room)
+        debug_assert_eq!(link.id, id);
+        link.send_now(header, payload, room)
     }
 
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {

@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 
 use super::device;
-use super::link::{Link, State};
+use super::link::{State, VerbsLink};
 use super::links::{broken, report};
 use super::{BATCH, Verbs};
 use crate::backend::{Ended, Events, turns_until_look};
@@ -117,7 +117,7 @@ impl Verbs {
     }
 
     /// Ends a link whose queue pair has no pending flush.
-    fn bury(&mut self, link: Link, events: &mut impl Events, spare: &mut Vec<Buf>) {
+    fn bury(&mut self, link: VerbsLink, events: &mut impl Events, spare: &mut Vec<Buf>) {
         let id = link.id;
         self.links.by_number.remove(link.qp_number);
         self.links.room += link.entries();

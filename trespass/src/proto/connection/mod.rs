@@ -15,7 +15,7 @@ use super::{Agreement, Failure, Remote, Request, Stock};
 use inbox::Sends;
 
 pub(crate) use read::Received;
-pub(crate) use short::Connection;
+pub(crate) use short::Protocol;
 
 /// The settings of a connection, which come from the worker's options. Times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl Default for Settings {
     }
 }
 
-/// The whole state of a connection. Only [`Connection::whole`] returns it for changes, and it then ends the short path.
+/// The whole state of a connection. Only [`Protocol::whole`] returns it for changes, and it then ends the short path.
 #[derive(Debug)]
 pub(crate) struct Whole {
     settings: Settings,

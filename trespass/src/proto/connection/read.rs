@@ -8,7 +8,7 @@ use crate::memory::{Buf, no_memory};
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, Source};
 use crate::proto::{Failure, Stock};
 
-use super::{Assembly, Connection, Inbox, Read, Whole};
+use super::{Assembly, Inbox, Protocol, Read, Whole};
 
 /// The result of a receive.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ enum Front {
 }
 
 /// These functions change only the inbox, so they do not affect the short path.
-impl Connection {
+impl Protocol {
     /// Copies bytes of the stream to `out`, and returns their number, which is 0 at the end. Returns `None` if no bytes
     /// have arrived yet. The memory may be uninitialised.
     pub(crate) fn read_to(&mut self, out: &mut impl BufMut, stock: &mut Stock) -> io::Result<Option<usize>> {

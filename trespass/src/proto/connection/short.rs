@@ -2,7 +2,7 @@
 //!
 //! The short path has a budget: how many messages it may still send, receive and read. The budget is computed from the
 //! whole state, and stays valid as long as only the short path changes that state. Everything else needs
-//! [`Connection::whole`] for a change, which gives the budget back. So no other code can forget to do so.
+//! [`Protocol::whole`] for a change, which gives the budget back. So no other code can forget to do so.
 
 use std::ops::Deref;
 
@@ -17,7 +17,7 @@ const SHORT: usize = 256;
 
 /// A connection that is established, or has ended.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Protocol {
     budget: Budget,
     /// The worker's turn in which a message was sent at once. Later messages of that turn wait for its end, and share
     /// SENDs.
@@ -40,7 +40,7 @@ struct Budget {
 }
 
 /// Reading the state needs no care.
-impl Deref for Connection {
+impl Deref for Protocol {
     type Target = Whole;
 
     #[inline]
@@ -49,11 +49,11 @@ impl Deref for Connection {
     }
 }
 
-impl Connection {
+impl Protocol {
     /// Creates an established connection. The hello granted `lease` credits to the peer; the ledger has leased them
     /// already.
-    pub(crate) fn new(settings: Settings, agreement: Agreement, lease: u16, now: u64) -> Connection {
-        Connection { budget: Budget::default(), sent_in: 0, whole: Whole::new(settings, agreement, lease, now) }
+    pub(crate) fn new(settings: Settings, agreement: Agreement, lease: u16, now: u64) -> Protocol {
+        Protocol { budget: Budget::default(), sent_in: 0, whole: Whole::new(settings, agreement, lease, now) }
     }
 
     /// Gives the budget of the short path back, and returns the state for any change.
@@ -64,7 +64,7 @@ impl Connection {
     }
 
     /// Returns the inbox for reading. This affects the budget only by freeing receives, which
-    /// [`Connection::needs_turn`] checks.
+    /// [`Protocol::needs_turn`] checks.
     #[inline]
     pub(super) fn inbox(&mut self) -> &mut Inbox {
         &mut self.whole.incoming.inbox
@@ -127,7 +127,7 @@ impl Connection {
 
     /// Copies the bytes of a short message to `out` in the common case: the first SEND is one DATA frame, of which
     /// nothing was read, and the frame fills `out` or is the only one. In all other cases returns `None`, and the caller
-    /// must use [`Connection::read_to`].
+    /// must use [`Protocol::read_to`].
     #[inline(always)]
     pub(crate) fn read_alone(&mut self, out: &mut [u8], stock: &mut Stock) -> Option<usize> {
         let inbox = &mut self.whole.incoming.inbox;

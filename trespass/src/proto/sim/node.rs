@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, Connection, FLOOR, Failure, HEADER, Received, Remote, Request, Settings, Stock};
+use crate::proto::{Agreement, FLOOR, Failure, HEADER, Protocol, Received, Remote, Request, Settings, Stock};
 
 use super::Plan;
 use super::check::{Log, byte};
@@ -45,7 +45,7 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 pub(super) struct End {
-    pub(super) connection: Connection,
+    pub(super) connection: Protocol,
     link: Link,
     /// The messages that this side's program sent and the peer's program received.
     pub(super) log: Log,
@@ -140,7 +140,7 @@ impl World {
                     ..Settings::default()
                 };
                 End {
-                    connection: Connection::new(settings, agreement(FLOOR, 1 + rng.below(4) as u16), FLOOR, 0),
+                    connection: Protocol::new(settings, agreement(FLOOR, 1 + rng.below(4) as u16), FLOOR, 0),
                     link: Link {
                         depth: 1 + rng.below(20) as usize,
                         exposed: Exposed { pool: (!rng.one_in(4)).then(|| stock.pool.clone()), ..Exposed::default() },
@@ -478,7 +478,7 @@ impl Node {
 }
 
 /// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.
-fn receive_into(connection: &mut Connection, stock: &mut Stock, rng: &mut Rng) -> io::Result<Received> {
+fn receive_into(connection: &mut Protocol, stock: &mut Stock, rng: &mut Rng) -> io::Result<Received> {
     let mut bytes = vec![0; rng.below(2_000) as usize];
     let received = match connection.try_recv_into(&mut bytes, stock) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {

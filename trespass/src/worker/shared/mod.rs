@@ -257,7 +257,8 @@ impl Handle {
     #[inline]
     pub(crate) fn wait<T>(
         &self,
-        (id, what): (ConnectionId, Awaited),
+        id: ConnectionId,
+        what: Awaited,
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
@@ -272,7 +273,7 @@ impl Handle {
         }
         core.waiting += 1;
         core.begun += 1;
-        let (mut core, result) = self.shared.drive_until(core, (id, what), deadline, attempt);
+        let (mut core, result) = self.shared.drive_until(core, id, what, deadline, attempt);
         core.waiting -= 1;
         core.worker.flush();
         if !core.call_sleeps
@@ -358,7 +359,8 @@ impl Shared {
     fn drive_until<'c, T>(
         &'c self,
         mut core: Locked<'c>,
-        (id, what): (ConnectionId, Awaited),
+        id: ConnectionId,
+        what: Awaited,
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> (Locked<'c>, io::Result<T>) {
@@ -389,8 +391,8 @@ impl Shared {
                 continue;
             }
             let slept = match core.call_sleeps {
-                true => self.park(core, (id, what), left),
-                false => self.sleep(core, (id, what), left),
+                true => self.park(core, id, what, left),
+                false => self.sleep(core, id, what, left),
             };
             match slept {
                 (again, Ok(())) => core = again,
@@ -405,7 +407,8 @@ impl Shared {
     fn sleep<'c>(
         &'c self,
         mut core: Locked<'c>,
-        (id, what): (ConnectionId, Awaited),
+        id: ConnectionId,
+        what: Awaited,
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         // Registers the call first, so that `prepare` wakes the call if it can continue.
@@ -436,7 +439,8 @@ impl Shared {
     fn park<'c>(
         &'c self,
         mut core: Locked<'c>,
-        (id, what): (ConnectionId, Awaited),
+        id: ConnectionId,
+        what: Awaited,
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         let (this, waker) = (thread::current(), this_thread());

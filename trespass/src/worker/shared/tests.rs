@@ -194,7 +194,7 @@ fn thread_with_endless_events_lets_others_use_the_worker() {
     let (turns, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let ended = handle.wait((far.id(), Awaited::Message), Some(Instant::now() + LONG), |worker| {
+            let ended = handle.wait(far.id(), Awaited::Message, Some(Instant::now() + LONG), |worker| {
                 turns.fetch_add(1, Ordering::Relaxed);
                 _ = worker.try_send(near.id(), b"again");
                 while worker.try_recv(far.id()).is_ok() {}

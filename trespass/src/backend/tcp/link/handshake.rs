@@ -5,7 +5,7 @@ use std::mem;
 use std::net::{Shutdown, SocketAddr};
 
 use super::super::is_again;
-use super::{Link, State};
+use super::{State, TcpLink};
 
 /// The kinds of a handshake.
 pub(super) const HELLO: u8 = 1;
@@ -15,7 +15,7 @@ const IWARP: &[u8] = b"MP";
 /// The length of the kind and the length.
 pub(super) const HANDSHAKE: usize = 2;
 
-impl Link {
+impl TcpLink {
     /// Whether the client has not sent its hello.
     pub(in crate::backend::tcp) fn awaits_hello(&self) -> bool {
         self.state == State::Handshake

@@ -46,7 +46,7 @@ pub(super) enum State {
 
 /// A connection. The queue pair is dropped first: until then the device may use the buffers and the windows.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct VerbsLink {
     pub(super) queue_pair: Option<GenericQueuePair>,
     pub(super) identifier: Arc<Identifier>,
     windows: Vec<Window>,
@@ -124,7 +124,7 @@ pub(super) enum Retired {
     Probed,
 }
 
-impl Link {
+impl VerbsLink {
     pub(super) fn new(id: LinkId, identifier: Arc<Identifier>, state: State) -> Self {
         Self {
             queue_pair: None,
@@ -170,7 +170,8 @@ impl Link {
     pub(super) fn post(
         &mut self,
         requests: &mut VecDeque<Request>,
-        (room, pool): (usize, &Pool),
+        room: usize,
+        pool: &Pool,
         spare: &mut Vec<Buf>,
     ) -> io::Result<()> {
         let is_short = room < FEW;

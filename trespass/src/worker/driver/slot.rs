@@ -1,7 +1,7 @@
-//! The entry of a connection in the domain's table.
+//! The entry of a connection in the driver's table.
 
 use crate::backend::{Established, ListenerId};
-use crate::proto::{Agreement, Connection, Failure, Hello, Stock};
+use crate::proto::{Agreement, Failure, Hello, Protocol, Stock};
 
 use super::super::waiters::{Awaited, Waiters, Woken};
 
@@ -22,7 +22,7 @@ pub(super) enum State {
     Free,
     Connecting(Hello),
     Accepting(ListenerId, Agreement),
-    Open(Box<Connection>),
+    Open(Box<Protocol>),
     Failed(Failure),
 }
 
@@ -56,11 +56,11 @@ impl Slot {
     }
 
     pub(super) fn wake_some(&mut self, stock: &mut Stock, woken: &mut Woken) {
-        let State::Open(connection) = &mut self.state else { return };
-        if self.waiters.has(Awaited::Message) && connection.can_receive(stock) {
+        let State::Open(protocol) = &mut self.state else { return };
+        if self.waiters.has(Awaited::Message) && protocol.can_receive(stock) {
             self.waiters.wake(Awaited::Message, woken);
         }
-        if connection.can_progress() && (!connection.lacks_memory() || stock.has_segment()) {
+        if protocol.can_progress() && (!protocol.lacks_memory() || stock.has_segment()) {
             self.waiters.wake(Awaited::Room, woken);
         }
         // If the link has failed, a transfer fails when it is posted, so the tasks that wait for transfers are woken.

@@ -1,4 +1,4 @@
-//! A domain is a backend together with its connections.
+//! A driver is a backend together with its connections.
 
 mod slot;
 mod table;
@@ -13,7 +13,7 @@ use bytes::BufMut;
 use crate::backend::verbs::Verbs;
 use crate::backend::{Backend, LinkId, ListenerId};
 use crate::memory::Buf;
-use crate::proto::{Connection, FLOOR, Hello, Refusal, RefusalCode, Settings, Stock};
+use crate::proto::{FLOOR, Hello, Protocol, Refusal, RefusalCode, Settings, Stock};
 
 use self::slot::State;
 use self::table::Limits;
@@ -31,14 +31,14 @@ const SHARE: usize = 16;
 
 /// A backend and its connections.
 #[derive(Debug)]
-pub(super) struct Domain<B> {
+pub(super) struct Driver<B> {
     pub(super) backend: B,
     pub(super) table: Table,
     /// Buffers that the backend no longer uses.
     spare: Vec<Buf>,
 }
 
-impl Domain<Verbs> {
+impl Driver<Verbs> {
     /// Runs a turn that only processes completions.
     #[inline]
     pub(super) fn turn_quickly(&mut self) -> usize {
@@ -47,10 +47,10 @@ impl Domain<Verbs> {
     }
 }
 
-impl<B: Backend> Domain<B> {
-    /// Creates a domain without connections. `step` is the number of receives that are added at a time, and `backlog`
+impl<B: Backend> Driver<B> {
+    /// Creates a driver without connections. `step` is the number of receives that are added at a time, and `backlog`
     /// the number of connections that a listener establishes before the program accepts them.
-    pub(super) fn new(backend: B, settings: Settings, (step, backlog): (u32, u32), now: u64) -> Domain<B> {
+    pub(super) fn new(backend: B, settings: Settings, step: u32, backlog: u32, now: u64) -> Driver<B> {
         let abilities = backend.abilities();
         // The peer chooses a message's length, so one message may use only a small share of the pool.
         let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ impl<B: Backend> Domain<B> {
             next_tick: now + TICK,
             epoch: now << 20 ^ u64::from(std::process::id()),
         };
-        Domain { backend, table, spare: Vec::new() }
+        Driver { backend, table, spare: Vec::new() }
     }
 
     /// Starts to connect.
@@ -101,10 +101,10 @@ impl<B: Backend> Domain<B> {
     pub(super) fn with<T>(
         &mut self,
         link: LinkId,
-        act: impl FnOnce(&mut Connection, &mut Stock, &mut B) -> io::Result<T>,
+        act: impl FnOnce(&mut Protocol, &mut Stock, &mut B) -> io::Result<T>,
     ) -> io::Result<T> {
         let Some(mut open) = self.table.open(link) else { return Err(self.table.refusal(link)) };
-        let result = act(open.connection, open.stock, &mut self.backend);
+        let result = act(open.protocol, open.stock, &mut self.backend);
         if open.stock.receives.len() >= REFILL {
             self.backend.post_receives(&mut open.stock.receives);
         }
@@ -117,9 +117,9 @@ impl<B: Backend> Domain<B> {
     }
 
     /// Returns a connection, which can only be read.
-    pub(super) fn get(&self, link: LinkId) -> io::Result<&Connection> {
+    pub(super) fn get(&self, link: LinkId) -> io::Result<&Protocol> {
         match self.table.get(link).map(|slot| &slot.state) {
-            Some(State::Open(connection)) => Ok(connection),
+            Some(State::Open(protocol)) => Ok(protocol),
             _ => Err(self.table.refusal(link)),
         }
     }
@@ -129,10 +129,10 @@ impl<B: Backend> Domain<B> {
     pub(super) fn send(&mut self, link: LinkId, message: &[u8]) -> io::Result<()> {
         let Some(mut open) = self.table.open(link) else { return Err(self.table.refusal(link)) };
         let backend = &mut self.backend;
-        if open.connection.send_now(message, open.stock, |header, message| backend.send_now(link, header, message)) {
+        if open.protocol.send_now(message, open.stock, |header, message| backend.send_now(link, header, message)) {
             return Ok(());
         }
-        let result = open.connection.whole().try_send(message, open.stock, |message| backend.expose(link, message));
+        let result = open.protocol.whole().try_send(message, open.stock, |message| backend.expose(link, message));
         open.mark_if_needed();
         result
     }
@@ -141,12 +141,12 @@ impl<B: Backend> Domain<B> {
     #[inline(never)]
     pub(super) fn read(&mut self, link: LinkId, mut out: &mut [u8]) -> io::Result<Option<usize>> {
         if let Some(mut open) = self.table.open(link)
-            && let Some(count) = open.connection.read_alone(out, open.stock)
+            && let Some(count) = open.protocol.read_alone(out, open.stock)
         {
             if open.stock.receives.len() >= REFILL {
                 self.backend.post_receives(&mut open.stock.receives);
             }
-            if open.connection.needs_turn(open.stock) {
+            if open.protocol.needs_turn(open.stock) {
                 open.mark();
             }
             return Ok(Some(count));
@@ -157,7 +157,7 @@ impl<B: Backend> Domain<B> {
     /// Does the same as `read`. The memory may be uninitialised.
     #[inline(never)]
     pub(super) fn read_to(&mut self, link: LinkId, out: &mut impl BufMut) -> io::Result<Option<usize>> {
-        self.with(link, |connection, stock, _| connection.read_to(out, stock))
+        self.with(link, |protocol, stock, _| protocol.read_to(out, stock))
     }
 
     /// Releases a connection. Sent messages still arrive, within the linger time.
@@ -167,8 +167,8 @@ impl<B: Backend> Domain<B> {
         slot.is_forgotten = true;
         match &slot.state {
             State::Open(_) => {
-                _ = self.with(link, |connection, stock, _| {
-                    connection.whole().close(code, reason, now, stock);
+                _ = self.with(link, |protocol, stock, _| {
+                    protocol.whole().close(code, reason, now, stock);
                     Ok(())
                 });
                 self.table.free_if_over(link);
@@ -234,10 +234,10 @@ impl<B: Backend> Domain<B> {
         }
         table.next_tick = now + TICK;
         for (index, slot) in table.slots.iter_mut().enumerate() {
-            if let State::Open(connection) = &mut slot.state {
-                connection.whole().tick(now, &mut table.stock);
+            if let State::Open(protocol) = &mut slot.state {
+                protocol.whole().tick(now, &mut table.stock);
                 // Most connections are idle, so processing all of them would take most of the time of this loop.
-                if connection.needs_turn(&table.stock) || !slot.waiters.is_empty() {
+                if protocol.needs_turn(&table.stock) || !slot.waiters.is_empty() {
                     slot.mark(index as u32, &mut table.dirty);
                 }
             }
@@ -246,7 +246,7 @@ impl<B: Backend> Domain<B> {
         self.flush();
     }
 
-    /// Returns the time, in milliseconds, at which the domain needs its next turn even without events.
+    /// Returns the time, in milliseconds, at which the driver needs its next turn even without events.
     pub(super) fn deadline(&self) -> u64 {
         let starved = if self.table.stock.starved { self.table.now + 1 } else { u64::MAX };
         let backend = self.backend.deadline().map_or(u64::MAX, |nanoseconds| nanoseconds / 1_000_000 + 1);
@@ -263,11 +263,11 @@ impl<B: Backend> Domain<B> {
         let Table { slots, dirty, .. } = &mut self.table;
         let mut count = 0;
         for (index, slot) in slots.iter_mut().enumerate() {
-            if let State::Open(connection) = &mut slot.state
-                && !connection.has_ended()
-                && (slot.is_forgotten || !connection.has_sent_all())
+            if let State::Open(protocol) = &mut slot.state
+                && !protocol.has_ended()
+                && (slot.is_forgotten || !protocol.has_sent_all())
             {
-                connection.whole().flush();
+                protocol.whole().flush();
                 slot.mark(index as u32, dirty);
                 count += 1;
             }
@@ -291,19 +291,19 @@ impl<B: Backend> Domain<B> {
             let index = dirty[at];
             let Some(slot) = slots.get_mut(index as usize) else { continue };
             slot.is_dirty = false;
-            let State::Open(connection) = &mut slot.state else { continue };
+            let State::Open(protocol) = &mut slot.state else { continue };
             let link = LinkId { index, generation: slot.generation };
-            let whole = connection.whole();
+            let whole = protocol.whole();
             whole.transmit(stock);
             if !whole.requests.is_empty() {
                 self.backend.post(link, &mut whole.requests, &mut self.spare);
             }
-            if !slot.is_ending && connection.wants_disconnect(*now) {
+            if !slot.is_ending && protocol.wants_disconnect(*now) {
                 slot.is_ending = true;
                 self.backend.disconnect(link);
             }
-            let is_full = !connection.requests.is_empty();
-            if slot.is_forgotten && connection.has_ended() {
+            let is_full = !protocol.requests.is_empty();
+            if slot.is_forgotten && protocol.has_ended() {
                 over.push(link);
             } else {
                 slot.wake(stock, woken);
@@ -321,10 +321,11 @@ impl<B: Backend> Domain<B> {
 
     /// Answers the requests to connect. If the backlog of a listener is full, its requests wait.
     fn answer(&mut self) {
-        for (listener, incoming, peer, bytes) in mem::take(&mut self.table.incoming) {
-            let waiting = self.table.held.iter().filter(|(of, ..)| *of == listener).count();
+        for incoming in mem::take(&mut self.table.incoming) {
+            let listener = incoming.listener;
+            let waiting = self.table.held.iter().filter(|held| held.listener == listener).count();
             if self.table.is_full(listener) && waiting < self.table.backlog.max(1) as usize {
-                self.table.held.push_back((listener, incoming, peer, bytes));
+                self.table.held.push_back(incoming);
                 self.backend.hold(listener, true);
                 continue;
             }
@@ -338,18 +339,18 @@ impl<B: Backend> Domain<B> {
                 self.table.hello().map_err(|error| busy(&error.to_string()))
             };
             let agreed = own.and_then(|own| {
-                let agreed = Hello::parse(&bytes).and_then(|hello| own.agree(&hello));
+                let agreed = Hello::parse(&incoming.hello).and_then(|hello| own.agree(&hello));
                 agreed.map(|agreement| (own, agreement)).inspect_err(|_| self.table.stock.ledger.release(FLOOR))
             });
             match agreed {
                 Ok((hello, agreement)) => {
                     let link = self.table.slot(State::Accepting(listener, agreement));
                     self.refill();
-                    self.backend.accept(incoming, link, &hello.emit());
+                    self.backend.accept(incoming.id, link, &hello.emit());
                 }
                 Err(refusal) => {
-                    log::info!("rejected a connection from {peer}: {refusal}");
-                    self.backend.reject(incoming, &refusal.emit());
+                    log::info!("rejected a connection from {}: {refusal}", incoming.peer);
+                    self.backend.reject(incoming.id, &refusal.emit());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The connections of a domain, and the work that the events of the backend have left pending.
+//! The connections of a driver, and the work that the events of the backend have left pending.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
 use crate::memory::{Buf, check_spare};
-use crate::proto::{Agreement, Connection, FLOOR, Failure, Hello, Refusal, RefusalCode, Settings, Stock};
+use crate::proto::{Agreement, FLOOR, Failure, Hello, Protocol, Refusal, RefusalCode, Settings, Stock};
 
 use super::super::waiters::{Awaited, Waiters, Woken};
 use super::slot::{Slot, State};
@@ -39,8 +39,14 @@ pub(in crate::worker) struct Table {
     pub(super) epoch: u64,
 }
 
-/// A request to connect: its listener, its number, the peer's address, and the peer's hello.
-pub(super) type Incoming = (ListenerId, IncomingId, SocketAddr, Vec<u8>);
+/// A request to connect.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) listener: ListenerId,
+    pub(super) id: IncomingId,
+    pub(super) peer: SocketAddr,
+    pub(super) hello: Vec<u8>,
+}
 
 /// The values that this side puts into its hello.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +58,7 @@ pub(super) struct Limits {
 
 /// An open connection, and what an operation on it uses.
 pub(super) struct Open<'t> {
-    pub(super) connection: &'t mut Connection,
+    pub(super) protocol: &'t mut Protocol,
     pub(super) stock: &'t mut Stock,
     has_waiters: bool,
     is_dirty: &'t mut bool,
@@ -73,7 +79,7 @@ impl Open<'_> {
     /// Marks the connection for the next turn if it needs one.
     #[inline(always)]
     pub(super) fn mark_if_needed(&mut self) {
-        if !*self.is_dirty && self.connection.needs_turn(self.stock) {
+        if !*self.is_dirty && self.protocol.needs_turn(self.stock) {
             self.mark();
         }
     }
@@ -81,7 +87,7 @@ impl Open<'_> {
     /// Does the same after an event, which may also be one for which a task or a call waits.
     #[inline(always)]
     fn mark_if_due(&mut self) {
-        if !*self.is_dirty && (self.has_waiters || self.connection.needs_turn(self.stock)) {
+        if !*self.is_dirty && (self.has_waiters || self.protocol.needs_turn(self.stock)) {
             self.mark();
         }
     }
@@ -93,11 +99,11 @@ impl Table {
     pub(super) fn open(&mut self, link: LinkId) -> Option<Open<'_>> {
         let Table { slots, stock, dirty, .. } = self;
         match slots.get_mut(link.index as usize) {
-            Some(Slot { generation, state: State::Open(connection), is_dirty, waiters, .. })
+            Some(Slot { generation, state: State::Open(protocol), is_dirty, waiters, .. })
                 if *generation == link.generation =>
             {
                 let has_waiters = !waiters.is_empty();
-                Some(Open { connection, stock, has_waiters, is_dirty, dirty, index: link.index })
+                Some(Open { protocol, stock, has_waiters, is_dirty, dirty, index: link.index })
             }
             _ => None,
         }
@@ -173,7 +179,7 @@ impl Table {
         slot.waiters.wake_all(woken);
         let old = mem::replace(slot, Slot { generation, is_dirty, ..Slot::new() });
         match old.state {
-            State::Open(mut connection) => connection.whole().forget(stock),
+            State::Open(mut protocol) => protocol.whole().forget(stock),
             State::Connecting(_) => stock.ledger.release(FLOOR),
             State::Accepting(listener, _) => {
                 stock.ledger.release(FLOOR);
@@ -187,7 +193,7 @@ impl Table {
 
     pub(super) fn free_if_over(&mut self, link: LinkId) {
         let over = self.get(link).is_some_and(|slot| match &slot.state {
-            State::Open(connection) => slot.is_forgotten && connection.has_ended(),
+            State::Open(protocol) => slot.is_forgotten && protocol.has_ended(),
             _ => false,
         });
         if over {
@@ -218,7 +224,7 @@ impl Table {
         let (_, link) = self.accepted.remove(at);
         self.leave_backlog(listener);
         if let Some(mut open) = self.open(link) {
-            open.connection.whole().claim(true);
+            open.protocol.whole().claim(true);
             open.mark();
         }
         Some(link)
@@ -234,7 +240,7 @@ impl Table {
         if let Some(unaccepted) = self.unaccepted.get_mut(&listener) {
             *unaccepted = unaccepted.saturating_sub(1);
         }
-        if let Some(at) = self.held.iter().position(|(of, ..)| *of == listener) {
+        if let Some(at) = self.held.iter().position(|held| held.listener == listener) {
             self.incoming.extend(self.held.remove(at));
         }
     }
@@ -248,8 +254,8 @@ impl Table {
 
     /// Forgets the requests to a listener that was closed.
     pub(super) fn unlisten(&mut self, listener: ListenerId) {
-        self.incoming.retain(|(of, ..)| *of != listener);
-        self.held.retain(|(of, ..)| *of != listener);
+        self.incoming.retain(|incoming| incoming.listener != listener);
+        self.held.retain(|held| held.listener != listener);
         self.unaccepted.remove(&listener);
     }
 
@@ -268,21 +274,21 @@ impl Table {
             return true;
         };
         if !open.has_waiters {
-            match open.connection.received_alone(message, length, false) {
+            match open.protocol.received_alone(message, length, false) {
                 Ok(()) => return true,
                 Err(unread) => message = unread,
             }
         }
-        let received = open.connection.whole().received(message, length, open.stock);
-        let is_sound = received.map_err(|violation| violated(open.connection, violation)).is_ok();
+        let received = open.protocol.whole().received(message, length, open.stock);
+        let is_sound = received.map_err(|violation| violated(open.protocol, violation)).is_ok();
         open.mark_if_due();
         is_sound
     }
 }
 
 impl Events for Table {
-    fn incoming(&mut self, listener: ListenerId, incoming: IncomingId, peer: SocketAddr, hello: &[u8]) {
-        self.incoming.push_back((listener, incoming, peer, hello.to_vec()));
+    fn incoming(&mut self, listener: ListenerId, id: IncomingId, peer: SocketAddr, hello: &[u8]) {
+        self.incoming.push_back(Incoming { listener, id, peer, hello: hello.to_vec() });
     }
 
     fn established(&mut self, link: LinkId, established: Established, hello: &[u8]) {
@@ -309,14 +315,14 @@ impl Events for Table {
                 Some(io::Error::new(io::ErrorKind::Unsupported, refusal.to_string())),
             ),
         };
-        let mut connection = Box::new(Connection::new(settings, agreement, FLOOR, now));
-        connection.whole().claim(!is_accepted);
+        let mut protocol = Box::new(Protocol::new(settings, agreement, FLOOR, now));
+        protocol.whole().claim(!is_accepted);
         if let Some(refusal) = refusal {
-            connection.whole().fail(refusal.into());
+            protocol.whole().fail(refusal.into());
         }
         let Table { slots, woken, .. } = self;
         let Some(slot) = slots.get_mut(link.index as usize) else { return };
-        slot.state = State::Open(connection);
+        slot.state = State::Open(protocol);
         slot.waiters.wake_all(woken);
         _ = self.touch(link);
     }
@@ -324,7 +330,7 @@ impl Events for Table {
     #[inline(always)]
     fn received(&mut self, link: LinkId, message: Buf, length: usize) -> bool {
         match self.open(link).filter(|open| !open.has_waiters) {
-            Some(open) => match open.connection.received_alone(message, length, true) {
+            Some(open) => match open.protocol.received_alone(message, length, true) {
                 Ok(()) => true,
                 Err(message) => self.received_any(link, message, length),
             },
@@ -339,14 +345,14 @@ impl Events for Table {
     #[inline]
     fn sent(&mut self, link: LinkId, requests: u32) {
         if let Some(mut open) = self.open(link) {
-            open.connection.sent(requests);
+            open.protocol.sent(requests);
             open.mark_if_due();
         }
     }
 
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool) {
         if let Some(open) = self.touch(link) {
-            open.connection.whole().read_done(token, into, whole);
+            open.protocol.whole().read_done(token, into, whole);
         }
     }
 
@@ -359,7 +365,7 @@ impl Events for Table {
 
     fn probed(&mut self, link: LinkId) {
         if let Some(open) = self.touch(link) {
-            open.connection.whole().probed();
+            open.protocol.whole().probed();
         }
     }
 
@@ -370,7 +376,7 @@ impl Events for Table {
             Ended::Failed(error) => Some(Failure::from(error)),
         };
         if let Some(open) = self.touch(link) {
-            open.connection.whole().ended(failure, open.stock);
+            open.protocol.whole().ended(failure, open.stock);
         } else {
             let aborted =
                 || Failure::new(io::ErrorKind::ConnectionAborted, "the connection ended before it was established");
@@ -380,9 +386,9 @@ impl Events for Table {
 }
 
 #[cold]
-fn violated(connection: &mut Connection, violation: Failure) {
+fn violated(protocol: &mut Protocol, violation: Failure) {
     log::warn!("ended a connection: {violation}");
-    connection.whole().fail(violation);
+    protocol.whole().fail(violation);
 }
 
 /// Returns the error that the program receives for a rejection.
