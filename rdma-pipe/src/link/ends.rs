@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use trespass::{Buf, Connection, Interest, Kind as TransportKind, Stats};
 
-use super::options::{Fault, Options};
+use super::fault::Faults;
+use super::options::Options;
 use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
 use crate::proto::{Failure, Frame};
@@ -79,9 +80,7 @@ struct Shared {
 struct State {
     sealer: Sealer,
     sent: Instant,
-    blocks: u64,
-    fault: Option<Fault>,
-    held: Option<Buf>,
+    faults: Option<Faults>,
 }
 
 /// Ends the thread that sends pings. Dropping this value waits for the thread, so the connection is closed properly
@@ -113,7 +112,7 @@ impl Link {
         if options.encrypt == Some(true) {
             opener.require_sealed();
         }
-        let state = State { sealer, sent: Instant::now(), blocks: 0, fault: options.fault, held: None };
+        let state = State { sealer, sent: Instant::now(), faults: options.fault.map(Faults::new) };
         let shared = Arc::new(Shared {
             connection,
             state: Mutex::new(state),
@@ -204,17 +203,9 @@ impl Sender {
             self.shared.control(&mut state, &frame.emit())?;
         }
         state.sealer.block(block, &mut buffer, self.shared.encrypts);
-        match state.faulty(&mut buffer, payload) {
-            Fate::Send => self.shared.send(&mut state, buffer)?,
-            Fate::Drop => return Ok(()),
-            Fate::Hold => {
-                state.held = Some(buffer);
-                return Ok(());
-            }
-        }
-        match state.held.take() {
-            Some(held) => self.shared.send(&mut state, held),
-            None => Ok(()),
+        match &mut state.faults {
+            None => self.shared.send(&mut state, buffer),
+            Some(faults) => faults.inject(buffer, payload).try_for_each(|buffer| self.shared.send(&mut state, buffer)),
         }
     }
 
@@ -250,26 +241,6 @@ impl Sender {
     }
 }
 
-enum Fate {
-    Send,
-    Drop,
-    Hold,
-}
-
-impl State {
-    fn faulty(&mut self, buffer: &mut Buf, payload: usize) -> Fate {
-        let number = self.blocks;
-        self.blocks += 1;
-        match self.fault {
-            Some(Fault::Flip(at)) if at == number && payload != 0 => buffer[payload / 2] ^= 0x10,
-            Some(Fault::Drop(at)) if at == number => return Fate::Drop,
-            Some(Fault::Swap(at)) if at == number => return Fate::Hold,
-            _ => {}
-        }
-        Fate::Send
-    }
-}
-
 impl Shared {
     fn control(&self, state: &mut State, frame: &[u8]) -> Result<()> {
         let message = state.sealer.control(frame);
@@ -278,8 +249,17 @@ impl Shared {
         self.send(state, buffer)
     }
 
-    /// Waits for space in the send queue as long as the peer sends pings, because the peer's output may be paused.
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
+        match self.connection.try_send_buf(buffer) {
+            Err((error, buffer)) if error.kind() == io::ErrorKind::WouldBlock => self.send_later(buffer)?,
+            sent => sent.map_err(|(error, _)| failed(&error, self.timeout))?,
+        }
+        state.sent = Instant::now();
+        Ok(())
+    }
+
+    /// Waits for space in the send queue as long as the peer sends pings, because the peer's output may be paused.
+    fn send_later(&self, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
         while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
             let heard = *lock(&self.heard) + self.timeout;
@@ -288,9 +268,7 @@ impl Shared {
             }
             deadline = heard;
         }
-        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| failed(&error, self.timeout))?;
-        state.sent = Instant::now();
-        Ok(())
+        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| failed(&error, self.timeout))
     }
 
     /// Sends a ping if nothing was sent for a quarter of the time-out. No ping is needed while a thread waits to send.

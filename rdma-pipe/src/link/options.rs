@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use trespass::{Handle, Transport};
 
+use super::fault::Fault;
 use crate::error::{Error, Kind, Result};
 
 /// The amount of registered memory, if `RLIMIT_MEMLOCK` does not limit it to less.
@@ -63,17 +64,6 @@ pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 /// Formats `host:port`, with an IPv6 address in brackets.
 pub fn address(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// A fault that a test injects into a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Inverts a bit of the payload of a block.
-    Flip(u64),
-    /// Drops a block.
-    Drop(u64),
-    /// Swaps a block with its successor.
-    Swap(u64),
 }
 
 impl Default for Options {
@@ -133,21 +123,6 @@ impl Options {
 /// Returns the limit of locked memory, in bytes.
 pub fn memory_limit() -> Option<usize> {
     getrlimit(Resource::Memlock).current.and_then(|limit| usize::try_from(limit).ok())
-}
-
-impl std::str::FromStr for Fault {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Fault, String> {
-        let (kind, number) = text.split_once(':').ok_or("expected flip:N, drop:N or swap:N")?;
-        let number = number.parse().map_err(|_| "N is not a number; pass the number of a block")?;
-        match kind {
-            "flip" => Ok(Fault::Flip(number)),
-            "drop" => Ok(Fault::Drop(number)),
-            "swap" => Ok(Fault::Swap(number)),
-            _ => Err("expected flip:N, drop:N or swap:N".to_owned()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -258,13 +258,18 @@ impl Connection {
     /// `TimedOut` if the message was not accepted in time; otherwise see [`Connection::send`].
     pub fn send_buf_until(&self, message: Buf, deadline: Option<Instant>) -> io::Result<()> {
         let mut message = Some(message);
-        self.handle.wait(self.id, Awaited::Room, deadline, |worker| {
-            let Some(buffer) = message.take() else { return Ok(()) };
-            worker.try_send_buf(self.id, buffer).map_err(|(error, buffer)| {
-                message = Some(buffer);
-                error
-            })
-        })
+        self.handle.wait(self.id, Awaited::Room, deadline, |worker| send_kept(worker, self.id, &mut message))
+    }
+
+    /// Sends a message from a buffer, or returns the buffer instead of blocking.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`; otherwise see [`Connection::send`]. The error contains the buffer.
+    pub fn try_send_buf(&self, message: Buf) -> Result<(), (io::Error, Buf)> {
+        let mut message = Some(message);
+        let sent = self.handle.try_now(|worker| send_kept(worker, self.id, &mut message));
+        sent.map_err(|error| (error, message.unwrap_or_else(|| Buf::on_heap(0))))
     }
 
     /// Allocates a buffer for [`Connection::send_buf`], in memory that is registered with the connection's device.
@@ -432,6 +437,15 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// Sends a message, or leaves it in `message`.
+fn send_kept(worker: &mut Worker, id: ConnectionId, message: &mut Option<Buf>) -> io::Result<()> {
+    let Some(buffer) = message.take() else { return Ok(()) };
+    worker.try_send_buf(id, buffer).map_err(|(error, buffer)| {
+        *message = Some(buffer);
+        error
+    })
 }
 
 /// Converts the error `UnexpectedEof`, which means the end of the messages, to `None`.

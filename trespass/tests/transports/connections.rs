@@ -228,6 +228,32 @@ fn send_buf_to_a_peer_that_does_not_read_times_out() {
 
 /// Times that the system's clocks do not reach are no limit.
 #[test]
+fn try_send_buf_returns_the_buffer_if_the_peer_does_not_read() {
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let message = |byte: u8| {
+            let mut buffer = left.alloc(1_000);
+            buffer.fill(byte);
+            buffer
+        };
+        let mut sent = 0_usize;
+        let (error, buffer) = loop {
+            match left.try_send_buf(message(sent as u8)) {
+                Ok(()) => sent += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(buffer.len() == 1_000 && buffer.iter().all(|&byte| byte == sent as u8));
+        for number in 0..sent {
+            assert_eq!(right.recv().unwrap().unwrap()[..], [number as u8; 1_000]);
+        }
+        left.send_buf(buffer).unwrap();
+        assert_eq!(right.recv().unwrap().unwrap()[..], [sent as u8; 1_000]);
+    });
+}
+
+#[test]
 fn longest_times_are_no_limit() {
     on_both(|transport| {
         let mut options = Options::default();
