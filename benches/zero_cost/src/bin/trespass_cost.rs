@@ -104,7 +104,8 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
             return Ok(true);
         }
         let mut ends = Ends::new()?;
-        // The first rounds allocate memory.
+        // The first rounds allocate memory. Those of 16 messages also raise the leases of credits to their maximum.
+        ends.run(Task::Batch, 300)?;
         ends.run(task, 300)?;
         match task {
             // softrnic allocates for each bound window.

@@ -10,7 +10,7 @@ use crate::memory::Buf;
 use crate::proto::frame::{Frame, HEADER, Kind, LAST};
 use crate::proto::{Agreement, RESERVE, Settings, Stock, WINDOW_MAX};
 
-use super::{Inbox, Whole};
+use super::{Inbox, Incoming, Whole};
 
 /// Maximum length of a message that is sent at once. It fits into each segment.
 const SHORT: usize = 256;
@@ -158,44 +158,49 @@ impl Protocol {
     fn has_work(&mut self, stock: &Stock) -> bool {
         let has_work = self.whole.has_work(stock);
         if !has_work {
-            self.budget = self.whole.budget();
+            self.budget.frees = self.whole.incoming.frees();
         }
         has_work
     }
 
     #[cold]
     fn renew_for_sends(&mut self) -> bool {
-        self.budget = self.whole.budget();
+        self.budget.sends = self.whole.sends();
         self.whole.outgoing.sent < self.budget.sends
     }
 
     #[cold]
     fn renew_for_arrivals(&mut self) -> bool {
-        self.budget = self.whole.budget();
+        self.budget.arrivals = self.whole.arrivals();
         self.whole.incoming.received + 1 < self.budget.arrivals
     }
 }
 
+/// The parts of the budget.
 impl Whole {
-    /// Returns how far the short path may go.
-    fn budget(&self) -> Budget {
-        let (out, incoming) = (&self.outgoing, &self.incoming);
-        let mut budget = Budget::default();
-        if !self.is_idle() {
-            return budget;
+    fn sends(&self) -> u64 {
+        let out = &self.outgoing;
+        let is_free = out.is_open && out.waiting == 0 && self.is_idle() && self.agreement.message as usize >= SHORT;
+        if is_free { out.sent + u64::from(self.credits().saturating_sub(RESERVE)) } else { 0 }
+    }
+
+    fn arrivals(&self) -> u64 {
+        let incoming = &self.incoming;
+        let left = incoming.left();
+        // Freed credits that wait for a credit of their own must be announced after the next SEND.
+        if !self.is_idle() || self.is_unsettled() || incoming.is_grant_due() || left > WINDOW_MAX {
+            return 0;
         }
-        if out.is_open && out.waiting == 0 && self.agreement.message as usize >= SHORT {
-            budget.sends = out.sent + u64::from(self.credits().saturating_sub(RESERVE));
-        }
-        let (left, due) = (incoming.left(), incoming.grant().saturating_sub(incoming.free_credits()));
-        if due != 0 && !self.is_unsettled() && left <= WINDOW_MAX {
-            budget.frees = incoming.inbox.freed + u64::from(due);
-            // If few credits are left, the SEND may need more of them.
-            let can_grow = incoming.lease < self.settings.window;
-            let low = if can_grow { RESERVE.max(incoming.lease / 2) } else { RESERVE };
-            budget.arrivals = incoming.received + u64::from(left.saturating_sub(low));
-        }
-        budget
+        // If few credits are left, the SEND may need more of them.
+        let can_grow = incoming.lease < self.settings.window;
+        let low = if can_grow { RESERVE.max(incoming.lease / 2) } else { RESERVE };
+        incoming.received + u64::from(left.saturating_sub(low))
+    }
+}
+
+impl Incoming {
+    fn frees(&self) -> u64 {
+        self.inbox.freed + u64::from(self.grant().saturating_sub(self.free_credits()))
     }
 }
 
