@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use trespass::{ConnectionId, Wait, Worker};
+use trespass::{ConnectionId, Kind, Wait, Worker};
 
 use crate::core::{BulkOperation, Connection};
 use crate::error::{Certainty, RpcError, Status};
@@ -15,8 +15,10 @@ use super::super::state::{Call, State};
 use super::tls::Session;
 use super::{Driver, Entry};
 
-/// Frames are combined into one message, which is one SEND, up to this number of bytes.
-const PACK: usize = (16 << 10) - 64;
+/// Frames are combined into one message up to this number of bytes. It then is one SEND, which trespass neither divides
+/// nor combines with others: a segment has 4 KiB over RDMA, and 16 KiB over TCP.
+const PACK_RDMA: usize = 4 << 10;
+const PACK_TCP: usize = 16 << 10;
 /// Maximum length of a message that contains bytes of a `Memory`. The peer fetches such a message from this side's
 /// buffer with a READ.
 const PIECE: usize = 256 << 10;
@@ -28,7 +30,8 @@ impl Driver {
         let Some(Some(Entry { link, id, tls, .. })) = self.links.get_mut(index as usize) else { return };
         let mut state = link.lock();
         state.is_dirty = false;
-        let mut sent = send_frames(&mut self.worker, *id, tls, &mut state.core, now);
+        let pack = if link.info.kind == Kind::Rdma { PACK_RDMA } else { PACK_TCP };
+        let mut sent = send_frames(&mut self.worker, *id, tls, &mut state.core, pack, now);
         if sent.is_ok() && !state.jobs.is_empty() {
             sent = send_jobs(&mut self.worker, *id, tls, &mut state);
         }
@@ -65,6 +68,7 @@ fn send_frames(
     id: ConnectionId,
     tls: &mut Option<Session>,
     core: &mut Connection<Call>,
+    pack: usize,
     now: u64,
 ) -> io::Result<()> {
     loop {
@@ -72,7 +76,7 @@ fn send_frames(
         if tls.as_ref().is_some_and(Session::is_handshaking) {
             return Ok(());
         }
-        let Some(frames) = core.poll_transmit(PACK, now) else { return Ok(()) };
+        let Some(frames) = core.poll_transmit(pack, now) else { return Ok(()) };
         match tls {
             Some(session) if session.seals() => session.seal(frames)?,
             _ => worker.try_send(id, frames)?,
@@ -91,7 +95,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, s
         let is_live = job.done.as_ref().map_or_else(|| core.call(job.id).is_some(), |done| !done.is_closed());
         // TLS buffers the bytes that it encrypts, so the messages are kept short.
         let is_sealed = tls.as_ref().is_some_and(Session::seals);
-        let length = job.rest.len().min(if is_sealed { PACK } else { PIECE } - HEADER);
+        let length = job.rest.len().min(if is_sealed { PACK_TCP } else { PIECE } - HEADER);
         if is_live && length != 0 {
             let header = Connection::<Call>::bulk_header(job.id, job.index, BulkOperation::Data, job.offset);
             let mut message = worker.alloc(id, HEADER + length);
