@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs};
+use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::transport::{Carrier, Sockets, Transport};
@@ -47,6 +48,10 @@ impl Transport for Both {
 
     fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         self.0?.carrier(destination, number)
+    }
+
+    fn reach(&self, number: u32) -> Result<(), Errno> {
+        self.0.ok_or(Errno(libc::ENETUNREACH))?.reach(number)
     }
 
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {

@@ -114,3 +114,24 @@ fn limit_of_threads_ends_a_pipeline() {
     }
     assert!(refused > 0);
 }
+
+/// The software device needs shared memory between two processes, which is a file for this limit.
+#[test]
+fn copy_without_shared_memory_runs_over_tcp() {
+    let place = Place::new();
+    place.write("a", "data");
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    let limits =
+        [("prlimit --fsize=1000:", "prlimit --fsize=unlimited:"), ("env SOFTRNIC_PEERS=0", "env SOFTRNIC_PEERS=1")];
+    for (number, (limit, none)) in limits.into_iter().enumerate() {
+        for (here, there) in [(limit, none), (none, limit), (limit, limit)] {
+            place.write("bin/ssh", ssh.replace("exec sh -c", &format!("exec {there} sh -c")));
+            let ran = place.shell(&format!("{here} rdcp -v a {}", place.on_host(&format!("b{number}")))).expect(0);
+            let is_named = ran.err.contains("File too large") || ran.err.contains("declined the request");
+            assert!(ran.err.contains("over TCP") && is_named, "{here}, {there}: {}", ran.err);
+            assert_eq!(place.read(&format!("b{number}")), b"data", "{here}, {there}");
+            // One line of each side.
+            assert!(ran.err.lines().count() <= 5, "{here}, {there}: {}", ran.err);
+        }
+    }
+}

@@ -2,7 +2,10 @@
 //! makes.
 
 use std::ffi::c_int;
+use std::io;
 use std::mem;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use rdma_mummy_sys::{
     ibv_access_flags as access, ibv_ah_attr, ibv_gid, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
@@ -16,6 +19,8 @@ use super::id::{Identifier, State};
 use super::peer::QKEY;
 use super::route::HOPS;
 use super::world;
+use crate::ipc::socket::is_this_process;
+use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::verbs::gid::index_of;
 use crate::verbs::port::PORT;
@@ -164,7 +169,16 @@ fn queue_pair(id: *mut rdma_cm_id) -> Option<*mut ibv_qp> {
 pub(super) fn ready_to_receive(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let Some(qp) = queue_pair(id) else { return Ok(()) };
     change(id, qp, qp_state::IBV_QPS_INIT)?;
-    change(id, qp, qp_state::IBV_QPS_RTR)
+    let (mut attr, bits) = attributes(id, qp_state::IBV_QPS_RTR)?;
+    // A connection whose peer cannot be reached fails now. Otherwise it would be established, and each message would be
+    // retransmitted in vain.
+    let link = world().id(id.addr())?.link.as_ref().map(|link| Arc::clone(&link.socket));
+    if link.is_some_and(|link| !is_this_process(link.as_fd())) {
+        QpRegistry::of_process().reach(attr.dest_qp_num).inspect_err(|errno| {
+            log::warn!("cannot connect to another process: {}", io::Error::from_raw_os_error(errno.0));
+        })?;
+    }
+    modify(qp, &mut attr, bits)
 }
 
 pub(super) fn ready_to_send(id: *mut rdma_cm_id) -> Result<(), Errno> {

@@ -42,6 +42,7 @@ mod wakeup;
 use std::env;
 use std::sync::Arc;
 
+use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::packet::BLOCK;
@@ -71,6 +72,10 @@ impl Transport for Processes {
     fn carrier(&self, _destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         let session = self.0.get().session_with(number / BLOCK)?;
         Some(session)
+    }
+
+    fn reach(&self, number: u32) -> Result<(), Errno> {
+        self.0.get().open(number / BLOCK).map_err(|error| Errno(error.raw_os_error()))
     }
 
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {

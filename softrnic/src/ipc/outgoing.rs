@@ -24,8 +24,8 @@ pub(super) struct Routes(RwLock<BTreeMap<u32, Route>>);
 #[derive(Debug)]
 enum Route {
     Session(Arc<Session>),
-    /// The process is unreachable. The next attempt is made at this time.
-    Unreachable(Instant),
+    /// The process is unreachable for this reason. The next attempt is made at this time.
+    Unreachable(Instant, Errno),
 }
 
 impl Routes {
@@ -47,7 +47,7 @@ impl Routes {
             // The thread must first receive the last packets of the old session, because packets of a new session could
             // overtake them.
             Some(Route::Session(_)) => return None,
-            Some(Route::Unreachable(until)) if Instant::now() < *until => return None,
+            Some(Route::Unreachable(until, _)) if Instant::now() < *until => return None,
             _ => {}
         }
         let session = if peers.has_block(block) { Err(Errno::ISCONN) } else { connect(peers, block) };
@@ -62,9 +62,27 @@ impl Routes {
                 if routes.len() > 4096 {
                     routes.retain(|_, route| matches!(route, Route::Session(_)));
                 }
-                routes.insert(block, Route::Unreachable(Instant::now() + RETRY_DELAY));
+                routes.insert(block, Route::Unreachable(Instant::now() + RETRY_DELAY, error));
                 None
             }
+        }
+    }
+
+    /// Opens the session with the process that owns this block, which is another process, before the first message.
+    ///
+    /// # Errors
+    ///
+    /// The reason why that process is unreachable, unless it passes by itself.
+    pub(super) fn open(&self, peers: &'static Peers, block: u32) -> Result<(), Errno> {
+        if self.find(peers, block).is_some() {
+            return Ok(());
+        }
+        match unpoisoned(self.0.read()).get(&block) {
+            // A full backlog.
+            Some(Route::Unreachable(_, Errno::AGAIN | Errno::INTR)) => Ok(()),
+            Some(Route::Unreachable(_, error)) => Err(*error),
+            // An earlier session must end first.
+            _ => Ok(()),
         }
     }
 
@@ -82,12 +100,13 @@ impl Routes {
 
 /// Opens a session. It can be used at once, because its packets wait until the other process accepts it.
 fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
+    // The memory is created first, because the other process would report a connection without memory.
+    let (shared, memory) = Shared::create(SHARED)?;
     let socket = socket::new()?;
     rustix::net::connect(&socket, &socket::address(&block::name(block))?)?;
     if !socket::is_ours(socket.as_fd()) {
         return Err(Errno::PERM);
     }
-    let (shared, memory) = Shared::create(SHARED)?;
     let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));
     session.park_both();
     // Wake-ups are requested before the handshake, so that the other process finds the requests.

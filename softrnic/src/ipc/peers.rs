@@ -117,6 +117,11 @@ impl Peers {
         self.routes.find(self, block)
     }
 
+    /// See [`Routes::open`].
+    pub(super) fn open(&'static self, block: u32) -> Result<(), Errno> {
+        self.routes.open(self, block)
+    }
+
     pub(super) fn has_block(&self, block: u32) -> bool {
         unpoisoned(self.listeners.lock()).iter().any(|listener| listener.block == block)
     }

@@ -27,12 +27,12 @@ pub(super) fn address(name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Returns the user that the other end had when it connected or listened. A user of another user namespace appears as
-/// the overflow user.
+/// Returns the process and the user that the other end had when it connected or listened. A user of another user
+/// namespace appears as the overflow user.
 ///
 /// This function calls libc, because for a process in another PID namespace the kernel reports the process ID zero,
 /// which rustix cannot represent.
-fn user(socket: BorrowedFd<'_>) -> Option<u32> {
+fn peer(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
     let mut credentials = MaybeUninit::<libc::ucred>::uninit();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `credentials` has space for `length` bytes.
@@ -44,12 +44,17 @@ fn user(socket: BorrowedFd<'_>) -> Option<u32> {
         return None;
     }
     // SAFETY: the kernel has written all bytes of `credentials`.
-    Some(unsafe { credentials.assume_init() }.uid)
+    Some(unsafe { credentials.assume_init() })
 }
 
 /// Whether the other end belongs to the user of this process.
 pub(crate) fn is_ours(socket: BorrowedFd<'_>) -> bool {
-    user(socket) == Some(rustix::process::geteuid().as_raw())
+    peer(socket).is_some_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
+}
+
+/// Whether the other end belongs to this process.
+pub(crate) fn is_this_process(socket: BorrowedFd<'_>) -> bool {
+    peer(socket).is_some_and(|peer| peer.pid.cast_unsigned() == std::process::id())
 }
 
 pub(super) fn handshake(ring: u32) -> [u8; HANDSHAKE_LENGTH] {

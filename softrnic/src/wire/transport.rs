@@ -27,6 +27,7 @@ use super::address::Gid;
 use super::bytes::Segment;
 use super::message::Refusal;
 use super::packet::{Packet, Part, Payload, Response};
+use crate::sys::errno::Errno;
 
 /// The maximum time for which messages wait until earlier responses are handled. A thread that posts handles them when
 /// it unlocks the send queue; it may not run for seconds on a busy machine. There is a limit because it may also wait
@@ -43,6 +44,16 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Returns the carrier to the QP `number` at `destination`, which is in another process. Returns `None` if the QP
     /// does not exist or cannot be reached now. This function does not block.
     fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>>;
+
+    /// Opens the route to the QP `number`, which is in another process of this host, before a connection to it is
+    /// established. This function does not block.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the QP cannot be reached. A reason that passes by itself is no error.
+    fn reach(&self, _number: u32) -> Result<(), Errno> {
+        Err(Errno(libc::ENETUNREACH))
+    }
 
     /// Returns the carriers to the other processes that have members of a multicast group.
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>>;

@@ -102,6 +102,15 @@ impl QpRegistry {
         if self.blocks.has(number) { None } else { transport.carrier(destination, number) }
     }
 
+    /// Opens the route to a QP of another process, before a connection to it is established.
+    ///
+    /// # Errors
+    ///
+    /// See [`Transport::reach`].
+    pub(crate) fn reach(&self, number: u32) -> Result<(), Errno> {
+        self.transport().map_or(Ok(()), |transport| transport.reach(number))
+    }
+
     /// Sets the carrier to a QP number. Only tests use this function.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn set_test_route(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
