@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -82,10 +82,11 @@ impl Standard {
     ///
     /// `EBADF` if the stream was closed when the process started.
     pub fn duplicate(self) -> io::Result<OwnedFd> {
-        if self.is_closed() {
-            return Err(Errno::BADF.into());
-        }
-        self.fd().try_clone_to_owned()
+        self.opened()?.try_clone_to_owned()
+    }
+
+    fn opened(self) -> io::Result<BorrowedFd<'static>> {
+        if self.is_closed() { Err(Errno::BADF.into()) } else { Ok(self.fd()) }
     }
 
     /// Opens the stream as a file.
@@ -107,13 +108,14 @@ impl Standard {
         Error::file(what, Path::new(self.name()), error)
     }
 
-    /// Writes these bytes to the stream, with a single call if possible. See [`write_all`].
+    /// Writes these bytes to the stream, with a single call if possible. See [`write_all`]. Needs no descriptor, so that
+    /// a process that has none left can report it.
     ///
     /// # Errors
     ///
     /// See write(2).
     pub fn write(self, bytes: &[u8]) -> io::Result<()> {
-        Ok(write_all(self.duplicate()?.as_fd(), bytes)?)
+        Ok(write_all(self.opened()?, bytes)?)
     }
 }
 

@@ -116,11 +116,12 @@ struct Attempt {
 
 fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connection, Attempt> {
     let mut error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-    let mut is_refused = false;
+    let (mut is_refused, mut has_address) = (false, false);
     for address in addresses {
         match resolve(address) {
             Ok(found) => {
                 for address in found {
+                    has_address = true;
                     match Connection::connect_on(handle, address, Some(ATTEMPT)) {
                         Ok(connection) => return Ok(connection),
                         Err(last) => error = last,
@@ -128,6 +129,8 @@ fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connect
                     is_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
                 }
             }
+            // The starter's own name for a host may not resolve here. Another address has a better reason.
+            Err(_) if has_address => {}
             Err(last) => {
                 error = io::Error::new(io::ErrorKind::InvalidInput, format!("cannot resolve the name: {last}"))
             }

@@ -135,3 +135,19 @@ fn copy_without_shared_memory_runs_over_tcp() {
         }
     }
 }
+
+/// A host without descriptors reports this, or the command names the host that it could not reach.
+#[test]
+fn limit_of_files_of_the_other_host_is_an_error() {
+    let place = Place::new();
+    place.write("s/f", "data");
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    for limit in 31..34 {
+        place.write("bin/ssh", ssh.replace("exec sh -c", &format!("exec prlimit --nofile={limit} sh -c")));
+        let to = place.on_host(&format!("d{limit}"));
+        // The far side waits up to 60 s for the command, and the command for the far side.
+        let ran = place.shell(&format!("timeout 50 rdcp -r s {to}"));
+        assert!(ran.status != 124 && !ran.err.contains("cannot resolve"), "{limit}: {ran:?}");
+        assert_eq!(place.path(&format!("d{limit}/f")).exists(), ran.status == 0, "{limit}: {ran:?}");
+    }
+}
