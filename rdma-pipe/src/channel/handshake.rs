@@ -8,7 +8,7 @@ use super::{Opener, Sealer};
 use crate::error::{Error, Result};
 
 /// The first bytes of each hello. The last of them is the version of the protocol.
-const MAGIC: [u8; 7] = *b"rdpipe\x03";
+const MAGIC: [u8; 7] = *b"rdpipe\x04";
 
 /// The role of a side in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ const SEALED: u8 = 2;
 /// A message that was opened. `B` is the type of the buffer in which it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<B> {
-    /// The bytes of a control frame.
+    /// The bytes of one or more control frames.
     Control(Vec<u8>),
     /// A block. The first `usize` bytes of the buffer are its payload.
     Block(Block, B, usize),
@@ -64,10 +64,10 @@ impl Sealer {
         Sealer(Direction::new(key))
     }
 
-    /// Creates the sealed message for a control frame.
-    pub fn control(&mut self, frame: &[u8]) -> Vec<u8> {
-        let mut message = Vec::with_capacity(frame.len() + TAG + 1);
-        message.extend_from_slice(frame);
+    /// Creates the sealed message for one or more control frames.
+    pub fn control(&mut self, frames: &[u8]) -> Vec<u8> {
+        let mut message = Vec::with_capacity(frames.len() + TAG + 1);
+        message.extend_from_slice(frames);
         let tag = self.0.seal(CONTROL, &mut message);
         message.extend_from_slice(&tag);
         message.push(CONTROL);

@@ -46,6 +46,8 @@ struct State {
     all_listed: bool,
     /// Whether a list of files that already have numbers is being sent. The files themselves must be sent after it.
     is_listing: bool,
+    /// Whether the listing thread waits because too many files are listed.
+    is_full: bool,
     busy: usize,
     failures: Vec<Error>,
     /// The reason why the copy stopped.
@@ -159,6 +161,7 @@ fn session(
         open: HashMap::new(),
         all_listed: false,
         is_listing: false,
+        is_full: false,
         busy: 0,
         failures: Vec::new(),
         broken: None,
@@ -179,7 +182,12 @@ fn session(
         let started = (0..READERS)
             .try_for_each(|_| start(scope, || shared.work()).map(drop))
             .and_then(|()| start(scope, || shared.take_answers(&mut receiver, host)).map(drop));
-        shared.break_if(started.and_then(|()| sender.frame(begin)).and_then(|()| list(&shared, paths)));
+        shared.break_if(
+            started
+                .and_then(|()| sender.frame(begin))
+                .and_then(|()| list(&shared, paths))
+                .and_then(|()| sender.send_waiting()),
+        );
         progress.all_listed();
         let mut state = shared.lock();
         state.all_listed = true;
@@ -224,6 +232,16 @@ impl Shared<'_> {
         state
     }
 
+    /// Wakes the threads that wait, unless none of them has anything to do.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let is_over = state.broken.is_some() || state.report.is_some();
+        let has_work = state.source.has_job() || state.is_full || (state.all_listed && state.source.waiting() == 0);
+        drop(state);
+        if is_over || has_work {
+            self.changed.notify_all();
+        }
+    }
+
     /// The number of the next entry.
     pub(super) fn next_id(&self) -> Id {
         self.lock().source.next_id()
@@ -236,7 +254,15 @@ impl Shared<'_> {
 
     /// Assigns numbers to entries, and sends their list.
     pub(super) fn list(&self, dir: Id, listing: Listing) -> Result<Id> {
-        let mut state = self.wait(|state| state.source.waiting() < AHEAD);
+        let mut state = self.lock();
+        if state.source.waiting() >= AHEAD {
+            drop(state);
+            // Otherwise the sink would not answer for their files.
+            self.sender.send_waiting()?;
+            self.lock().is_full = true;
+            state = self.wait(|state| state.source.waiting() < AHEAD);
+            state.is_full = false;
+        }
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
@@ -260,9 +286,10 @@ impl Shared<'_> {
         }
         state.is_listing = true;
         drop(state);
-        let sent = self.sender.emitted(&bytes);
-        self.lock().is_listing = false;
-        self.changed.notify_all();
+        let sent = self.sender.later(&bytes);
+        let mut state = self.lock();
+        state.is_listing = false;
+        self.wake(state);
         sent.map(|()| first)
     }
 
@@ -341,9 +368,10 @@ impl Shared<'_> {
             state.busy += 1;
             drop(state);
             let done = read::run(self, &job, &files);
-            self.lock().busy -= 1;
             self.break_if(done);
-            self.changed.notify_all();
+            let mut state = self.lock();
+            state.busy -= 1;
+            self.wake(state);
         }
     }
 
@@ -405,8 +433,7 @@ impl Shared<'_> {
                 state.broken = Some(error);
             }
             let is_over = state.broken.is_some();
-            drop(state);
-            self.changed.notify_all();
+            self.wake(state);
             if is_over {
                 return;
             }

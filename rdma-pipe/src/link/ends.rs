@@ -11,11 +11,13 @@ use super::fault::Faults;
 use super::options::Options;
 use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
-use crate::proto::{Failure, Frame};
+use crate::proto::{Batch, Failure, Frame, Frames, LONGEST};
 use crate::thread::refused;
 
 /// The pool keeps memory for at least this number of blocks, which is 4 MiB.
 const RESERVED: usize = 8;
+/// Frames wait no longer than this for others with which they are sent, if others are added.
+const JOINED: Duration = Duration::from_millis(2);
 
 /// An authenticated connection.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct Sender {
 pub struct Receiver {
     shared: Arc<Shared>,
     opener: Opener,
+    /// The frames of the last message that were not returned yet.
+    frames: Frames,
 }
 
 /// A received frame or block.
@@ -79,6 +83,9 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     sealer: Sealer,
+    /// The frames that are sent with the next message, and the time since which the first of them waits.
+    waiting: Batch,
+    since: Instant,
     sent: Instant,
     faults: Option<Faults>,
 }
@@ -112,7 +119,8 @@ impl Link {
         if options.encrypt == Some(true) {
             opener.require_sealed();
         }
-        let state = State { sealer, sent: Instant::now(), faults: options.fault.map(Faults::new) };
+        let (now, waiting) = (Instant::now(), Batch::default());
+        let state = State { sealer, waiting, since: now, sent: now, faults: options.fault.map(Faults::new) };
         let shared = Arc::new(Shared {
             connection,
             state: Mutex::new(state),
@@ -127,7 +135,7 @@ impl Link {
             .name("pings".to_owned())
             .spawn(move || pinging.ping())
             .map_err(|error| refused(&error))?;
-        let receiver = Receiver { shared: Arc::clone(&shared), opener };
+        let receiver = Receiver { shared: Arc::clone(&shared), opener, frames: Frames::default() };
         let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared), Some(thread))), shared };
         Ok(Link { sender, receiver })
     }
@@ -166,16 +174,34 @@ impl Sender {
     ///
     /// The connection broke, or the peer accepted no data for longer than the time-out.
     pub fn frame(&self, frame: &Frame) -> Result<()> {
-        self.emitted(&frame.emit())
+        self.shared.control(&mut lock(&self.shared.state), &frame.emit())
     }
 
-    /// Sends a control frame that is encoded already.
+    /// Sends an encoded control frame together with others: with the next message of this side, or when they are long
+    /// enough, or when [`Sender::send_waiting`] is called.
     ///
     /// # Errors
     ///
     /// See [`Sender::frame`].
-    pub fn emitted(&self, frame: &[u8]) -> Result<()> {
-        self.shared.control(&mut lock(&self.shared.state), frame)
+    pub fn later(&self, frame: &[u8]) -> Result<()> {
+        let mut state = lock(&self.shared.state);
+        let is_first = state.waiting.is_empty();
+        self.shared.join(&mut state, frame)?;
+        if is_first {
+            state.since = Instant::now();
+        } else if state.since.elapsed() > JOINED {
+            self.shared.send_waiting(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the frames that wait.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sender::frame`].
+    pub fn send_waiting(&self) -> Result<()> {
+        self.shared.send_waiting(&mut lock(&self.shared.state))
     }
 
     /// Sends a block: the first `payload` bytes of a buffer from [`Sender::buffer`].
@@ -199,9 +225,11 @@ impl Sender {
     fn after_frame(&self, frame: Option<&Frame>, block: &Block, mut buffer: Buf, payload: usize) -> Result<()> {
         buffer.truncate(payload + TRAILER);
         let mut state = lock(&self.shared.state);
+        // What waits comes before the block, such as the list of its file.
         if let Some(frame) = frame {
-            self.shared.control(&mut state, &frame.emit())?;
+            self.shared.join(&mut state, &frame.emit())?;
         }
+        self.shared.send_waiting(&mut state)?;
         state.sealer.block(block, &mut buffer, self.shared.encrypts);
         match &mut state.faults {
             None => self.shared.send(&mut state, buffer),
@@ -242,9 +270,28 @@ impl Sender {
 }
 
 impl Shared {
+    /// Sends a frame, after those that wait.
     fn control(&self, state: &mut State, frame: &[u8]) -> Result<()> {
-        let message = state.sealer.control(frame);
-        let mut buffer = self.connection.alloc(message.len());
+        self.join(state, frame)?;
+        self.send_waiting(state)
+    }
+
+    /// Adds a frame to those that wait.
+    fn join(&self, state: &mut State, frame: &[u8]) -> Result<()> {
+        if state.waiting.push(frame) {
+            self.send_waiting(state)?;
+            _ = state.waiting.push(frame);
+        }
+        Ok(())
+    }
+
+    fn send_waiting(&self, state: &mut State) -> Result<()> {
+        let Some(frames) = state.waiting.take() else { return Ok(()) };
+        let message = state.sealer.control(&frames);
+        // All buffers of frames have one length: the pool keeps memory for each length that is used, and the blocks would
+        // lack it.
+        let mut buffer = self.connection.alloc(message.len().max(LONGEST));
+        buffer.truncate(message.len());
         buffer.copy_from_slice(&message);
         self.send(state, buffer)
     }
@@ -300,32 +347,32 @@ impl Receiver {
     /// The peer was silent for too long, closed or aborted the connection, or the message was altered.
     pub fn receive(&mut self) -> Result<Received> {
         loop {
-            let timeout = self.shared.timeout;
-            let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
-            let Some(message) = message.map_err(|error| failed(&error, timeout))? else {
-                let text = "the peer ended the connection before the transfer was complete";
-                return Err(Error::new(Kind::Broken, text));
-            };
-            *lock(&self.shared.heard) = Instant::now();
-            match self.opener.open(message)? {
-                Message::Control(bytes) => match Frame::parse(&bytes)? {
-                    Frame::Ping => {}
-                    Frame::Abort(failure) => {
-                        let error = Error::from(failure);
-                        // A skipped entry is no failure, so as a reason to stop it would end the copy with 0.
-                        let is_skipped = error.kind() == Kind::Skipped;
-                        let error = if is_skipped { Error::protocol(error.to_string()) } else { error };
-                        // The path of a file is enough, as in the error of an entry.
-                        let is_complete = error.kind() == Kind::File;
-                        return Err(if is_complete { error } else { error.within("the peer failed") });
+            if self.frames.is_empty() {
+                let timeout = self.shared.timeout;
+                let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
+                let Some(message) = message.map_err(|error| failed(&error, timeout))? else {
+                    let text = "the peer ended the connection before the transfer was complete";
+                    return Err(Error::new(Kind::Broken, text));
+                };
+                *lock(&self.shared.heard) = Instant::now();
+                match self.opener.open(message)? {
+                    Message::Control(bytes) => self.frames = Frames::new(bytes),
+                    Message::Block(block, buffer, length) => {
+                        return Ok(Received::Block(block, Payload { buffer, length }));
                     }
-                    frame => return Ok(Received::Frame(frame)),
-                },
-                Message::Block(block, buffer, length) => {
-                    return Ok(Received::Block(block, Payload { buffer, length }));
                 }
             }
+            match self.frames.take()? {
+                Frame::Ping => {}
+                Frame::Abort(failure) => return Err(aborted(failure)),
+                frame => return Ok(Received::Frame(frame)),
+            }
         }
+    }
+
+    /// Whether the next call of [`Receiver::receive`] waits for a message.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
     }
 
     /// Receives until the peer closes the connection.
@@ -351,6 +398,17 @@ pub(crate) fn verify(block: &Block, payload: &[u8]) -> Result<()> {
         "{what} was altered in transit: its XXH3 differs at offset {}; start again",
         block.offset
     )))
+}
+
+/// The reason that the peer has sent.
+fn aborted(failure: Failure) -> Error {
+    let error = Error::from(failure);
+    // A skipped entry is no failure, so as a reason to stop it would end the copy with 0.
+    let is_skipped = error.kind() == Kind::Skipped;
+    let error = if is_skipped { Error::protocol(error.to_string()) } else { error };
+    // The path of a file is enough, as in the error of an entry.
+    let is_complete = error.kind() == Kind::File;
+    if is_complete { error } else { error.within("the peer failed") }
 }
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {

@@ -251,11 +251,24 @@ impl Frame {
     ///
     /// The bytes are not exactly one frame.
     pub fn parse(bytes: &[u8]) -> Result<Frame> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((frame, [])) => Ok(frame),
-            _ => Err(Error::protocol("the peer sent a malformed frame; install the same version on both sides")),
+        match Frame::parse_first(bytes)? {
+            (frame, []) => Ok(frame),
+            _ => Err(malformed()),
         }
     }
+
+    /// Parses the first of several frames. Also returns the bytes after it.
+    ///
+    /// # Errors
+    ///
+    /// The bytes begin with no frame.
+    pub fn parse_first(bytes: &[u8]) -> Result<(Frame, &[u8])> {
+        postcard::take_from_bytes(bytes).map_err(|_| malformed())
+    }
+}
+
+fn malformed() -> Error {
+    Error::protocol("the peer sent a malformed frame; install the same version on both sides")
 }
 
 /// Encodes a value as bytes instead of a sequence of numbers.

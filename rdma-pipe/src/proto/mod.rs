@@ -1,6 +1,7 @@
 //! The protocol of transfers: its frames, and the state machines of both sides. This module uses no I/O, clock or
 //! threads.
 
+mod batch;
 mod frame;
 #[cfg(test)]
 mod sim;
@@ -8,6 +9,7 @@ mod sink;
 mod source;
 mod stream;
 
+pub use batch::{Batch, Frames, LONGEST};
 pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Special, Sum, Totals};
 pub use sink::Sink;
 pub use source::{Job, SMALL, Source};

@@ -166,6 +166,11 @@ impl Source {
         }
     }
 
+    /// Whether a job is ready.
+    pub fn has_job(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Returns the next job, if one is ready.
     pub fn next_job(&mut self) -> Option<Job> {
         self.ready.pop_front()

@@ -18,8 +18,10 @@ use super::partial::entry_of;
 use crate::error::Error;
 use crate::proto::{Entry, EntryKind, Id, Special};
 
-/// Maximum number of entries in a list, and the length in bytes of names, targets and attributes above which a list ends.
-const BATCH: (usize, usize) = (1_000, 1 << 20);
+/// The length in bytes above which a list ends, so that most lists fit into a message of several frames.
+const BATCH: usize = 12 << 10;
+/// The length in bytes of an entry without its name, target and attributes, as a frame encodes it: about.
+const ENTRY: usize = 32;
 /// Maximum length in bytes of the extended attributes of an entry.
 const ATTRIBUTES: usize = 2 << 20;
 
@@ -237,7 +239,7 @@ impl Walk<'_> {
                     failed(error);
                 }
             }
-            if entries.len() == BATCH.0 || length > BATCH.1 {
+            if length > BATCH {
                 let count = entries.len() as Id;
                 length = 0;
                 next = take(Listing { place: place.clone(), entries: std::mem::take(&mut entries), whole: false })?
@@ -248,10 +250,10 @@ impl Walk<'_> {
     }
 }
 
-/// The length of what has no fixed length in an entry.
+/// About the length of an entry in a frame.
 fn size(entry: &Entry) -> usize {
     let target = if let EntryKind::Link(target) = &entry.kind { target.len() } else { 0 };
-    entry.name.len() + target + lengths(&entry.attributes)
+    ENTRY + entry.name.len() + target + lengths(&entry.attributes)
 }
 
 fn lengths(attributes: &[(Vec<u8>, Vec<u8>)]) -> usize {

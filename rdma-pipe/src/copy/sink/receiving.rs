@@ -106,6 +106,13 @@ impl<'r> Receiving<'r> {
             if let Some(error) = self.writers.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                 return Err(error);
             }
+            // The lists of one message are answered in one message.
+            if link.receiver.is_empty() {
+                if let Some(next) = self.next {
+                    self.writers.forwarded(next.sender.send_waiting())?;
+                }
+                link.sender.send_waiting()?;
+            }
             let received = link.receiver.receive()?;
             match received {
                 Received::Block(block, payload) => match (block.kind, self.pack.take()) {
@@ -271,10 +278,10 @@ impl<'r> Receiving<'r> {
         match forwarded {
             Some((next, frame)) => {
                 next.keep(answers);
-                self.writers.forwarded(next.sender.frame(&frame))
+                self.writers.forwarded(next.sender.later(&frame.emit()))
             }
             None if answers.is_empty() => Ok(()),
-            None => link.sender.frame(&Frame::Have(answers)),
+            None => link.sender.later(&Frame::Have(answers).emit()),
         }
     }
 
