@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use trespass::Buf;
 
@@ -67,9 +68,23 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
     let most = ids.iter().map(|(_, length)| *length as usize).sum();
     let mut buffer = shared.sender.buffer(most);
     let (mut list, mut length) = (Vec::with_capacity(ids.len()), 0);
-    for (&(id, size), (place, entry)) in ids.iter().zip(files) {
+    let mut folder: Option<(&Place, OwnedFd)> = None;
+    for (index, (&(id, size), (place, entry))) in ids.iter().zip(files).enumerate() {
         let path = place.path(&entry.name);
-        match small(shared, &path, place.follows, entry, &mut buffer[length..length + size as usize]) {
+        let is_same = |other: &Place| !place.follows && Arc::ptr_eq(&other.directory, &place.directory);
+        // The directory is worth being opened if another file follows. If it cannot be opened, neither can the file.
+        folder = match folder.take().filter(|(other, _)| is_same(other)) {
+            None if files.get(index + 1).is_some_and(|(next, _)| is_same(next)) => {
+                shared.origin.folder(&place.directory).ok().map(|fd| (place, fd))
+            }
+            folder => folder,
+        };
+        let opened = match &folder {
+            Some((_, folder)) => checked(&path, rustix::fs::openat(folder, entry.name.as_slice(), READ, Mode::empty())),
+            None => open(shared, &path, place.follows),
+        };
+        let into = &mut buffer[length..length + size as usize];
+        match opened.and_then(|opened| small(&path, opened, entry, into)) {
             Ok(()) => {
                 list.push((id, size));
                 length += size as usize;
@@ -88,8 +103,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 }
 
 /// Reads a small file completely.
-fn small(shared: &Shared<'_>, path: &Path, follows: bool, entry: &Entry, into: &mut [u8]) -> Result<()> {
-    let (fd, before) = open(shared, path, follows)?;
+fn small(path: &Path, (fd, before): (OwnedFd, Stat), entry: &Entry, into: &mut [u8]) -> Result<()> {
     let mut length = 0;
     // The check of size and time below detects a file that has grown.
     while length < into.len() {
@@ -199,11 +213,18 @@ fn blocks(
     Ok(Ok(true))
 }
 
+/// The flags that open a file. It may have been replaced by a FIFO or a link since it was listed.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 fn open(shared: &Shared<'_>, path: &Path, follows: bool) -> Result<(OwnedFd, Stat)> {
-    // The file may have been replaced by a FIFO or a link since it was listed. Only operands are followed.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = shared.origin.open(path, flags, follows).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
-    match opened {
+    // Only operands are followed.
+    let flags = READ.difference(OFlags::NOFOLLOW);
+    checked(path, shared.origin.open(path, flags, follows))
+}
+
+/// Checks that a file that was opened is a regular one.
+fn checked(path: &Path, opened: std::result::Result<OwnedFd, Errno>) -> Result<(OwnedFd, Stat)> {
+    match opened.and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd))) {
         // What is read from a device, for example, may have no end.
         Ok((found, _)) if !FileType::from_raw_mode(found.st_mode).is_file() => Err(changed(path)),
         Ok((found, fd)) => Ok((fd, found)),

@@ -39,6 +39,17 @@ impl Origin {
         directory.open_beneath(if path.is_empty() { b"." } else { path }, flags)
     }
 
+    /// Opens the directory of several entries, whose names are then resolved faster than their paths. It is resolved as
+    /// in the path of an entry.
+    ///
+    /// # Errors
+    ///
+    /// See [`Origin::open`].
+    pub fn folder(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        self.open(path, LOOK | OFlags::DIRECTORY, true)
+    }
+
     /// Returns the metadata of an entry.
     ///
     /// # Errors
