@@ -47,6 +47,26 @@ pub struct Top {
     pub is_new: bool,
 }
 
+/// A directory below the destination.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Folder {
+    /// Its path, relative to the destination.
+    pub(super) path: Arc<[u8]>,
+    /// Whether this copy has made it, over this connection.
+    pub(super) is_new: bool,
+}
+
+impl Folder {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`Directory::of_tree`].
+    pub(super) fn open(&self, root: &Directory) -> std::result::Result<Directory, Errno> {
+        root.of_tree(&self.path).map(|directory| directory.new_if(self.is_new))
+    }
+}
+
 impl Target {
     /// Opens the destination that the operator named. If it is a directory, the sources are copied into it; any other
     /// path is the name for the copy of a single source. If `contents` is set, the contents of the sources are copied,

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::chain::{Next, Side};
 use super::options::CopyOptions;
 use super::progress::Progress;
+use super::target::Folder;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
@@ -51,10 +52,10 @@ pub(super) enum Task {
     Pack(Block, Payload, Vec<Packed>),
 }
 
-/// A file of a pack: its number, its length, and the path of its directory below the destination with its entry. These
+/// A file of a pack: its number, its length, and its directory with its entry. These
 /// are `None` if the file is not written, because it is complete or its directory has failed. A pack may have files of
 /// many directories, so these are not kept open.
-pub(super) type Packed = (Id, u32, Option<(Arc<[u8]>, Box<Entry>)>);
+pub(super) type Packed = (Id, u32, Option<(Folder, Box<Entry>)>);
 
 /// State that the threads share.
 pub(super) struct Writers<'w> {
@@ -202,22 +203,22 @@ impl Writers<'_> {
 
     /// Writes the files of a pack. Those of one directory mostly follow each other.
     fn pack(&self, list: &[Packed], mut bytes: &[u8], root: &Arc<Directory>) -> Result<()> {
-        type Opened<'p> = (&'p Arc<[u8]>, std::result::Result<Arc<Directory>, Errno>);
+        type Opened<'p> = (&'p Folder, std::result::Result<Arc<Directory>, Errno>);
         let mut last: Option<Opened<'_>> = None;
         for (id, length, place) in list {
             let Some((file, rest)) = bytes.split_at_checked(*length as usize) else { break };
             bytes = rest;
-            let Some((path, entry)) = place else { continue };
+            let Some((place, entry)) = place else { continue };
             let (_, directory) = match last.take() {
-                Some(same) if Arc::ptr_eq(same.0, path) => last.insert(same),
-                _ if path.is_empty() => last.insert((path, Ok(Arc::clone(root)))),
-                _ => last.insert((path, root.of_tree(path).map(Arc::new))),
+                Some(same) if Arc::ptr_eq(&same.0.path, &place.path) => last.insert(same),
+                _ if place.path.is_empty() => last.insert((place, Ok(Arc::clone(root)))),
+                _ => last.insert((place, place.open(root).map(Arc::new))),
             };
             let written = match directory {
                 Ok(directory) => write_small(directory, entry, file, self.options),
                 Err(error) => Err(*error),
             };
-            let folder = root.path().join(OsStr::from_bytes(path));
+            let folder = root.path().join(OsStr::from_bytes(&place.path));
             if let Some(facts) = self.or_fail(*id, (&folder, entry), "write", written)? {
                 self.is_whole(*id, entry);
                 self.or_fail(*id, (&folder, entry), FACTS, facts)?;
@@ -404,6 +405,7 @@ pub(super) fn have(
 ) -> Result<Have> {
     let options = writers.options;
     if (options.sync || options.begun.is_some())
+        && !directory.is_new()
         && let Ok(found) = directory.stat(&entry.name)
         && FileType::from_raw_mode(found.st_mode).is_file()
     {
@@ -450,7 +452,7 @@ pub(super) fn have(
             return Ok(Have::All);
         }
     }
-    if options.dry_run || size <= LEAST {
+    if options.dry_run || directory.is_new() || size <= LEAST {
         return Ok(Have::Until(0));
     }
     Ok(match Partial::length(directory, &entry.name).min(size) {

@@ -37,6 +37,8 @@ pub struct Directory {
     cleared: Arc<Mutex<Vec<PathBuf>>>,
     /// Whether its files are on a local file system, once this is known.
     is_local: OnceLock<bool>,
+    /// Whether this copy has made the directory, so that no entry in it is older than the copy.
+    is_new: bool,
     /// The path by which the directory was opened, for messages.
     path: PathBuf,
 }
@@ -59,7 +61,8 @@ impl Directory {
     }
 
     pub(super) fn of(fd: OwnedFd, path: PathBuf) -> Directory {
-        Directory { fd, gives_way: GivesWay::Nothing, cleared: Arc::default(), is_local: OnceLock::new(), path }
+        let (gives_way, cleared, is_local) = (GivesWay::Nothing, Arc::default(), OnceLock::new());
+        Directory { fd, gives_way, cleared, is_local, is_new: false, path }
     }
 
     /// A directory below this one, with its rules.
@@ -120,6 +123,16 @@ impl Directory {
             opened => opened?,
         };
         Ok(self.inner(fd, OsStr::from_bytes(path)))
+    }
+
+    /// Marks a directory that this copy has made.
+    pub fn new_if(self, is_new: bool) -> Directory {
+        Directory { is_new, ..self }
+    }
+
+    /// Whether this copy has made the directory.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Opens an entry below this directory, without following links out of it.
@@ -229,29 +242,6 @@ impl Directory {
         if is_local { Ok(()) } else { settle(fd) }
     }
 
-    /// Writes everything on the file system of this directory to the disk.
-    ///
-    /// # Errors
-    ///
-    /// See syncfs(2).
-    pub fn sync(&self) -> Result<(), Errno> {
-        match rustix::fs::syncfs(&self.fd) {
-            // This user may not list the directory, so that the descriptor only stands for it.
-            Err(Errno::BADF) => {
-                match self.unnamed(0o600) {
-                    Ok(file) => rustix::fs::syncfs(file),
-                    // The file system has no unnamed files, or this user may make none.
-                    Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::ROFS) => {
-                        rustix::fs::sync();
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-            synced => synced,
-        }
-    }
-
     pub(super) fn check_same(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (ours, named) = (rustix::fs::fstat(fd)?, self.stat(name));
         let is_same = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino));
@@ -293,8 +283,12 @@ impl Directory {
 
     /// Returns the permissions of an existing regular file. Without `-p`, the file that replaces it gets them, as with
     /// cp and rsync. If the file has an access control list, its group gets no more than before, unless this directory gives
-    /// the new file a list: then the group bits are the mask of that list.
+    /// the new file a list: then the group bits are the mask of that list. In a directory that this copy has made, nothing
+    /// is asked: no file is older, and each name is copied once.
     pub fn permissions(&self, name: &[u8]) -> Option<u16> {
+        if self.is_new {
+            return None;
+        }
         let found = self.stat(name).ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file())?;
         let mode = found.st_mode & 0o777;
         let gives_list = rustix::fs::fgetxattr(&self.fd, DEFAULT, &mut [0_u8; 0][..]).is_ok();
@@ -346,7 +340,7 @@ impl Directory {
             }
             opened => opened,
         }?;
-        let directory = self.inner(fd, entry);
+        let directory = self.inner(fd, entry).new_if(is_new);
         if !is_new {
             return directory.open_up();
         }

@@ -1,9 +1,11 @@
-//! Finds out whether the file system has accepted the data of a file.
+//! Finds out whether the file system has accepted the data of a file, and makes it write the data.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
+
+use super::Directory;
 
 /// File systems on which close(2) cannot fail, because written data is in the page cache of this host: ext4, xfs,
 /// btrfs, tmpfs, overlayfs, ramfs, f2fs, ZFS.
@@ -23,6 +25,31 @@ pub fn settle(fd: impl AsFd) -> Result<(), Errno> {
     // Pipes and devices have nothing to sync.
     let is_file = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file();
     if is_file { rustix::fs::fdatasync(fd) } else { Ok(()) }
+}
+
+impl Directory {
+    /// Writes everything on the file system of this directory to the disk.
+    ///
+    /// # Errors
+    ///
+    /// See syncfs(2).
+    pub fn sync(&self) -> Result<(), Errno> {
+        match rustix::fs::syncfs(&self.fd) {
+            // This user may not list the directory, so that the descriptor only stands for it.
+            Err(Errno::BADF) => {
+                match self.unnamed(0o600) {
+                    Ok(file) => rustix::fs::syncfs(file),
+                    // The file system has no unnamed files, or this user may make none.
+                    Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::ROFS) => {
+                        rustix::fs::sync();
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            synced => synced,
+        }
+    }
 }
 
 /// Whether an open file is on a file system on which close(2) cannot fail.

@@ -17,7 +17,7 @@ use crate::channel::BlockKind;
 use crate::copy::chain::Next;
 use crate::copy::options::CopyOptions;
 use crate::copy::progress::Progress;
-use crate::copy::target::{Name, Top};
+use crate::copy::target::{Folder, Name, Top};
 use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
@@ -44,8 +44,8 @@ pub(super) struct Receiving<'r> {
     writers: &'r Writers<'r>,
     pub(super) tasks: Vec<SyncSender<Task>>,
     sink: Sink,
-    /// The paths of the received directories, relative to the destination.
-    folders: HashMap<Id, Arc<[u8]>>,
+    /// The received directories.
+    folders: HashMap<Id, Folder>,
     open: HashMap<Id, Arc<Directory>>,
     opened: &'r Opened,
     /// The directories, each with its permissions if they are other than those that it has meanwhile.
@@ -85,7 +85,7 @@ impl<'r> Receiving<'r> {
             writers,
             tasks,
             sink: Sink::new(options.asks()),
-            folders: HashMap::from([(ROOT, Arc::default())]),
+            folders: HashMap::from([(ROOT, Folder::default())]),
             open: HashMap::new(),
             opened,
             made: Vec::new(),
@@ -129,7 +129,7 @@ impl<'r> Receiving<'r> {
                         for (id, length) in list {
                             let place = self.files.remove(&id).and_then(|(dir, entry)| {
                                 self.note_file(&entry);
-                                Some((Arc::clone(self.folders.get(&dir)?), entry))
+                                Some((self.folders.get(&dir)?.clone(), entry))
                             });
                             files.push((id, length, place));
                         }
@@ -293,15 +293,15 @@ impl<'r> Receiving<'r> {
             };
         match &entry.kind {
             EntryKind::Directory => {
-                let path = match self.folders.get(&dir) {
-                    Some(above) if above.is_empty() => entry.name.as_slice().into(),
-                    Some(above) => [&above[..], b"/", &entry.name].concat().into(),
+                let path: Arc<[u8]> = match self.folders.get(&dir) {
+                    Some(above) if above.path.is_empty() => entry.name.as_slice().into(),
+                    Some(above) => [&above.path[..], b"/", &entry.name].concat().into(),
                     // The parent directory has failed, which was reported already.
                     None => return Ok(()),
                 };
                 if self.options.dry_run {
                     if !is_refused {
-                        self.folders.insert(id, path);
+                        self.folders.insert(id, Folder { path, is_new: false });
                     }
                     return Ok(());
                 }
@@ -310,7 +310,7 @@ impl<'r> Receiving<'r> {
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
                     let permissions = self.opened.note(&path, permissions);
-                    self.folders.insert(id, path);
+                    self.folders.insert(id, Folder { path, is_new: directory.is_new() });
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry), permissions));
                 }
@@ -323,7 +323,7 @@ impl<'r> Receiving<'r> {
                 }
                 if self.sink.is_asked(id) {
                     let directory = if self.options.dry_run && dir != ROOT {
-                        self.folders.get(&dir).and_then(|path| self.root.of_tree(path).ok()).map(Arc::new)
+                        self.folders.get(&dir).and_then(|folder| folder.open(&self.root).ok()).map(Arc::new)
                     } else {
                         self.directory(dir, id, &entry)?
                     };
@@ -412,9 +412,9 @@ impl<'r> Receiving<'r> {
             return Ok(Some(Arc::clone(directory)));
         }
         // A directory that has failed was reported already.
-        let Some(path) = self.folders.get(&dir) else { return Ok(None) };
-        let opened = self.root.of_tree(path);
-        let folder = self.root.path().join(OsStr::from_bytes(path));
+        let Some(folder) = self.folders.get(&dir) else { return Ok(None) };
+        let opened = folder.open(&self.root);
+        let folder = self.root.path().join(OsStr::from_bytes(&folder.path));
         let opened = self.writers.or_fail(id, (&folder, entry), "write", opened)?.map(Arc::new);
         if let Some(directory) = &opened {
             self.hold(dir, Arc::clone(directory));
@@ -428,7 +428,7 @@ impl<'r> Receiving<'r> {
             return Some(Arc::clone(&self.root));
         }
         let known = self.open.get(&dir).cloned();
-        known.or_else(|| self.root.of_tree(self.folders.get(&dir)?).ok().map(Arc::new))
+        known.or_else(|| self.folders.get(&dir)?.open(&self.root).ok().map(Arc::new))
     }
 
     fn hold(&mut self, id: Id, directory: Arc<Directory>) {
@@ -441,7 +441,7 @@ impl<'r> Receiving<'r> {
     /// Finds the entries of a directory that exist here but not at the source.
     fn find_surplus(&mut self, dir: Id) -> Result<()> {
         let listed = self.listed.remove(&dir).unwrap_or_default();
-        let Some(path) = self.folders.get(&dir) else { return Ok(()) };
+        let Some(Folder { path, .. }) = self.folders.get(&dir) else { return Ok(()) };
         // If the directory is missing, nothing can be deleted.
         let names = if dir == ROOT {
             self.root.names()

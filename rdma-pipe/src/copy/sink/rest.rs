@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::copy::target::Folder;
 use crate::copy::writer::{FACTS, Writers, error_of};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
@@ -18,7 +19,7 @@ use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
     pub(super) root: Arc<Directory>,
-    pub(super) folders: HashMap<Id, Arc<[u8]>>,
+    pub(super) folders: HashMap<Id, Folder>,
     pub(super) made: Vec<(Id, Box<Entry>, Option<u16>)>,
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
@@ -42,15 +43,15 @@ pub(super) struct Surplus {
 impl Rest {
     fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
         match self.folders.get(&id) {
-            Some(path) if path.is_empty() => Ok(Arc::clone(&self.root)),
-            Some(path) => self.root.of_tree(path).map(Arc::new),
+            Some(folder) if folder.path.is_empty() => Ok(Arc::clone(&self.root)),
+            Some(folder) => folder.open(&self.root).map(Arc::new),
             None => Err(Errno::NOENT),
         }
     }
 
     /// The path of a directory, for messages.
     fn path(&self, id: Id) -> PathBuf {
-        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", |path| path)))
+        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", |folder| &folder.path)))
     }
 
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
