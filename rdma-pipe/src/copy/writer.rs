@@ -169,7 +169,7 @@ impl Writers<'_> {
                         let permissions = existing(&directory, &entry, keep);
                         // A hole may follow the last block.
                         let sized = partial.resize(size_of(&entry));
-                        let facts = set_file_facts(&partial.fd, &entry, keep, permissions);
+                        let facts = set_file_facts((&directory, &partial.fd), &entry, keep, permissions);
                         let finished = match sized {
                             Ok(()) => partial.finish(&directory, &entry.name),
                             Err(error) => {
@@ -357,7 +357,7 @@ fn write_small(
                 Err(error) => return Err(error),
             }
         }
-        let facts = set_file_facts(&fd, entry, options.keep, permissions);
+        let facts = set_file_facts((directory, &fd), entry, options.keep, permissions);
         directory.settle(&fd).map(|()| facts)
     };
     match write() {
@@ -381,7 +381,12 @@ fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
 }
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
-fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u16>) -> std::result::Result<(), Errno> {
+fn set_file_facts(
+    (directory, fd): (&Directory, &OwnedFd),
+    entry: &Entry,
+    keep: Keep,
+    permissions: Option<u16>,
+) -> std::result::Result<(), Errno> {
     let set = match permissions {
         Some(mode) => rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into())),
         // The umask has limited the mode, and the owner got more than the source has.
@@ -392,7 +397,7 @@ fn set_file_facts(fd: &OwnedFd, entry: &Entry, keep: Keep, permissions: Option<u
         None => Ok(()),
     };
     // The rest is set even if this fails.
-    let facts = set_facts(fd, entry, keep);
+    let facts = set_facts(directory, fd, entry, keep);
     set.and(facts)
 }
 
@@ -440,7 +445,7 @@ pub(super) fn have(
                             shared.push((id, dir, Box::new(entry.clone())));
                             Ok(())
                         } else {
-                            set_facts(fd, entry, options.keep)
+                            set_facts(directory, fd, entry, options.keep)
                         }
                     }
                     // A user that may not read the file cannot compare its attributes.

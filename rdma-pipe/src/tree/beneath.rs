@@ -238,8 +238,12 @@ impl Directory {
     ///
     /// See [`settle`].
     pub fn settle(&self, fd: impl AsFd) -> Result<(), Errno> {
-        let is_local = *self.is_local.get_or_init(|| is_local(&self.fd).unwrap_or(false));
-        if is_local { Ok(()) } else { settle(fd) }
+        if self.is_local() { Ok(()) } else { settle(fd) }
+    }
+
+    /// See [`is_local`]; asks for the file system only once.
+    pub(super) fn is_local(&self) -> bool {
+        *self.is_local.get_or_init(|| is_local(&self.fd).unwrap_or(false))
     }
 
     pub(super) fn check_same(&self, fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {

@@ -1,17 +1,17 @@
 //! Reads and sets modes, times, owners and extended attributes.
 
 use std::ffi::OsStr;
-use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Directory, allow};
 use super::partial::probe;
+use super::settle::{USUAL, has_facts};
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -73,13 +73,14 @@ impl Keep {
     }
 }
 
-/// Sets the metadata of an entry on the written file. If something cannot be set, the rest is set nevertheless.
+/// Sets the metadata of an entry on the written file, which is in this directory or is the directory itself. If something
+/// cannot be set, the rest is set nevertheless.
 ///
 /// # Errors
 ///
 /// The first error of fchown(2), fchmod(2), fsetxattr(2) and futimens(2); `EOVERFLOW` if the file system cannot store the
-/// time.
-pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
+/// time, and `EOPNOTSUPP` if it has ignored the mode or the owner.
+pub fn set_facts(directory: &Directory, fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let mut done = Ok(());
     if keep.owner {
@@ -110,12 +111,12 @@ pub fn set_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> 
         done = done.and(set);
     }
     let set = rustix::fs::futimens(fd, &times(entry));
-    done.and(set.and_then(|()| has_time(entry, || rustix::fs::fstat(fd))))
+    done.and(set.and_then(|()| has_facts(directory, entry, keep, || rustix::fs::fstat(fd))))
 }
 
 /// The mode that a file gets. The set-user-ID bit is safe only if the copy has the user of the source, and the
 /// set-group-ID bit only if it has the group. In a directory, they give no privilege.
-fn mode_for(found: &Stat, entry: &Entry) -> u32 {
+pub(super) fn mode_for(found: &Stat, entry: &Entry) -> u32 {
     if FileType::from_raw_mode(found.st_mode).is_dir() {
         return u32::from(entry.mode) & 0o7777;
     }
@@ -265,20 +266,11 @@ pub(super) fn without_list(mode: u32, list: &[u8]) -> u32 {
     mode & (!0o070 | u32::from(group) << 3)
 }
 
+/// The times to set. The time of access is set too, because many file systems of FUSE ignore a call that omits it.
 fn times(entry: &Entry) -> Timestamps {
-    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let modified = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1.min(999_999_999).into() };
-    Timestamps { last_access: omit, last_modification: modified }
-}
-
-/// The times that every file system stores, in seconds: from 1980 (FAT) to 2038 (ext4 with short inodes). The kernel
-/// replaces other times by the first or the last one of the file system, without an error.
-const USUAL: RangeInclusive<i64> = 315_532_800..=i32::MAX as i64;
-
-/// Checks that an entry has the time that was set.
-fn has_time(entry: &Entry, found: impl FnOnce() -> Result<Stat, Errno>) -> Result<(), Errno> {
-    let wanted = entry.modified.0;
-    if USUAL.contains(&wanted) || facts(&found()?).1.0 == wanted { Ok(()) } else { Err(Errno::OVERFLOW) }
+    Timestamps { last_access: now, last_modification: modified }
 }
 
 /// Whether the time that was found is what a file of this directory has after the entry's time was set, because the file
@@ -301,8 +293,8 @@ pub fn is_stored_as(directory: &Directory, entry: &Entry, found: (i64, u32), dry
 /// # Errors
 ///
 /// See fchownat(2), utimensat(2) and lsetxattr(2).
-pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
-    set_own_facts((directory.as_fd(), name), FileType::Symlink, entry, keep)?.1
+pub(super) fn set_link_facts(directory: &Directory, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    set_own_facts((directory, name), FileType::Symlink, entry, keep)?.1
 }
 
 /// Sets the owner, the time and the attributes of an entry that is not opened. Returns a descriptor that stands for it,
@@ -312,7 +304,7 @@ pub(super) fn set_link_facts(directory: impl AsFd, name: &[u8], entry: &Entry, k
 ///
 /// See [`set_link_facts`]; `EWOULDBLOCK` if another process has replaced the entry by one of another type.
 fn set_own_facts(
-    (directory, name): (BorrowedFd<'_>, &[u8]),
+    (directory, name): (&Directory, &[u8]),
     file_type: FileType,
     entry: &Entry,
     keep: Keep,
@@ -343,7 +335,8 @@ fn set_own_facts(
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(Errno::PERM) if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() => {}
             set => {
-                let is_set = || has_time(entry, || rustix::fs::fstat(&fd));
+                // The mode of a special file is set later.
+                let is_set = || has_facts(directory, entry, Keep { mode: false, ..keep }, || rustix::fs::fstat(&fd));
                 done = done.and(set.and_then(|()| is_set()));
             }
         }
@@ -389,13 +382,13 @@ pub(super) fn shared(directory: impl AsFd, entry: &Entry, keep: Keep) -> Result<
 ///
 /// See [`set_link_facts`] and chmod(2).
 pub(super) fn set_special_facts(
-    directory: impl AsFd,
+    directory: &Directory,
     name: &[u8],
     file_type: FileType,
     (entry, keep): (&Entry, Keep),
 ) -> Result<(), Errno> {
     // The owner comes first, because chown(2) removes bits of the mode.
-    let (fd, done) = set_own_facts((directory.as_fd(), name), file_type, entry, keep)?;
+    let (fd, done) = set_own_facts((directory, name), file_type, entry, keep)?;
     let found = rustix::fs::fstat(&fd)?;
     let mode = mode_for(&found, entry);
     let set = if keep.mode && found.st_mode & 0o7777 != mode { allow(&fd, mode) } else { Ok(()) };
@@ -408,13 +401,13 @@ pub(super) fn set_special_facts(
 /// # Errors
 ///
 /// See [`set_facts`].
-pub fn set_directory_facts(fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
-    let fd = fd.as_fd();
+pub fn set_directory_facts(directory: &Directory, entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    let fd = directory.as_fd();
     let found = rustix::fs::fstat(fd)?;
     if !keep.differs(&found, entry) && !keep.attributes_differ(fd, entry) {
         return Ok(());
     }
-    match set_facts(fd, entry, keep) {
+    match set_facts(directory, fd, entry, keep) {
         // The latter if this user may not list it, so that the descriptor only stands for it.
         Err(Errno::PERM | Errno::BADF)
             if !keep.has_metadata() && found.st_uid != rustix::process::geteuid().as_raw() =>
@@ -479,7 +472,7 @@ mod tests {
             let kind = EntryKind::Link(Vec::new());
             let attributes = vec![(name.to_vec(), b"value".to_vec())];
             let entry = Entry { name: Vec::new(), kind, mode: 0, owner: (0, 0), modified: (0, 0), attributes };
-            set_facts(open(), &entry, keep)
+            set_facts(&Directory::open("/proc/self".as_ref()).unwrap(), open(), &entry, keep)
         };
         assert_eq!((set(b"user.k"), set(b"system.posix_acl_access")), (Err(Errno::OPNOTSUPP), Err(Errno::OPNOTSUPP)));
         assert_ne!(set(b"security.label"), Err(Errno::OPNOTSUPP));

@@ -1,11 +1,15 @@
-//! Finds out whether the file system has accepted the data of a file, and makes it write the data.
+//! Finds out whether the file system has accepted the data and the metadata of a file, and makes it write the data.
 
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::Directory;
+use super::meta::{Keep, mode_for};
+use super::walk::facts;
+use crate::proto::Entry;
 
 /// File systems on which close(2) cannot fail, because written data is in the page cache of this host: ext4, xfs,
 /// btrfs, tmpfs, overlayfs, ramfs, f2fs, ZFS.
@@ -57,6 +61,37 @@ pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
     Ok(LOCAL.contains(&(rustix::fs::fstatfs(fd)?.f_type as u32)))
 }
 
+/// The times that every file system stores, in seconds: from 1980 (FAT) to 2038 (ext4 with short inodes). The kernel
+/// replaces other times by the first or the last one of the file system, without an error.
+pub(super) const USUAL: RangeInclusive<i64> = 315_532_800..=i32::MAX as i64;
+
+/// Checks that an entry has the metadata that was set. A local file system changes nothing but unusual times. Others, such
+/// as many of FUSE, also ignore calls without an error.
+pub(super) fn has_facts(
+    directory: &Directory,
+    entry: &Entry,
+    keep: Keep,
+    found: impl FnOnce() -> Result<Stat, Errno>,
+) -> Result<(), Errno> {
+    let is_local = directory.is_local();
+    if is_local && USUAL.contains(&entry.modified.0) {
+        return Ok(());
+    }
+    check_facts(is_local, entry, keep, &found()?)
+}
+
+fn check_facts(is_local: bool, entry: &Entry, keep: Keep, found: &Stat) -> Result<(), Errno> {
+    // FAT has a resolution of two seconds.
+    if facts(found).1.0.abs_diff(entry.modified.0) > u64::from(!is_local) {
+        return Err(Errno::OVERFLOW);
+    }
+    // The mode of a link has no meaning.
+    let has_mode = !keep.mode || FileType::from_raw_mode(found.st_mode).is_symlink();
+    let has_mode = has_mode || found.st_mode & 0o7777 == mode_for(found, entry);
+    let has_owner = !keep.owner || (found.st_uid, found.st_gid) == entry.owner || !rustix::process::geteuid().is_root();
+    if has_mode && has_owner { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +103,28 @@ mod tests {
         settle(tempfile::tempfile().unwrap()).unwrap();
         // procfs does not support fdatasync(2), so the error proves that `settle` has called it.
         assert_eq!(settle(open("/proc/self/comm")), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn ignored_metadata_is_an_error_where_the_file_system_is_not_local() {
+        let found = rustix::fs::fstat(tempfile::tempfile().unwrap()).unwrap();
+        let (mode, modified) = ((found.st_mode & 0o7777) as u16, facts(&found).1);
+        let owner = (found.st_uid, found.st_gid);
+        let entry = |mode, owner, modified| Entry {
+            name: Vec::new(),
+            kind: crate::proto::EntryKind::Directory,
+            mode,
+            owner,
+            modified,
+            attributes: Vec::new(),
+        };
+        let set = |entry: &Entry| check_facts(false, entry, Keep::ALL, &found);
+        let later = |seconds| (modified.0 + seconds, 0);
+        assert_eq!((set(&entry(mode, owner, modified)), set(&entry(mode, owner, later(1)))), (Ok(()), Ok(())));
+        assert_eq!(set(&entry(mode, owner, later(2))), Err(Errno::OVERFLOW));
+        assert_eq!(set(&entry(mode ^ 0o100, owner, modified)), Err(Errno::OPNOTSUPP));
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(set(&entry(mode, (owner.0 ^ 1, owner.1), modified)).is_err(), is_root);
+        assert_eq!(check_facts(false, &entry(mode ^ 0o100, (7, 7), modified), Keep::default(), &found), Ok(()));
     }
 }

@@ -447,3 +447,21 @@ fn times_that_cannot_be_stored_are_compared_without_unnamed_files() {
     assert_eq!(copy("-r --sync -n").0, 0);
     assert_eq!(copy("-r --sync"), (23, Some(6)));
 }
+
+/// Many file systems of FUSE ignore a call that sets only one of the two times.
+#[test]
+fn times_arrive_on_file_systems_of_fuse() {
+    let place = Place::with_tcp();
+    place.write("src/d/f", "x");
+    let script = "mkdir back m && touch -h -d @1600000000 src/d/f src/d src || exit 1
+        bindfs --no-allow-other back m || exit 77
+        trap 'fusermount -u m || umount m' EXIT
+        rdcp -r src h:$PWD/m || exit 2
+        stat -c %Y m/src m/src/d m/src/d/f";
+    let ran = place.shell(script);
+    if matches!(ran.status, 77 | 127) {
+        println!("no bindfs here: {}", ran.err);
+        return;
+    }
+    assert_eq!((ran.status, ran.out.as_str()), (0, &*"1600000000\n".repeat(3)), "{}", ran.err);
+}

@@ -92,7 +92,7 @@ impl Rest {
                 if writers.options.fsync {
                     devices.entry(device(&directory)).or_insert_with(|| Arc::clone(&directory));
                 }
-                let facts = set_directory_facts(&*directory, entry, keep);
+                let facts = set_directory_facts(&directory, entry, keep);
                 // A list of the source has set the owner's permissions, too.
                 let is_listed = keep.attributes && facts.is_ok() && has_access_list(entry);
                 let permissions =
@@ -133,7 +133,7 @@ impl Rest {
                 if found.st_nlink > count as u64 {
                     replace(&directory, (fd, &found), entry, writers.options.keep)
                 } else {
-                    set_facts(fd, entry, writers.options.keep)
+                    set_facts(&directory, fd, entry, writers.options.keep)
                 }
             });
             writers.or_fail(*id, (&self.path(*dir), entry), FACTS, set)?;
@@ -183,10 +183,10 @@ fn replace(
     let old = with_own_facts(&fd, entry)?;
     let partial = Partial::create(directory, &entry.name, 0o600)?;
     let filled = partial.fill(fd, found);
-    if let Err(error) = filled.and_then(|()| set_facts(&partial.fd, &old, Keep::ALL)) {
+    if let Err(error) = filled.and_then(|()| set_facts(directory, &partial.fd, &old, Keep::ALL)) {
         partial.discard(directory);
         return Err(error);
     }
-    let facts = set_facts(&partial.fd, entry, keep);
+    let facts = set_facts(directory, &partial.fd, entry, keep);
     partial.finish(directory, &entry.name).and(facts)
 }
