@@ -2,6 +2,7 @@
 //! on this host.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod alike;
 mod attacks;
 mod chain;
 mod closed;

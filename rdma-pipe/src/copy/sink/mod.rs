@@ -1,5 +1,6 @@
 //! The side that receives files. One thread receives and creates directories; other threads write.
 
+mod alike;
 mod device;
 mod opened;
 mod receiving;

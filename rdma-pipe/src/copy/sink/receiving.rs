@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
+use super::alike::{Alike, key};
 use super::only_last;
 use super::opened::Opened;
 use super::rest::{Rest, Surplus};
@@ -58,6 +59,7 @@ pub(super) struct Receiving<'r> {
     /// For `--delete`: the names of each directory's entries at the source.
     listed: HashMap<Id, HashSet<Vec<u8>>>,
     surplus: Vec<Surplus>,
+    alike: Alike,
     /// For a trial run with `--delete`: the names under which a real run would first write the files that are sent.
     temporary: HashSet<(Id, Vec<u8>)>,
     pack: Option<Vec<(Id, u32)>>,
@@ -94,6 +96,7 @@ impl<'r> Receiving<'r> {
             same: Vec::new(),
             listed: HashMap::new(),
             surplus: Vec::new(),
+            alike: Alike::default(),
             temporary: HashSet::new(),
             pack: None,
             next,
@@ -262,6 +265,7 @@ impl<'r> Receiving<'r> {
             }
         }
         let first = self.sink.list(dir, &entries, whole)?;
+        self.alike.take(dir, &entries, whole);
         if self.options.delete && (dir != ROOT || self.top.is_some()) {
             self.listed.entry(dir).or_default().extend(entries.iter().map(|entry| entry.name.clone()));
             match dir {
@@ -466,9 +470,12 @@ impl<'r> Receiving<'r> {
             }
             None => path.to_vec(),
         };
-        for name in names.into_iter().filter(|name| !listed.contains(name)) {
+        let surplus: Vec<Vec<u8>> = names.into_iter().filter(|name| !listed.contains(name)).collect();
+        let keys = |listed: HashSet<Vec<u8>>| listed.into_iter().map(|name| (key(&name), name)).collect();
+        let mut keys: HashMap<Vec<u8>, Vec<u8>> = if surplus.is_empty() { HashMap::new() } else { keys(listed) };
+        for name in surplus {
             let path = if within.is_empty() { name.clone() } else { [within.as_slice(), b"/", &name].concat() };
-            self.surplus.push(Surplus { dir, name, path });
+            self.surplus.push(Surplus { dir, alike: keys.remove(&key(&name)), name, path });
         }
         Ok(())
     }
@@ -484,6 +491,7 @@ impl<'r> Receiving<'r> {
             named: self.named,
             same: self.same,
             surplus: self.surplus,
+            alike: self.alike,
             dry_run: self.options.dry_run,
         })
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use super::alike::{Alike, is_other};
 use crate::copy::target::Folder;
 use crate::copy::writer::{FACTS, Writers, error_of};
 use crate::error::{Error, Kind, Result, escape};
@@ -24,6 +25,7 @@ pub(super) struct Rest {
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
     pub(super) surplus: Vec<Surplus>,
+    pub(super) alike: Alike,
     pub(super) dry_run: bool,
 }
 
@@ -36,12 +38,14 @@ fn device(directory: &Directory) -> Option<u64> {
 pub(super) struct Surplus {
     pub(super) dir: Id,
     pub(super) name: Vec<u8>,
+    /// A name of the source that may lead to the same entry.
+    pub(super) alike: Option<Vec<u8>>,
     /// Its path below the destination, with the name of the source, with which patterns are compared.
     pub(super) path: Vec<u8>,
 }
 
 impl Rest {
-    fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
+    pub(super) fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
         match self.folders.get(&id) {
             Some(folder) if folder.path.is_empty() => Ok(Arc::clone(&self.root)),
             Some(folder) => folder.open(&self.root).map(Arc::new),
@@ -52,6 +56,11 @@ impl Rest {
     /// The path of a directory, for messages.
     fn path(&self, id: Id) -> PathBuf {
         self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", |folder| &folder.path)))
+    }
+
+    /// The path of an entry, for messages.
+    pub(super) fn path_of(&self, dir: Id, name: &[u8]) -> PathBuf {
+        self.path(dir).join(OsStr::from_bytes(name))
     }
 
     pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
@@ -77,6 +86,7 @@ impl Rest {
             };
             writers.or_fail(*id, (&self.path(*dir), entry), "link", linked)?;
         }
+        self.alike.check(&self, writers)?;
         for path in self.root.take_cleared() {
             writers.removed(&path)?;
         }
@@ -150,7 +160,23 @@ impl Rest {
             return Ok(());
         }
         let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
-        for Surplus { dir, name, path } in &self.surplus {
+        for Surplus { dir, name, alike, path } in &self.surplus {
+            let directory = self.directory(*dir);
+            if let (Some(listed), Ok(directory)) = (alike, &directory) {
+                // The entry of the source has taken the place of this one.
+                if is_other(directory, name) {
+                    continue;
+                }
+                // It is the entry of the source, which has kept its earlier name.
+                if is_other(directory, listed) {
+                    let (from, to) = (OsStr::from_bytes(name), OsStr::from_bytes(listed));
+                    let rename = || rustix::fs::renameat(directory, from, directory, to);
+                    let cannot = |error: Errno| Error::file("rename to", &self.path_of(*dir, listed), &error.into());
+                    let renamed = if self.dry_run { Ok(()) } else { rename() };
+                    renamed.or_else(|error| writers.fail(*dir, cannot(error)))?;
+                    continue;
+                }
+            }
             let mut result = Ok(());
             let of = |below: &[u8]| self.path(*dir).join(OsStr::from_bytes(&[name.as_slice(), below].concat()));
             let mut tell = |below: &[u8], removed: std::result::Result<(), Errno>| {
@@ -161,7 +187,6 @@ impl Rest {
                     };
                 }
             };
-            let directory = self.directory(*dir);
             let removed = directory.and_then(|dir| dir.remove(name, path, &protects, self.dry_run, &mut tell));
             if let Err(error) = removed {
                 tell(b"", Err(error));
