@@ -142,6 +142,7 @@ impl Worker {
     }
 
     /// Wakes the calls and futures that wait for an event of a connection.
+    #[cfg(any(test, feature = "tokio"))]
     pub(crate) fn wake_calls(&mut self, id: ConnectionId, what: Awaited) {
         if let Some((waiters, woken)) = self.waiters(id) {
             waiters.wake(what, woken);
