@@ -155,7 +155,7 @@ pub unsafe fn wait(channel: *mut ibv_comp_channel, descriptors: &mut [pollfd], m
 pub fn poll(descriptors: &mut [pollfd], most: Option<Duration>) -> c_int {
     let most = most.map(|most| timespec {
         tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: most.subsec_nanos().into(),
+        tv_nsec: most.subsec_nanos().cast_signed().into(),
     });
     let most = most.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the slice and the time are live during the call. A null signal mask leaves the mask unchanged.

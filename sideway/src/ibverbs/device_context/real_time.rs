@@ -85,7 +85,12 @@ impl DeviceContext {
         let ret = unsafe { sys::ibv_query_rt_values_ex(self.raw(), &mut values) };
         check_errno("ibv_query_rt_values_ex", ret)?;
         let mask = ValuesMask::from_bits_retain(values.comp_mask);
-        let raw_clock = RawClock { seconds: values.raw_clock.tv_sec, nanoseconds: values.raw_clock.tv_nsec };
+        let timespec { tv_sec, tv_nsec, .. } = values.raw_clock;
+        #[cfg_attr(
+            target_pointer_width = "64",
+            expect(clippy::useless_conversion, reason = "on 32-bit targets, the fields have 32 bits")
+        )]
+        let raw_clock = RawClock { seconds: tv_sec.into(), nanoseconds: tv_nsec.into() };
         Ok(RealTimeValues { mask, raw_clock })
     }
 }

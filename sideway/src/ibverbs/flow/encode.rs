@@ -89,7 +89,8 @@ impl FlowRule {
     unsafe fn write_specs(&self, place: *mut u8) {
         let mut next = place;
         // SAFETY: by the contract of this function. The specifications are written one after the other within the given
-        // space. Each is aligned, because the sizes of all but the last are multiples of 8 (see the assertions below).
+        // space. Each is aligned, because the sizes of all but the last are multiples of ALIGNMENT (see the assertions
+        // below).
         unsafe {
             for (spec, inner) in &self.specs {
                 spec.write(next, *inner);
@@ -161,9 +162,12 @@ heads!(
     ibv_flow_spec_action_tag,
 );
 
-const _: () = assert!(size_of::<ibv_flow_spec_action_handle>().is_multiple_of(8));
-const _: () = assert!(size_of::<ibv_flow_spec_counter_action>().is_multiple_of(8));
-const _: () = assert!(size_of::<ibv_flow_spec_action_drop>().is_multiple_of(8));
+/// The alignment of the specifications: that of a pointer.
+const ALIGNMENT: usize = align_of::<usize>();
+
+const _: () = assert!(size_of::<ibv_flow_spec_action_handle>().is_multiple_of(ALIGNMENT));
+const _: () = assert!(size_of::<ibv_flow_spec_counter_action>().is_multiple_of(ALIGNMENT));
+const _: () = assert!(size_of::<ibv_flow_spec_action_drop>().is_multiple_of(ALIGNMENT));
 
 macro_rules! specs {
     ($( $Variant:ident: $Spec:ident, $KIND:ident; )+) => {
@@ -194,7 +198,7 @@ macro_rules! specs {
             }
         }
 
-        $( const _: () = assert!(size_of::<$Spec>().is_multiple_of(8) && align_of::<$Spec>() <= 8); )+
+        $( const _: () = assert!(size_of::<$Spec>().is_multiple_of(ALIGNMENT) && align_of::<$Spec>() <= ALIGNMENT); )+
     };
 }
 

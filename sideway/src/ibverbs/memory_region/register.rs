@@ -225,7 +225,7 @@ pub(crate) fn explain_registration(error: VerbError, len: usize, access: AccessF
 }
 
 /// Returns `RLIMIT_MEMLOCK` in bytes, or `None` if it is unlimited or unknown.
-fn locked_memory_limit() -> Option<u64> {
+fn locked_memory_limit() -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live rlimit that the call fills in.
     let ret = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
