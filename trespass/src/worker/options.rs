@@ -62,7 +62,8 @@ impl Default for Options {
 
 impl Options {
     pub(super) fn settings(&self) -> Settings {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2);
+        // A sum with the clock does not overflow.
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(u64::MAX / 2);
         Settings {
             send_high_water: self.send_high_water.max(1),
             message: self.message,

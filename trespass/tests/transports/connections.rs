@@ -255,17 +255,25 @@ fn try_send_buf_returns_the_buffer_if_the_peer_does_not_read() {
 
 #[test]
 fn longest_times_are_no_limit() {
-    on_both(|transport| {
-        let mut options = Options::default();
-        (options.transport, options.spin) = (transport, Duration::MAX);
-        let (server, client) = (Handle::new(&options).unwrap(), Handle::new(&options).unwrap());
-        let acceptor = Acceptor::bind_on(&server, device()).unwrap();
-        let left = Connection::connect_on(&client, acceptor.local_addr(), Some(Duration::MAX)).unwrap();
-        let (left, right) = (Stream::from(left), Stream::from(acceptor.accept().unwrap()));
-        right.set_read_timeout(Some(Duration::MAX)).unwrap();
-        (&left).write_all(b"x").unwrap();
-        assert_eq!((&right).read(&mut [0]).unwrap(), 1);
-    });
+    // In milliseconds, the second time is the largest number.
+    for time in [Duration::MAX, Duration::from_millis(u64::MAX)] {
+        on_both(|transport| {
+            let mut options = Options::default();
+            (options.transport, options.spin) = (transport, Duration::MAX);
+            (options.linger, options.keepalive) = (time, time);
+            let (server, client) = (Handle::new(&options).unwrap(), Handle::new(&options).unwrap());
+            let acceptor = Acceptor::bind_on(&server, device()).unwrap();
+            let left = Connection::connect_on(&client, acceptor.local_addr(), Some(time)).unwrap();
+            let (left, right) = (Stream::from(left), Stream::from(acceptor.accept().unwrap()));
+            right.set_read_timeout(Some(time)).unwrap();
+            (&left).write_all(b"x").unwrap();
+            assert_eq!((&right).read(&mut [0]).unwrap(), 1);
+            (&left).write_all(&[7; 1 << 20]).unwrap();
+            let reading = thread::spawn(move || (&right).read_to_end(&mut Vec::new()).unwrap());
+            drop(left);
+            assert_eq!(reading.join().unwrap(), 1 << 20);
+        });
+    }
 }
 
 #[test]
