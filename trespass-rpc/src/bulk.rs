@@ -126,8 +126,8 @@ impl Attachment {
     /// Reads all bytes into memory from the connection's pool.
     ///
     /// The handlers of one connection together read at most 4 MiB at a time, or one attachment that is longer. Other
-    /// reads wait. If no byte arrives for 200 ms, for example because a handler does not poll its read, the handlers
-    /// begin to read another 4 MiB.
+    /// reads wait. If fewer than 64 KiB arrive in 200 ms, for example because a handler does not poll its read, the
+    /// handlers begin to read another 4 MiB, and after further such stalls more.
     ///
     /// Over RDMA the memory is registered while all such memory of the endpoint takes at most
     /// [`Options::watermark`](crate::Options::watermark) bytes, and that of the connection half as much. Beyond this, the
@@ -330,7 +330,7 @@ impl Remote {
                 // A handler that has parts does not wait for further ones, so that handlers do not wait for each other.
                 let stage = match self.link.try_stage() {
                     Some(stage) => stage?,
-                    None if flying.is_empty() => self.link.stage().await?,
+                    None if flying.is_empty() => self.link.wait_for_stage().await?,
                     None => break,
                 };
                 starts.next();
@@ -344,6 +344,7 @@ impl Remote {
             }
             let Some((transferring, stage, range)) = flying.pop_front() else { return Ok(()) };
             transferring.end().await?;
+            self.link.stage.advance(range.len());
             if !is_put {
                 stage.copy_to(0, memory, range)?;
             }

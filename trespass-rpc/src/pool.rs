@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::call::{Call, CallFuture, Reply};
 use crate::channel::Channel;
-use crate::endpoint::{Endpoint, Linking};
+use crate::endpoint::{Endpoint, Linking, has_timer};
 use crate::error::{Certainty, RpcError, Status};
 
 use pauses::{Pauses, Returning};
@@ -220,9 +220,8 @@ impl Service<Call> for Pool {
         }
         let pool = self.clone();
         let connecting = Box::pin(async move { pool.channel().await });
-        // Timers need tokio. Without tokio, only `Options::connect` limits the wait.
-        let has_timer = tokio::runtime::Handle::try_current().is_ok();
-        let limit = call.timeout.filter(|_| has_timer).map(|timeout| Box::pin(sleep(timeout)));
+        // Without timers of tokio, only `Options::connect` limits the wait.
+        let limit = call.timeout.filter(|_| has_timer()).map(|timeout| Box::pin(sleep(timeout)));
         PoolFuture(Stage::Connecting { connecting, limit, begun: Instant::now(), call: Some(call) })
     }
 }

@@ -90,8 +90,9 @@ impl Drop for Keys {
 /// An RDMA request of a handler.
 #[derive(Debug)]
 pub(crate) struct Transferring {
-    /// The turns to read, if the request reads.
+    /// The turns to read, if the request reads, and the number of bytes.
     reads: Option<Arc<Turns>>,
+    length: usize,
     done: oneshot::Receiver<io::Result<()>>,
 }
 
@@ -100,7 +101,7 @@ impl Transferring {
     pub(crate) async fn end(self) -> io::Result<()> {
         let outcome = self.done.await.unwrap_or_else(|_| Err(gone()));
         if let Some(reads) = self.reads {
-            reads.advance();
+            reads.advance(self.length);
         }
         outcome
     }
@@ -238,9 +239,10 @@ impl Link {
             return Err(gone());
         }
         let (reply, done) = oneshot::channel();
+        let length = range.len();
         let memory = (memory.clone(), range);
         self.shared.command(Command::Transfer { link: Arc::clone(self), id, is_put, memory, remote, reply });
-        Ok(Transferring { reads: (!is_put).then(|| Arc::clone(&self.reads)), done })
+        Ok(Transferring { reads: (!is_put).then(|| Arc::clone(&self.reads)), length, done })
     }
 
     /// Requests bytes of a caller's attachment after the earlier reads of the call, and waits for them.
@@ -364,7 +366,7 @@ impl State {
                     .write_at(expected.part.start + expected.filled, frame.body)
                     .map_err(|_| unexpected())?;
                 expected.filled = end;
-                self.reads.advance();
+                self.reads.advance(frame.body.len());
                 if end < expected.part.len() {
                     return Ok(());
                 }

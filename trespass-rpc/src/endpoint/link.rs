@@ -33,7 +33,7 @@ pub(crate) struct Link {
     /// How much registered memory the peer may occupy by announcing attachments.
     pub(crate) budget: Budget,
     /// Registered memory through which bytes pass from or to memory that is not registered.
-    stage: Turns,
+    pub(crate) stage: Turns,
     /// The peer's hello, after it has arrived.
     peer: OnceLock<Hello>,
     #[cfg(feature = "tls")]
@@ -109,7 +109,7 @@ impl Link {
     }
 
     /// Waits for registered memory for a part of [`STAGE`] bytes.
-    pub(crate) async fn stage(&self) -> io::Result<Memory> {
+    pub(crate) async fn wait_for_stage(&self) -> io::Result<Memory> {
         self.memory.staged(STAGE, self.stage.wait(STAGE).await)
     }
 

@@ -33,6 +33,7 @@ pub use driver::Driver;
 #[cfg(feature = "tls")]
 pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
+pub(crate) use run::has_timer;
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 pub(crate) use turns::Turns;
 

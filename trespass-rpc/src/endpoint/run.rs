@@ -1,5 +1,6 @@
 //! Ways to run a driver: a task of tokio, a thread that sleeps, a thread that polls.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Sleep, sleep_until};
+use tokio::runtime::{Handle, Id};
+use tokio::time::{Sleep, sleep, sleep_until};
 use trespass::Spin;
 
 use super::Driver;
@@ -110,6 +112,25 @@ impl Driver {
                 log::error!("cannot request a wake-up of the worker: {error}");
                 Some(Duration::from_millis(1))
             }
+        }
+    }
+}
+
+/// Whether this thread runs in a runtime of tokio that has timers. The program may use an endpoint with a thread of its own
+/// in a runtime without them.
+pub(crate) fn has_timer() -> bool {
+    thread_local! {
+        /// The result for the last runtime, because tokio reports missing timers only by a panic, whose message is printed.
+        static LAST: Cell<Option<(Id, bool)>> = const { Cell::new(None) };
+    }
+    let Ok(runtime) = Handle::try_current() else { return false };
+    let id = runtime.id();
+    match LAST.get() {
+        Some((last, has_timer)) if last == id => has_timer,
+        _ => {
+            let has_timer = catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok();
+            LAST.set(Some((id, has_timer)));
+            has_timer
         }
     }
 }

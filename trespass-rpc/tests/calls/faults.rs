@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Server, Status};
+use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Pool, Server, Status};
 use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
 
 #[test]
@@ -224,6 +224,20 @@ fn runtime_without_io_or_timers_is_an_error() {
         let error = runtime.block_on(async { Endpoint::spawn(&options).unwrap_err() });
         assert!(error.to_string().contains("call enable_all()"), "{error}");
     }
+}
+
+/// The driver has a thread of its own, so the program's runtime needs no timers.
+#[test]
+fn calls_work_in_a_runtime_without_timers() {
+    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::new(SumsServer::new(Service::default()));
+        let serving = server.bind_on(&Endpoint::thread(&options).unwrap(), &ADDRESS).await.unwrap();
+        let pool = Pool::new(&Endpoint::thread(&options).unwrap(), serving.local_addr().to_string());
+        let client = SumsClient::new(pool).with(CallOptions::default().timeout(LONG));
+        assert_eq!(client.add(1, 2).await, Ok(3));
+    });
 }
 
 #[test]
