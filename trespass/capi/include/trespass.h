@@ -13,6 +13,9 @@
  * -ENOTCONN, tr_send with -EPIPE, tr_poll with an event. No function is a cancellation point of pthread_cancel. A
  * thread with PTHREAD_CANCEL_ASYNCHRONOUS must not call them: its cancellation ends the process.
  *
+ * A signal handler may interrupt a function, which then continues. It must not call functions of this header, and must
+ * not leave one by siglongjmp: the interrupted function may hold locks.
+ *
  * A handle is a number, not a pointer to memory. A null handle is -EINVAL. A handle that was closed or freed, that
  * belongs to the parent of this process (fork), or has another kind, is -EBADF; functions without an error return
  * then return null, 0 or an empty string. Functions that close or free a handle accept a null pointer.
@@ -39,7 +42,7 @@
  *                    connection, also if it returns an error. The peer receives the code. This is close(2) of a socket
  *                    with SO_LINGER.
  * tr_abandon         Closes and frees a connection without waiting, as close(2) of a socket without SO_LINGER. The peer
- *                    still receives the messages and the code, for at most 10 s; the end of the process waits for this.
+ *                    still receives the messages and the code, for at most 10 s; exit(3) waits for this.
  * tr_poll            Waits until an item has one of its events. Returns the number of items that have events, or 0
  *                    after the time.
  */
