@@ -15,6 +15,7 @@
 #[cfg(not(feature = "pair"))]
 mod dlopen;
 mod files;
+mod jump;
 mod register;
 
 rdma_mummy_exports::functions!(crate::register::ready);

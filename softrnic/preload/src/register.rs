@@ -24,6 +24,11 @@ impl Drop for Inside {
     }
 }
 
+/// Marks that a jump takes the thread out of all functions of this library, without dropping [`Inside`].
+pub(crate) fn leave() {
+    INSIDE.set(false);
+}
+
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }

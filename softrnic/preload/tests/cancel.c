@@ -1,9 +1,13 @@
 /* Cancels threads while they post, with a completion event each, and while they wait for events. Neither is a cancellation point of
- * softrnic, so no lock stays held and the process continues. Also cancels a thread in open(2), which softrnic interposes. */
+ * softrnic, so no lock stays held and the process continues. Also cancels a thread in open(2), which softrnic interposes, and
+ * leaves functions that wait for an event by a jump from a signal handler. */
 
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,10 +131,75 @@ static void cancel_open(void)
 	CHECK(!unlink(path) && !rmdir(folder));
 }
 
+static sigjmp_buf before;
+
+static void jump(int signal)
+{
+	siglongjmp(before, signal);
+}
+
+/* Sends a signal to the main thread when it sleeps. */
+static void *disturb(void *main_thread)
+{
+	char path[64], state = 'R';
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", getpid());
+	while (state != 'S') {
+		FILE *file = fopen(path, "r");
+
+		CHECK(file && fscanf(file, "%*d %*s %c", &state) == 1 && !fclose(file));
+		usleep(10000);
+	}
+	CHECK(!pthread_kill(*(pthread_t *)main_thread, SIGUSR1));
+	return NULL;
+}
+
+/* Waits for an event that does not arrive, until the signal ends the wait. */
+static void wait_and_jump(struct ibv_comp_channel *channel, struct rdma_event_channel *connections)
+{
+	static pthread_t self, thread;
+	struct rdma_cm_event *event;
+	struct ibv_cq *of;
+	void *unused;
+
+	self = pthread_self();
+	if (!sigsetjmp(before, 1)) {
+		CHECK(!pthread_create(&thread, NULL, disturb, &self));
+		if (connections)
+			rdma_get_cm_event(connections, &event);
+		else
+			ibv_get_cq_event(channel, &of, &unused);
+		CHECK(!"an event");
+	}
+	CHECK(!pthread_join(thread, NULL));
+	/* The thread is no longer in a verb, so the files of soft devices are its own again. */
+	CHECK(!access("/sys/class/infiniband/soft0/node_guid", R_OK));
+}
+
+static void jump_out(struct ibv_comp_channel *channel)
+{
+	struct rdma_event_channel *connections = rdma_create_event_channel();
+	struct sockaddr_in local = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	CHECK(connections && signal(SIGUSR1, jump) != SIG_ERR);
+	for (int round = 0; round < 5; round++) {
+		wait_and_jump(channel, NULL);
+		wait_and_jump(channel, connections);
+	}
+	CHECK(!rdma_create_id(connections, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&local, 1000));
+	CHECK(!rdma_get_cm_event(connections, &event) && event->event == RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_ack_cm_event(event) && !rdma_destroy_id(id));
+	rdma_destroy_event_channel(connections);
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_soft();
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *of;
 	pthread_t thread;
 	void *result;
 
@@ -155,6 +224,10 @@ int main(void)
 		CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
 	}
 	cancel_open();
+	jump_out(channel);
+	write_once();
+	CHECK(!ibv_get_cq_event(channel, &of, &result) && of == cq);
+	ibv_ack_cq_events(of, 1);
 	puts("all is well");
 	return 0;
 }

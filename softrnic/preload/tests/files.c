@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +54,47 @@ static int has_entry(DIR *folder, const char *name)
 static int is_soft(const struct dirent *entry)
 {
 	return !strcmp(entry->d_name, "soft0");
+}
+
+static int seen;
+
+/* Each path is one that the program can open, and contains its name at the given place. */
+static int check_path(const char *path, const struct stat *found, int kind)
+{
+	CHECK(!strncmp(path, RDMA "/ports/1", strlen(RDMA "/ports/1")) && (kind != FTW_F || S_ISREG(found->st_mode)));
+	CHECK(!access(path, F_OK));
+	seen++;
+	return 0;
+}
+
+static int check_place(const char *path, const struct stat *found, int kind, struct FTW *place)
+{
+	const char *name = strrchr(path, '/') + 1;
+
+	CHECK(path + place->base == name);
+	/* A walk in a walk. */
+	if (!strcmp(name, "gid_attrs"))
+		CHECK(!nftw(RDMA "/ports/1/pkeys", check_place, 4, FTW_PHYS));
+	return check_path(path, found, kind);
+}
+
+static void find_files(void)
+{
+	int walked;
+	glob_t found;
+
+	CHECK(!glob("/sys/class/infiniband/soft[0]/ports/*/gids/0", 0, NULL, &found));
+	CHECK(found.gl_pathc == 1 && !strcmp(found.gl_pathv[0], RDMA "/ports/1/gids/0"));
+	CHECK(!glob("/sys/class/infiniband_verbs/uverbs*", GLOB_APPEND, NULL, &found) && found.gl_pathc > 1);
+	globfree(&found);
+	CHECK(glob(RDMA "/ports/[2-9]", GLOB_MARK, NULL, &found) == GLOB_NOMATCH);
+	CHECK(!glob("/et[c]", GLOB_MARK, NULL, &found) && !strcmp(found.gl_pathv[0], "/etc/"));
+	globfree(&found);
+
+	CHECK(!ftw(RDMA "/ports/1", check_path, 4) && seen > 10);
+	walked = seen;
+	CHECK(!nftw(RDMA "/ports/1", check_place, 4, FTW_PHYS) && seen > 2 * walked);
+	CHECK(nftw(RDMA "/ports/2", check_place, 4, 0));
 }
 
 static void read_device(void)
@@ -169,6 +212,7 @@ int main(int count, char **arguments)
 	if (count > 1 && !strcmp(arguments[1], "dlopen"))
 		open_library();
 	read_device();
+	find_files();
 	read_verbs();
 	puts("all is well");
 	return 0;

@@ -4,9 +4,10 @@
 //! softrnic describes the files, `tree` creates them in a folder, and the functions of this file interpose those of the
 //! C library: each replaces a path of a soft device by the path in that folder, and calls the function of the C library.
 //! All other paths are passed on unchanged. Because the files are real, all functions that take a descriptor or a `DIR`
-//! work without help.
+//! work without help. `walk` serves the functions that open folders inside the C library.
 
 mod tree;
+mod walk;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem;
@@ -47,7 +48,7 @@ impl Path {
 }
 
 /// Returns the function of the C library.
-fn next(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn next(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cache.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;

@@ -79,12 +79,24 @@ pub(super) fn redirect(path: &CStr) -> Option<CString> {
 ///
 /// `path` is a C string that may be written.
 pub(super) unsafe fn hide(path: *mut c_char) {
-    // SAFETY: guaranteed by the caller.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let Some(tail) = tail(bytes) else { return };
-    let start = bytes.len() - tail.len();
     // SAFETY: guaranteed by the caller; the end of the string with its terminator is moved to the start.
-    unsafe { std::ptr::copy(path.add(start), path, tail.len() + 1) };
+    unsafe {
+        let shown = shown(path);
+        std::ptr::copy(shown, path, CStr::from_ptr(shown).count_bytes() + 1);
+    }
+}
+
+/// Returns the rest of a path, without the folder of the tree.
+///
+/// # Safety
+///
+/// `path` is a C string.
+pub(super) unsafe fn shown(path: *const c_char) -> *const c_char {
+    // SAFETY: guaranteed by the caller; the rest is a part of the string.
+    unsafe {
+        let bytes = CStr::from_ptr(path).to_bytes();
+        path.add(tail(bytes).map_or(0, |tail| bytes.len() - tail.len()))
+    }
 }
 
 /// Returns the path below the root of the tree.

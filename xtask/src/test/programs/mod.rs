@@ -26,7 +26,7 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("one_process.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("by_version.c", "cc", &["-ldl"]),
     ("files.c", "cc", &["-ldl"]),
-    ("cancel.c", "cc", &["-libverbs", "-lpthread"]),
+    ("cancel.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("mpi.c", "mpicc", &[]),
     ("gloo.cc", "c++", &["-lgloo", "-libverbs"]),
 ];
