@@ -148,8 +148,11 @@ impl World {
         let done = match identifier.setup.take() {
             Some(Setup::Requesting(attempt, initiator)) => self.read_reply(id, &socket, attempt, initiator),
             other => {
+                // A peer may disconnect as soon as it is connected, while this side still accepts or responds. The program
+                // first gets the event of the connection, and then the link is handled again.
+                let is_connecting = matches!(other, None | Some(Setup::Agreed(..)));
                 identifier.setup = other;
-                if is_closed(&socket) {
+                if !is_connecting && is_closed(&socket) {
                     self.handle_peer_end(id);
                 }
                 Ok(())
