@@ -1,6 +1,6 @@
 //! Tests of the C API within one process. A test that requires a process of its own starts one.
 
-#[allow(dead_code, reason = "each test program uses a part")]
+#[expect(dead_code, reason = "each test program uses a part")]
 #[path = "../common/child.rs"]
 mod child;
 #[path = "../common/mod.rs"]
