@@ -225,7 +225,6 @@ unsafe fn function<F>(find: impl Fn(&CStr) -> Option<*mut c_void>, name: &'stati
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
