@@ -29,7 +29,7 @@ impl Stream {
     ///
     /// See [`Connection::connect`].
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Stream> {
-        Connection::connect(address).await.map(Stream::from)
+        Connection::connect(address).await.map(Stream::over)
     }
 
     /// Connects with the given worker.
@@ -38,7 +38,7 @@ impl Stream {
     ///
     /// See [`Connection::connect`].
     pub async fn connect_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Stream> {
-        Connection::connect_on(handle, address, None).await.map(Stream::from)
+        Connection::connect_on(handle, address, None).await.map(Stream::over)
     }
 
     /// The peer's address.
@@ -78,6 +78,11 @@ impl Stream {
         self.inner.set_send_buffer_size(bytes)
     }
 
+    /// Creates the stream over a connection of which nothing was received.
+    fn over(connection: Connection) -> Stream {
+        Stream { inner: connection.into_inner().into() }
+    }
+
     /// Returns the stream for calls that block.
     pub fn into_blocking(self) -> net::Stream {
         self.inner
@@ -87,12 +92,6 @@ impl Stream {
 impl From<net::Stream> for Stream {
     fn from(inner: net::Stream) -> Stream {
         Stream { inner }
-    }
-}
-
-impl From<Connection> for Stream {
-    fn from(connection: Connection) -> Stream {
-        Stream { inner: connection.into_inner().into() }
     }
 }
 
@@ -172,7 +171,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let connection = self.acceptor.accept().await?;
         let (_, peer) = connection.addresses()?;
-        Ok((Stream::from(connection), peer))
+        Ok((Stream::over(connection), peer))
     }
 
     /// Accepts the next stream. If none is pending, the task is woken when one may be.
@@ -181,7 +180,7 @@ impl Listener {
     ///
     /// See [`Acceptor::accept`].
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        self.acceptor.poll_accept(context).map_ok(Stream::from)
+        self.acceptor.poll_accept(context).map_ok(Stream::over)
     }
 
     /// The address, with its port.

@@ -1,6 +1,6 @@
 //! Names that a file system may take for one, because it ignores the case of letters, or dots and spaces at the end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use twox_hash::XxHash3_128;
 
@@ -41,7 +41,9 @@ impl Alike {
         for (dir, names) in &self.found {
             // A directory that has failed was reported already.
             let Ok(directory) = rest.directory(*dir) else { continue };
-            for name in names.iter().filter(|name| is_other(&directory, name)) {
+            let Ok(present) = directory.names() else { continue };
+            let present: HashSet<Vec<u8>> = present.into_iter().collect();
+            for name in names.iter().filter(|name| !present.contains(*name) && directory.stat(name).is_ok()) {
                 let path = escape(&rest.path_of(*dir, name));
                 let text = format!("cannot keep {path}: the file system takes its name for that of another entry");
                 writers.fail(*dir, Error::new(Kind::File, text))?;
