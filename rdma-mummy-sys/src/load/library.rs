@@ -13,6 +13,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::ptr::NonNull;
 use std::env;
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fmt;
 use std::ops::Deref;
@@ -164,7 +165,7 @@ impl<T: Table> Library<T> {
         // verb. LOCAL: its names are visible only to this table and its own drivers.
         // SAFETY: by contract the code run at loading is sound.
         let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| Attempt { path: path.into(), reason: error.to_string() })?;
+            .map_err(|error| Attempt { path: path.into(), reason: error.source().unwrap_or(&error).to_string() })?;
         if address(&handle, T::FIRST).is_some_and(|first| own_object::is_own(first.as_ptr())) {
             return Err(Attempt { path: path.into(), reason: OWN.to_owned() });
         }
