@@ -231,8 +231,6 @@ fn dropped_accept_leaves_the_connection_to_the_next_one() {
         let (clients, first) = tokio::join!(connecting, acceptor.accept());
         first.unwrap();
         acceptor.stop();
-        let late = Connection::connect_on(&client, acceptor.local_addr(), Some(LONG)).await;
-        assert!(late.is_err(), "{late:?}");
         let mut count = 1;
         while let Ok(accepted) = acceptor.accept().await {
             drop(accepted);
