@@ -23,23 +23,23 @@ pub(super) struct Sorted {
 impl Sorted {
     /// Returns the next message, or `WouldBlock`.
     pub(super) fn message(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<Buf> {
-        if self.messages.is_empty() {
-            while self.notifications.len() < NUMBER {
-                let received = worker.try_recv(id)?;
-                match received.notification() {
-                    Some(number) => self.notifications.push_back(number),
-                    None => return Ok(received),
-                }
-            }
-        }
         let was_full = self.is_full();
-        let message = self.messages.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-        self.bytes -= message.len();
-        if was_full {
-            // A task that waits for notifications has not read the connection.
+        if let Some(message) = self.messages.pop_front() {
+            self.bytes -= message.len();
+            // Tasks that wait for notifications did not read the connection.
+            if was_full {
+                worker.wake_calls(id, Awaited::Message);
+            }
+            return Ok(message);
+        }
+        while self.notifications.len() < NUMBER {
+            let received = worker.try_recv(id)?;
+            let Some(number) = received.notification() else { return Ok(received) };
+            self.notifications.push_back(number);
+            // The worker wakes tasks only for what it still has.
             worker.wake_calls(id, Awaited::Message);
         }
-        Ok(message)
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Makes a message the next one again.
@@ -50,24 +50,23 @@ impl Sorted {
 
     /// Returns the next notification, or `WouldBlock`.
     pub(super) fn notification(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<u64> {
-        if self.notifications.is_empty() {
-            while !self.is_full() {
-                let received = worker.try_recv(id)?;
-                match received.notification() {
-                    Some(number) => return Ok(number),
-                    None => {
-                        self.bytes += received.len();
-                        self.messages.push_back(received);
-                    }
-                }
-            }
-        }
         let was_full = self.notifications.len() >= NUMBER;
-        let number = self.notifications.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-        if was_full {
+        if let Some(number) = self.notifications.pop_front() {
+            if was_full {
+                worker.wake_calls(id, Awaited::Message);
+            }
+            return Ok(number);
+        }
+        while !self.is_full() {
+            let received = worker.try_recv(id)?;
+            if let Some(number) = received.notification() {
+                return Ok(number);
+            }
+            self.bytes += received.len();
+            self.messages.push_back(received);
             worker.wake_calls(id, Awaited::Message);
         }
-        Ok(number)
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     fn is_full(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::worker::{Awaited, Handle, Source, Worker, would_block};
 
@@ -12,7 +12,8 @@ pub(super) struct Waiting<'h, A> {
     handle: &'h Handle,
     source: Source,
     attempt: A,
-    waker: Option<Waker>,
+    /// The number of the last registration of the waker.
+    registration: Option<u64>,
 }
 
 impl<'h, A> Waiting<'h, A> {
@@ -20,7 +21,7 @@ impl<'h, A> Waiting<'h, A> {
     where
         A: FnMut(&mut Worker) -> io::Result<T>,
     {
-        Self { handle, source, attempt, waker: None }
+        Self { handle, source, attempt, registration: None }
     }
 }
 
@@ -31,34 +32,26 @@ impl<T, A: FnMut(&mut Worker) -> io::Result<T>> Future for Waiting<'_, A> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let this = &mut *self;
-        // Like the waker in the worker's list, this one is dropped after the lock is released.
-        let before = this.waker.take();
-        let source = this.source;
+        let Self { handle, source, attempt, registration } = &mut *self;
         // A task that waits for a message reads what has arrived, as with a socket. Otherwise, the task that drives the
         // worker makes the turns.
         let turns = !matches!(source, Source::Connection(_, Awaited::Room | Awaited::Transfer));
-        let result = this.handle.try_or_wake(turns, &mut this.attempt, |worker, result| {
-            if let Some(before) = &before {
-                worker.remove_from(source, before);
+        poll(handle.try_or_wake(turns, attempt, |worker, result| {
+            if let Some(number) = registration.take() {
+                worker.remove_future(*source, number);
             }
             if would_block(result) {
-                worker.register_at(source, context.waker());
+                *registration = Some(worker.register_future(*source, context.waker()));
             }
-        });
-        let result = poll(result);
-        if result.is_pending() {
-            this.waker = Some(context.waker().clone());
-        }
-        result
+        }))
     }
 }
 
 impl<A> Drop for Waiting<'_, A> {
     fn drop(&mut self) {
-        if let Some(waker) = self.waker.take() {
+        if let Some(number) = self.registration.take() {
             // In a child of the worker's process, there is nothing to remove.
-            _ = self.handle.with(|worker| worker.remove_from(self.source, &waker));
+            _ = self.handle.with(|worker| worker.remove_future(self.source, number));
         }
     }
 }

@@ -135,6 +135,9 @@ pub struct Worker {
     fallbacks: HashMap<ConnectionId, String>,
     /// Tasks that wait for connections to accept.
     acceptors: Waiters,
+    /// The number of the last registration of a future.
+    #[cfg(feature = "tokio")]
+    last_future: u64,
     epoll: OwnedFd,
     /// Number of turns until the worker next reads the clock and polls TCP; at least 1. While the worker has a device,
     /// the device's counter replaces it.
@@ -171,6 +174,8 @@ impl Worker {
             next_listener: 0,
             fallbacks: HashMap::new(),
             acceptors: Waiters::default(),
+            #[cfg(feature = "tokio")]
+            last_future: 0,
             epoll,
             quiet: 1,
             tcp_silence: 0,

@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Registers a call or a future that waits for an event.
+    /// Registers a call that waits for an event.
     pub(crate) fn register_at(&mut self, source: Source, waker: &Waker) {
         match source {
             Source::Connection(id, what) => self.register_call(id, what, waker),
@@ -128,16 +128,43 @@ impl Worker {
         }
     }
 
-    /// Removes a call or a future that no longer waits. Its waker may belong to the program, so it is not dropped under
-    /// the worker's lock.
+    /// Removes a call that no longer waits.
     pub(crate) fn remove_from(&mut self, source: Source, waker: &Waker) {
         match source {
-            Source::Connection(id, what) => {
+            Source::Connection(id, what) => self.remove_call(id, what, waker),
+            Source::Acceptors => self.acceptors.remove_call(Awaited::Message, waker),
+        }
+    }
+
+    /// Registers a future that waits for an event. Returns the number of the registration.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn register_future(&mut self, source: Source, waker: &Waker) -> u64 {
+        self.last_future += 1;
+        let number = self.last_future;
+        match source {
+            Source::Connection(id, what) => match self.waiters(id) {
+                Some((waiters, _)) => waiters.add_future(what, waker, number),
+                None => self.tcp.table.woken.push(waker.clone()),
+            },
+            Source::Acceptors => {
+                self.acceptors.add_future(Awaited::Message, waker, number);
+                self.look_next();
+            }
+        }
+        number
+    }
+
+    /// Removes a future that no longer waits. Its waker belongs to the program, so it is not dropped under the worker's
+    /// lock.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn remove_future(&mut self, source: Source, number: u64) {
+        match source {
+            Source::Connection(id, _) => {
                 if let Some((waiters, woken)) = self.waiters(id) {
-                    waiters.remove(what, waker, woken);
+                    waiters.remove_future(number, woken);
                 }
             }
-            Source::Acceptors => self.acceptors.remove(Awaited::Message, waker, &mut self.tcp.table.woken),
+            Source::Acceptors => self.acceptors.remove_future(number, &mut self.tcp.table.woken),
         }
     }
 
