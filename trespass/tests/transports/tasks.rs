@@ -40,13 +40,13 @@ impl Ends {
     /// Exchanges short messages, with a pause before some of them, so that both sides also sleep.
     async fn exchange(&self) {
         let (mut near, mut far) = (self.near.clone(), self.far.clone());
-        let echo = async {
+        let echo = async move {
             for _ in 0..200 {
                 let byte = far.read_u8().await.unwrap();
                 far.write_u8(byte).await.unwrap();
             }
         };
-        let calls = async {
+        let calls = async move {
             for round in 0..200 {
                 if round % 50 == 0 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -55,7 +55,8 @@ impl Ends {
                 assert_eq!(near.read_u8().await.unwrap(), round);
             }
         };
-        timeout(LONG, async { tokio::join!(echo, calls) }).await.unwrap();
+        // The time limit does not poll the exchange: that would hide a lost wake-up.
+        timeout(LONG, tokio::spawn(async { tokio::join!(echo, calls) })).await.unwrap().unwrap();
     }
 }
 
