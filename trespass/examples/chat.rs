@@ -7,6 +7,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::broadcast::{self, error::RecvError};
 use trespass::tokio::{Listener, Stream};
 
+const PORT: u16 = 7472;
+
 /// Serves one client: passes lines from the client to the room, and from the room to the client.
 async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, String)>) -> io::Result<()> {
     let mut writer = stream.clone();
@@ -29,17 +31,17 @@ async fn attend(stream: Stream, number: usize, room: broadcast::Sender<(usize, S
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> io::Result<()> {
-    if let Some(host) = std::env::args().nth(1) {
-        let stream = Stream::connect((host.as_str(), 7472)).await?;
-        let (mut reader, mut writer) = (stream.clone(), stream);
-        let printing = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::stdout()).await });
-        tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await?;
-        writer.shutdown().await?;
-        return printing.await?.map(drop);
-    }
-    let (listener, room) = (Listener::bind("0.0.0.0:7472").await?, broadcast::Sender::new(100));
+async fn join(host: &str) -> io::Result<()> {
+    let stream = Stream::connect((host, PORT)).await?;
+    let (mut reader, mut writer) = (stream.clone(), stream);
+    let printing = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::stdout()).await });
+    tokio::io::copy(&mut tokio::io::stdin(), &mut writer).await?;
+    writer.shutdown().await?;
+    printing.await?.map(drop)
+}
+
+async fn serve() -> io::Result<()> {
+    let (listener, room) = (Listener::bind(("0.0.0.0", PORT)).await?, broadcast::Sender::new(100));
     for number in 0.. {
         let (stream, _) = listener.accept().await?;
         let room = room.clone();
@@ -49,4 +51,17 @@ async fn main() -> io::Result<()> {
         });
     }
     Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let done = match std::env::args().nth(1) {
+        None => serve().await,
+        Some(option) if option.starts_with('-') => Err(io::Error::other("usage: chat [HOST]; without HOST, serves")),
+        Some(host) => join(&host).await,
+    };
+    if let Err(error) = done {
+        eprintln!("chat: {error}");
+        std::process::exit(1);
+    }
 }
