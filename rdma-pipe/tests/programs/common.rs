@@ -194,6 +194,13 @@ impl From<Output> for Ran {
     }
 }
 
+/// Reports that a test, or the rest of it, did not run, because this machine or user does not permit it. The test harness
+/// hides the standard output of a test that passes, but not this.
+pub(crate) fn may_not_run(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {why}");
+}
+
 /// Returns a port that is reserved until the tests end.
 pub(crate) fn port() -> u16 {
     Port::reserve().keep()

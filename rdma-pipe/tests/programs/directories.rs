@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::XattrFlags;
 use rustix::process::Pid;
 
-use crate::common::{Place, Ran, break_connections, bytes, is_same, remove};
+use crate::common::{Place, Ran, break_connections, bytes, is_same, may_not_run, remove};
 
 /// Runs a program as a user without privileges, which owns the files of root.
 const USER: &str = "unshare --user --map-user=1000 --map-group=1000";
@@ -64,7 +64,7 @@ fn destinations_without_permissions_of_their_owner_are_written() {
     place.write("s/sub/f", "data");
     place.write("s/f", "data");
     if place.shell(&format!("{USER} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     let mode = |name: &str| place.path(name).metadata().unwrap().permissions().mode() & 0o7777;
@@ -92,7 +92,7 @@ fn failed_copy_gives_directories_their_permissions_back() {
     place.write("s/dir/sub/large", bytes(9_000_000));
     place.write("s/new/large", bytes(9_000_000));
     if place.shell(&format!("{USER} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
@@ -120,7 +120,7 @@ fn directories_have_their_permissions_back_after_the_starter_was_killed() {
     let place = Place::new();
     place.write("s/sub/large", bytes(9_000_000));
     if place.shell(&format!("{USER} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     std::fs::create_dir_all(place.path("d/sub")).unwrap();
@@ -143,7 +143,7 @@ fn closed_directory_gets_the_whole_list_of_the_source() {
     let has_lists =
         rustix::fs::setxattr(place.path("s/sub"), "system.posix_acl_access", &list, XattrFlags::empty()).is_ok();
     if !has_lists || place.shell(&format!("{USER} true")).status != 0 {
-        println!("no such attributes or no user namespace here");
+        may_not_run("no such attributes or no user namespace here");
         return;
     }
     for options in ["-r -X", "-r -X --sync", "-a"] {
@@ -163,7 +163,7 @@ fn closed_destinations_are_written_over_another_connection() {
     place.write("s/large", bytes(8_000_000));
     place.write("s/sub/f", "data");
     if place.shell(&format!("{USER} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     for top in [0o300, 0o000] {
@@ -205,7 +205,7 @@ fn attributes_that_the_source_has_not_are_removed() {
     place.write("s/new", "data");
     place.write("s/sub/f", "data");
     if !set("s/kept", "user.both", b"value") {
-        println!("no such attributes here");
+        may_not_run("no such attributes here");
         return;
     }
     let access = access_list([7, 7, 5, 7, 5]);
@@ -258,7 +258,7 @@ fn attributes_stay_if_those_of_the_source_cannot_be_read() {
         |name: &str| rustix::fs::setxattr(place.path(name), "user.important", b"value", XattrFlags::empty()).is_ok();
     if place.shell(&format!("{USER} true")).status != 0 || !["s/f", "s/sub", "d/f", "d/sub"].into_iter().all(attribute)
     {
-        println!("no user namespace or no such attributes here");
+        may_not_run("no user namespace or no such attributes here");
         return;
     }
     set("s/f", 0o000);
@@ -293,7 +293,7 @@ fn removed_access_lists_leave_the_group_its_own_permissions() {
         for options in ["-r -X --sync", "-a --sync", "-r -X", "-a"] {
             place.shell("cp -a s d").expect(0);
             if !names.iter().all(|name| set(name, "system.posix_acl_access", &list)) {
-                println!("no such attributes here");
+                may_not_run("no such attributes here");
                 return;
             }
             place.shell(&format!("umask 0; rdcp {options} s/. d")).expect(0);
@@ -328,7 +328,7 @@ fn replaced_files_keep_the_mask_of_the_list_that_their_directory_gives() {
     place.shell("mkdir d").expect(0);
     let list = access_list([7, 7, 0, 7, 0]);
     if rustix::fs::setxattr(place.path("d"), "system.posix_acl_default", &list, XattrFlags::empty()).is_err() {
-        println!("no such attributes here");
+        may_not_run("no such attributes here");
         return;
     }
     for options in ["-r --sync", "-r"] {
@@ -347,7 +347,7 @@ fn access_lists_of_closed_directories_keep_their_mask() {
     place.write("s/sub/f", "data");
     let list = access_list([5, 7, 7, 7, 0]);
     if rustix::fs::setxattr(place.path("s/sub"), "system.posix_acl_access", &list, XattrFlags::empty()).is_err() {
-        println!("no such attributes here");
+        may_not_run("no such attributes here");
         return;
     }
     for options in ["-r -X", "-r -X --sync", "-a"] {

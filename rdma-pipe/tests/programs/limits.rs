@@ -1,6 +1,6 @@
 //! Tests the limits that the system sets for a process.
 
-use crate::common::{Place, Ran, bytes, port};
+use crate::common::{Place, Ran, bytes, may_not_run, port};
 use crate::machine::is_root;
 
 /// The limit of the length of files, for `sh`: 2.5 MB.
@@ -77,7 +77,7 @@ fn limit_of_threads_is_an_error() {
     // The processes of this user belong to this test.
     let user = "setpriv --reuid 23456 --regid 23456 --clear-groups";
     if !is_root() || place.shell(&format!("{user} true")).status != 0 {
-        println!("no other user here");
+        may_not_run("no other user here");
         return;
     }
     place.shell("cp \"$(command -v rdcp)\" bin/ && chmod 755 . && chmod 777 d").expect(0);
@@ -98,7 +98,7 @@ fn limit_of_threads_ends_a_pipeline() {
     place.write("in", "data");
     let user = "setpriv --reuid 23457 --regid 23457 --clear-groups";
     if !is_root() || place.shell(&format!("{user} true")).status != 0 {
-        println!("no other user here");
+        may_not_run("no other user here");
         return;
     }
     place.shell("cp \"$(command -v rdpipe)\" bin/ && chmod 755 .").expect(0);

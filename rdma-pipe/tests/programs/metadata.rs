@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, Ran, bytes, is_same, remove};
+use crate::common::{Place, Ran, bytes, is_same, may_not_run, remove};
 use crate::directories::access_list;
 use crate::machine::receive_as_other;
 
@@ -63,7 +63,7 @@ fn owner_that_cannot_be_set_is_reported_and_the_data_arrives() {
     place.write("s/large", bytes(9 << 20));
     for name in ["s/small", "s/large"] {
         if std::os::unix::fs::chown(place.path(name), Some(12345), Some(12345)).is_err() {
-            println!("this user cannot change owners");
+            may_not_run("this user cannot change owners");
             return;
         }
     }
@@ -75,7 +75,7 @@ fn owner_that_cannot_be_set_is_reported_and_the_data_arrives() {
     let ran = command.output().unwrap();
     let err = String::from_utf8_lossy(&ran.stderr);
     if err.contains("unshare") {
-        println!("no user namespace here: {err}");
+        may_not_run(&format!("no user namespace here: {err}"));
         return;
     }
     assert_eq!(ran.status.code(), Some(23), "{err}");
@@ -153,7 +153,7 @@ fn users_without_privileges_copy_what_is_read_only() {
         if place.shell(&format!("{user} true")).status == 0 {
             copy_what_is_read_only(&place, user);
         } else {
-            println!("this user may not run {user}");
+            may_not_run(&format!("this user may not run {user}"));
         }
     }
 }
@@ -217,7 +217,7 @@ fn lists_with_many_attributes_arrive() {
         let path = place.write(&format!("s/{number}"), "");
         for name in ["user.a", "user.b", "user.c", "user.d"] {
             if rustix::fs::setxattr(&path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).is_err() {
-                println!("no such attributes here");
+                may_not_run("no such attributes here");
                 return;
             }
         }
@@ -240,7 +240,7 @@ fn attributes_that_another_user_cannot_set_are_failures() {
         rustix::fs::setxattr(place.path(name), "user.k", value, rustix::fs::XattrFlags::empty())
     };
     if set("s/own", b"1").is_err() || !receive_as_other(&place) {
-        println!("no attributes, or no other user, here");
+        may_not_run("no attributes, or no other user, here");
         return;
     }
     let to = place.on_host("d");
@@ -270,7 +270,7 @@ fn set_id_bits_are_kept_only_with_the_user_and_the_group_of_the_source() {
         chown 12345 user && chown :12345 group && chown 12345:12345 both dir
         chmod 4755 user && chmod 2755 group && chmod 6755 both own dir";
     if place.shell(make).status != 0 {
-        println!("this user cannot change owners");
+        may_not_run("this user cannot change owners");
         return;
     }
     let list = |folder: &str| place.shell(&format!("cd {folder} && stat -c '%n %a %u:%g' *")).expect(0).out;
@@ -304,7 +304,7 @@ fn capabilities_are_kept_only_with_the_owner_of_the_source() {
     const NAME: &str = "security.capability";
     let owned = place.shell("cd s && chown 12345 user && chown :12345 group && chmod 755 *").status == 0;
     if !owned || ["s/own", "s/user", "s/group"].into_iter().any(|name| set(name).is_err()) {
-        println!("this user cannot set capabilities or owners");
+        may_not_run("this user cannot set capabilities or owners");
         return;
     }
     let has = |folder: &str| {
@@ -348,7 +348,7 @@ fn links_and_special_files_keep_their_attributes() {
     };
     let names = ["link", "fifo", "socket"];
     if names.iter().any(|name| set(&format!("s/{name}"), "trusted.k", b"1").is_err()) {
-        println!("this user cannot set such attributes");
+        may_not_run("this user cannot set such attributes");
         return;
     }
     let server = "#!/bin/sh\nSSH_CONNECTION='1 1 127.0.0.1 22' exec rdcp --server --root .\n";
@@ -367,7 +367,7 @@ fn links_and_special_files_keep_their_attributes() {
     }
     let acl = access_list([6, 6, 4, 6, 0]);
     if set("s/fifo", "system.posix_acl_access", &acl).is_err() {
-        println!("no access control lists here");
+        may_not_run("no access control lists here");
         return;
     }
     let mode = || std::fs::metadata(place.path("d/fifo")).unwrap().permissions().mode() & 0o777;
@@ -384,7 +384,7 @@ fn links_and_special_files_keep_their_attributes() {
 #[test]
 fn times_that_the_destination_cannot_hold_are_failures_and_copied_once() {
     let (place, Ok(wide)) = (Place::new(), tempfile::tempdir_in("/dev/shm")) else {
-        println!("no tmpfs here");
+        may_not_run("no tmpfs here");
         return;
     };
     let from = wide.path().display();
@@ -394,7 +394,7 @@ fn times_that_the_destination_cannot_hold_are_failures_and_copied_once() {
     let years = |folder: &str| place.shell(&format!("cd {folder} && date -r old +%Y && date -r new +%Y")).expect(0).out;
     place.shell("echo data > old && echo data > new && touch -d 1800-01-01 old && touch -d 2600-01-01 new").expect(0);
     if years(&from.to_string()) != "1800\n2600\n" || years(".") != "1901\n2446\n" {
-        println!("no such file systems here");
+        may_not_run("no such file systems here");
         return;
     }
     let report = |ran: &Ran| serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
@@ -423,7 +423,7 @@ fn times_that_the_destination_cannot_hold_are_failures_and_copied_once() {
 #[test]
 fn times_that_cannot_be_stored_are_compared_without_unnamed_files() {
     let (place, Ok(wide)) = (Place::new(), tempfile::tempdir_in("/dev/shm")) else {
-        println!("no tmpfs here");
+        may_not_run("no tmpfs here");
         return;
     };
     let from = wide.path().display();
@@ -435,7 +435,7 @@ fn times_that_cannot_be_stored_are_compared_without_unnamed_files() {
         (ran.status, report["bytes"].as_u64())
     };
     if place.shell(&format!("{inject} true && touch -d 1800-01-01 d && [ $(date -r d +%Y) = 1901 ]")).status != 0 {
-        println!("no strace or no such file system here");
+        may_not_run("no strace or no such file system here");
         return;
     }
     assert_eq!(copy("-r --sync"), (23, Some(5)));
@@ -460,7 +460,7 @@ fn times_arrive_on_file_systems_of_fuse() {
         stat -c %Y m/src m/src/d m/src/d/f";
     let ran = place.shell(script);
     if matches!(ran.status, 77 | 127) {
-        println!("no bindfs here: {}", ran.err);
+        may_not_run(&format!("no bindfs here: {}", ran.err));
         return;
     }
     assert_eq!((ran.status, ran.out.as_str()), (0, &*"1600000000\n".repeat(3)), "{}", ran.err);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rdma_pipe::tree::temporary_name;
 
-use crate::common::{Place, remove};
+use crate::common::{Place, may_not_run, remove};
 
 /// As with cp and rsync, `.` at the end names the entries of a directory.
 #[test]
@@ -172,7 +172,7 @@ fn destination_that_is_mounted_below_the_source_is_not_copied() {
         let script = format!("{mounted}; timeout 60 rdcp -r {operands}; s=$?; find s d; exit $s");
         let ran = place.shell(&format!("exec unshare -m sh -c '{script}'"));
         if ran.status == 77 || ran.err.contains("unshare") {
-            println!("this user cannot mount");
+            may_not_run("this user cannot mount");
             return;
         }
         let text = format!("{left_out} into itself, the destination");

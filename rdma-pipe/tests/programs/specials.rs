@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use crate::common::{Place, remove};
+use crate::common::{Place, may_not_run, remove};
 use crate::directories::access_list;
 
 /// Makes a folder with a file, a FIFO of two names and a socket, and a device node if this user may make one.
@@ -197,13 +197,13 @@ fn special_files_that_the_command_names_are_failures_without_their_option() {
 fn device_node_that_cannot_be_made_is_reported() {
     let place = Place::new();
     if !make(&place) {
-        println!("this user cannot make device nodes");
+        may_not_run("this user cannot make device nodes");
         return;
     }
     place.shell("chown 0:0 s/device").expect(0);
     let user = "unshare --user --map-user=1000 --map-group=1000";
     if place.shell(&format!("{user} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     let ran = place.shell(&format!("{user} rdcp -a s/. d")).expect(23);
@@ -228,7 +228,7 @@ fn access_list_of_a_fifo_is_not_lost_without_proc() {
     let set = rustix::fs::setxattr(path, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty());
     let hidden = "unshare --user --map-root-user --mount sh -c \"mount -t tmpfs none /proc && $*\"";
     if set.is_err() || place.shell(&format!("set -- true; {hidden}")).status != 0 {
-        println!("no such attributes, or no mounts in a user namespace, here");
+        may_not_run("no such attributes, or no mounts in a user namespace, here");
         return;
     }
     let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();

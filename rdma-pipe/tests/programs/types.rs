@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rdma_pipe::channel::BLOCK;
 
-use crate::common::{Place, Ran, bytes, flip, is_same, remove};
+use crate::common::{Place, Ran, bytes, flip, is_same, may_not_run, remove};
 
 /// Makes the entry `s/x` of a kind. The link names `s/rel`.
 fn make(place: &Place, kind: &str) {
@@ -130,7 +130,7 @@ fn failed_deletion_is_reported() {
     place.write("d/imm", "stays");
     let change = |flag: &str| Command::new("chattr").arg(flag).arg(place.path("d/imm")).output();
     if !change("+i").is_ok_and(|ran| ran.status.success()) {
-        println!("no file can be made immutable here");
+        may_not_run("no file can be made immutable here");
         return;
     }
     let ran = place.run("rdcp", ["-r", "--sync", "--delete", "--json", "s/", &place.on_host("d")]);
@@ -272,7 +272,7 @@ fn names_are_linked_only_to_their_own_file() {
     std::fs::rename(place.path("s/b"), place.path("s/z")).unwrap();
     let user = "unshare --user --map-user=1000 --map-group=1000";
     if place.shell(&format!("{user} true")).status != 0 {
-        println!("no user namespace here");
+        may_not_run("no user namespace here");
         return;
     }
     for options in ["-rH", "-rH --sync -c"] {
@@ -294,7 +294,7 @@ fn deletions_that_fail_are_named_and_the_others_are_made() {
     }
     let change = |flag: &str| Command::new("chattr").arg(flag).arg(place.path("d/old/2/f")).output();
     if !change("+i").is_ok_and(|ran| ran.status.success()) {
-        println!("no file can be made immutable here");
+        may_not_run("no file can be made immutable here");
         return;
     }
     let ran = place.run("rdcp", ["-r", "--sync", "--delete", "s/", "d"]).expect(23);
