@@ -5,38 +5,35 @@ use std::ptr;
 
 use crate::{CUcontext, CUdevice, CUstream, Driver, Failure};
 
-/// A `CUcontext`, which only the driver dereferences. Any thread may use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Context(usize);
+/// Declares a handle of the driver.
+macro_rules! handle {
+    ($(#[$doc:meta])* $Name:ident($Raw:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $Name(usize);
 
-impl Context {
-    /// Returns the driver's pointer.
-    pub fn raw(self) -> CUcontext {
-        ptr::with_exposed_provenance_mut(self.0)
-    }
+        impl $Name {
+            /// Returns the driver's pointer.
+            pub fn raw(self) -> $Raw {
+                ptr::with_exposed_provenance_mut(self.0)
+            }
+        }
+
+        impl From<$Raw> for $Name {
+            fn from(raw: $Raw) -> Self {
+                Self(raw.expose_provenance())
+            }
+        }
+    };
 }
 
-impl From<CUcontext> for Context {
-    fn from(raw: CUcontext) -> Self {
-        Self(raw.expose_provenance())
-    }
+handle! {
+    /// A `CUcontext`, which only the driver dereferences. Any thread may use it.
+    Context(CUcontext)
 }
-
-/// A `CUstream`, which only the driver dereferences. Any thread may use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream(usize);
-
-impl Stream {
-    /// Returns the driver's pointer.
-    pub fn raw(self) -> CUstream {
-        ptr::with_exposed_provenance_mut(self.0)
-    }
-}
-
-impl From<CUstream> for Stream {
-    fn from(raw: CUstream) -> Self {
-        Self(raw.expose_provenance())
-    }
+handle! {
+    /// A `CUstream`, which only the driver dereferences. Any thread may use it.
+    Stream(CUstream)
 }
 
 impl Driver {
