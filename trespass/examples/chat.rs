@@ -1,5 +1,6 @@
 //! A chat room in tokio: each line that a client sends reaches all other clients. Without an argument the program is
 //! the server; with a host as its argument, it is a client of that host.
+#![expect(clippy::print_stderr, reason = "it is a program")]
 
 use std::io;
 
