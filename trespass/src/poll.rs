@@ -1,11 +1,10 @@
 //! Waits for one of several events.
 
 use std::io;
-use std::task::Waker;
 use std::time::Instant;
 
 use crate::connection::{Acceptor, Connection};
-use crate::worker::{Awaited, Handle, Source, Worker, this_thread};
+use crate::worker::{Awaited, Handle, Registration, Source, Worker};
 
 /// An event for which [`poll`] waits.
 #[derive(Clone, Copy, Debug)]
@@ -33,19 +32,17 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
             "poll needs at least one interest, and all of them from one worker",
         ));
     };
-    let remove = |worker: &mut Worker, waker: &Waker| {
-        interests.iter().for_each(|interest| worker.remove_from(interest.source(), waker));
-    };
+    let mut calls: Vec<Registration> = Vec::with_capacity(interests.len());
     let found = handle.wait_aside(deadline, |worker, waker| {
-        remove(worker, waker);
+        calls.drain(..).for_each(|call| drop(worker.remove_call(call)));
         let ready: Vec<bool> = interests.iter().map(|interest| interest.is_ready(worker)).collect();
         if ready.contains(&true) {
             return Ok(ready);
         }
-        interests.iter().for_each(|interest| worker.register_at(interest.source(), waker));
+        calls.extend(interests.iter().map(|interest| worker.register_call(interest.source(), waker)));
         Err(io::ErrorKind::WouldBlock.into())
     });
-    handle.with(|worker| remove(worker, &this_thread()))?;
+    handle.with(|worker| calls.drain(..).for_each(|call| drop(worker.remove_call(call))))?;
     match found {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(vec![false; interests.len()]),
         found => found,

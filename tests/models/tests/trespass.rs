@@ -108,11 +108,11 @@ impl Model {
                 return drop(woken);
             }
             if self.arm() {
-                core.waiters.add_call(Awaited::Message, &waker);
+                core.waiters.add_call(Awaited::Message, &waker, 1);
                 drop(core);
                 drop(woken);
                 self.descriptors.sleep();
-                self.core.lock().unwrap().waiters.remove_call(Awaited::Message, &waker);
+                drop(self.core.lock().unwrap().waiters.remove_call(1));
             }
         }
     }

@@ -108,15 +108,18 @@ impl Acceptor {
     ///
     /// `TimedOut` if no connection arrived in time.
     pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
-        let id = self.handle.wait_aside(deadline, |worker, waker| {
-            worker.remove_from(Source::Acceptors, waker);
+        let mut call = None;
+        let accepted = self.handle.wait_aside(deadline, |worker, waker| {
+            drop(call.take().and_then(|call| worker.remove_call(call)));
             let accepted = worker.try_accept(self.id);
-            if would_block(&accepted) {
-                worker.register_at(Source::Acceptors, waker);
-            }
+            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptors, waker));
             accepted
-        })?;
-        Ok(Connection::new(self.handle.clone(), id))
+        });
+        if let Some(call) = call {
+            // The deadline has passed.
+            drop(self.handle.with(|worker| worker.remove_call(call))?);
+        }
+        Ok(Connection::new(self.handle.clone(), accepted?))
     }
 
     /// Stops listening. Connections that are established already can still be accepted; then calls return

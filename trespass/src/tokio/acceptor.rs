@@ -2,18 +2,21 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use super::Connection;
 use super::waiting::{Waiting, poll};
-use crate::worker::{Handle, Source, would_block};
+use crate::worker::{Handle, Registration, Source, would_block};
 
 /// Accepts connections over RDMA, and over TCP at the same port. Several tasks may accept at the same time.
 #[derive(Debug)]
 pub struct Acceptor {
     inner: crate::Acceptor,
+    /// The task that has polled the acceptor last.
+    polled: Mutex<Option<Registration>>,
 }
 
 impl Acceptor {
@@ -34,7 +37,7 @@ impl Acceptor {
     pub async fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Acceptor> {
         let addresses: Vec<SocketAddr> = lookup_host(address).await?.collect();
         handle.drive_if_possible();
-        Ok(Acceptor { inner: crate::Acceptor::bind_on(handle, &*addresses)? })
+        crate::Acceptor::bind_on(handle, &*addresses).map(Acceptor::from)
     }
 
     /// The address, with its port.
@@ -54,7 +57,8 @@ impl Acceptor {
         Ok(Connection::from(crate::Connection::new(handle.clone(), accepted)))
     }
 
-    /// Accepts the next connection. If none is pending, the task is woken when one may be.
+    /// Accepts the next connection. If none is pending, the task is woken when one may be, unless another task polls the
+    /// acceptor meanwhile.
     ///
     /// # Errors
     ///
@@ -62,14 +66,15 @@ impl Acceptor {
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Connection>> {
         let (handle, id) = (self.inner.handle(), self.inner.id());
         handle.drive_if_possible();
+        // Dropped after the lock is released.
+        let mut _before = None;
         let accepted = handle.try_or_wake(
             true,
             |worker| worker.try_accept(id),
             |worker, accepted| {
-                if would_block(accepted) {
-                    worker.remove_from(Source::Acceptors, context.waker());
-                    worker.register_at(Source::Acceptors, context.waker());
-                }
+                let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
+                _before = polled.take().and_then(|before| worker.remove_call(before));
+                *polled = would_block(accepted).then(|| worker.register_call(Source::Acceptors, context.waker()));
             },
         );
         poll(accepted.map(|id| Connection::from(crate::Connection::new(handle.clone(), id))))
@@ -88,6 +93,6 @@ impl Acceptor {
 
 impl From<crate::Acceptor> for Acceptor {
     fn from(inner: crate::Acceptor) -> Acceptor {
-        Acceptor { inner }
+        Acceptor { inner, polled: Mutex::default() }
     }
 }

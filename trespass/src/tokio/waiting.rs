@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::worker::{Awaited, Handle, Source, Worker, would_block};
+use crate::worker::{Awaited, Handle, Registration, Source, Worker, would_block};
 
 /// Repeats an operation. After `WouldBlock`, the worker has the waker of the task until it calls the waker, the operation
 /// is repeated, or this future is dropped.
@@ -12,8 +12,7 @@ pub(super) struct Waiting<'h, A> {
     handle: &'h Handle,
     source: Source,
     attempt: A,
-    /// The number of the last registration of the waker.
-    registration: Option<u64>,
+    registration: Option<Registration>,
 }
 
 impl<'h, A> Waiting<'h, A> {
@@ -36,22 +35,20 @@ impl<T, A: FnMut(&mut Worker) -> io::Result<T>> Future for Waiting<'_, A> {
         // A task that waits for a message reads what has arrived, as with a socket. Otherwise, the task that drives the
         // worker makes the turns.
         let turns = !matches!(source, Source::Connection(_, Awaited::Room | Awaited::Transfer));
+        // Dropped after the lock is released.
+        let mut _before = None;
         poll(handle.try_or_wake(turns, attempt, |worker, result| {
-            if let Some(number) = registration.take() {
-                worker.remove_future(*source, number);
-            }
-            if would_block(result) {
-                *registration = Some(worker.register_future(*source, context.waker()));
-            }
+            _before = registration.take().and_then(|before| worker.remove_call(before));
+            *registration = would_block(result).then(|| worker.register_call(*source, context.waker()));
         }))
     }
 }
 
 impl<A> Drop for Waiting<'_, A> {
     fn drop(&mut self) {
-        if let Some(number) = self.registration.take() {
+        if let Some(registration) = self.registration.take() {
             // In a child of the worker's process, there is nothing to remove.
-            _ = self.handle.with(|worker| worker.remove_future(self.source, number));
+            drop(self.handle.with(|worker| worker.remove_call(registration)));
         }
     }
 }

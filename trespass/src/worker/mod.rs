@@ -50,13 +50,13 @@ use waiters::{Waiters, Woken};
 #[doc(hidden)]
 pub use fork::{Generation, PerProcess};
 pub use options::{Options, Transport};
+pub(crate) use shared::would_block;
 pub use shared::{Handle, Wait};
-pub(crate) use shared::{this_thread, would_block};
 #[doc(hidden)]
 pub use signals::without_signals;
 pub use spin::Spin;
 pub(crate) use waiters::Awaited;
-pub(crate) use waiting::Source;
+pub(crate) use waiting::{Registration, Source};
 
 /// Maximum number of events that a turn takes from a backend.
 const BUDGET: usize = 64;
@@ -135,9 +135,8 @@ pub struct Worker {
     fallbacks: HashMap<ConnectionId, String>,
     /// Tasks that wait for connections to accept.
     acceptors: Waiters,
-    /// The number of the last registration of a future.
-    #[cfg(feature = "tokio")]
-    last_future: u64,
+    /// The number of the last call or future that waited.
+    last_call: u64,
     epoll: OwnedFd,
     /// Number of turns until the worker next reads the clock and polls TCP; at least 1. While the worker has a device,
     /// the device's counter replaces it.
@@ -174,8 +173,7 @@ impl Worker {
             next_listener: 0,
             fallbacks: HashMap::new(),
             acceptors: Waiters::default(),
-            #[cfg(feature = "tokio")]
-            last_future: 0,
+            last_call: 0,
             epoll,
             quiet: 1,
             tcp_silence: 0,

@@ -42,19 +42,9 @@ pub(super) struct Waiters {
 struct Waiter {
     what: Awaited,
     waker: Waker,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A new task replaces an earlier one that waits for the same event.
-    Task,
-    /// A call stays until it returns. No thread makes two calls at a time, so its waker identifies it.
-    Call,
-    /// A future stays until it is polled again or dropped. One task may poll several futures with the same waker, so each
-    /// registration has its number.
-    #[cfg(feature = "tokio")]
-    Future(u64),
+    /// The number of the call or future, which stays until it is removed or woken; or `None` for a task. A new task
+    /// replaces an earlier one that waits for the same event.
+    call: Option<u64>,
 }
 
 impl Waiters {
@@ -68,37 +58,21 @@ impl Waiters {
     }
 
     pub(super) fn add_task(&mut self, what: Awaited, waker: &Waker, woken: &mut Woken) {
-        match self.list.iter_mut().find(|waiter| waiter.kind == Kind::Task && waiter.what == what) {
+        match self.list.iter_mut().find(|waiter| waiter.call.is_none() && waiter.what == what) {
             Some(known) if known.waker.will_wake(waker) => {}
             Some(known) => woken.add(mem::replace(&mut known.waker, waker.clone()), false),
-            None => self.list.push(Waiter { what, waker: waker.clone(), kind: Kind::Task }),
+            None => self.list.push(Waiter { what, waker: waker.clone(), call: None }),
         }
     }
 
-    pub(super) fn add_call(&mut self, what: Awaited, waker: &Waker) {
-        self.list.push(Waiter { what, waker: waker.clone(), kind: Kind::Call });
+    pub(super) fn add_call(&mut self, what: Awaited, waker: &Waker, number: u64) {
+        self.list.push(Waiter { what, waker: waker.clone(), call: Some(number) });
     }
 
-    #[cfg(feature = "tokio")]
-    pub(super) fn add_future(&mut self, what: Awaited, waker: &Waker, number: u64) {
-        self.list.push(Waiter { what, waker: waker.clone(), kind: Kind::Future(number) });
-    }
-
-    /// Removes a call that has returned. The waker may be dropped here, because it belongs to the library and runs no
-    /// code of the program.
-    pub(super) fn remove_call(&mut self, what: Awaited, waker: &Waker) {
-        let is_it = |waiter: &Waiter| waiter.kind == Kind::Call && waiter.what == what && waiter.waker.will_wake(waker);
-        if let Some(at) = self.list.iter().position(is_it) {
-            self.list.swap_remove(at);
-        }
-    }
-
-    /// Removes a future that no longer waits. Its waker is dropped with `woken`, without a call.
-    #[cfg(feature = "tokio")]
-    pub(super) fn remove_future(&mut self, number: u64, woken: &mut Woken) {
-        if let Some(at) = self.list.iter().position(|waiter| waiter.kind == Kind::Future(number)) {
-            woken.add(self.list.swap_remove(at).waker, false);
-        }
+    /// Removes a call or a future that no longer waits. Returns its waker if it was not woken.
+    pub(super) fn remove_call(&mut self, number: u64) -> Option<Waker> {
+        let at = self.list.iter().position(|waiter| waiter.call == Some(number))?;
+        Some(self.list.swap_remove(at).waker)
     }
 
     /// Moves all wakers that wait for one event to `woken`.

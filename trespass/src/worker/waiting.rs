@@ -20,6 +20,11 @@ pub(crate) enum Source {
     Acceptors,
 }
 
+/// A call or a future that waits for an event. Its number identifies it: one task may poll several futures with the same
+/// waker.
+#[derive(Debug)]
+pub(crate) struct Registration(Source, u64);
+
 impl Worker {
     /// Prepares to wait until [`Worker::fd`] is readable. Returns the maximum time to wait, which is zero if work is
     /// already pending.
@@ -103,68 +108,30 @@ impl Worker {
         }
     }
 
-    /// Registers a call, which is woken like a task until it is [removed](Self::remove_call).
-    pub(crate) fn register_call(&mut self, id: ConnectionId, what: Awaited, waker: &Waker) {
-        match self.waiters(id) {
-            Some((waiters, _)) => waiters.add_call(what, waker),
-            None => self.tcp.table.woken.push(waker.clone()),
-        }
-    }
-
-    pub(crate) fn remove_call(&mut self, id: ConnectionId, what: Awaited, waker: &Waker) {
-        if let Some((waiters, _)) = self.waiters(id) {
-            waiters.remove_call(what, waker);
-        }
-    }
-
-    /// Registers a call that waits for an event.
-    pub(crate) fn register_at(&mut self, source: Source, waker: &Waker) {
-        match source {
-            Source::Connection(id, what) => self.register_call(id, what, waker),
-            Source::Acceptors => {
-                self.acceptors.add_call(Awaited::Message, waker);
-                self.look_next();
-            }
-        }
-    }
-
-    /// Removes a call that no longer waits.
-    pub(crate) fn remove_from(&mut self, source: Source, waker: &Waker) {
-        match source {
-            Source::Connection(id, what) => self.remove_call(id, what, waker),
-            Source::Acceptors => self.acceptors.remove_call(Awaited::Message, waker),
-        }
-    }
-
-    /// Registers a future that waits for an event. Returns the number of the registration.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn register_future(&mut self, source: Source, waker: &Waker) -> u64 {
-        self.last_future += 1;
-        let number = self.last_future;
+    /// Registers a call or a future, which is woken like a task until it is [removed](Self::remove_call).
+    pub(crate) fn register_call(&mut self, source: Source, waker: &Waker) -> Registration {
+        self.last_call += 1;
+        let number = self.last_call;
         match source {
             Source::Connection(id, what) => match self.waiters(id) {
-                Some((waiters, _)) => waiters.add_future(what, waker, number),
+                Some((waiters, _)) => waiters.add_call(what, waker, number),
                 None => self.tcp.table.woken.push(waker.clone()),
             },
             Source::Acceptors => {
-                self.acceptors.add_future(Awaited::Message, waker, number);
+                self.acceptors.add_call(Awaited::Message, waker, number);
                 self.look_next();
             }
         }
-        number
+        Registration(source, number)
     }
 
-    /// Removes a future that no longer waits. Its waker belongs to the program, so it is not dropped under the worker's
-    /// lock.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn remove_future(&mut self, source: Source, number: u64) {
+    /// Removes a call or a future that no longer waits. Returns its waker if it was not woken. A waker of the program must
+    /// be dropped after the worker's lock is released.
+    #[must_use]
+    pub(crate) fn remove_call(&mut self, Registration(source, number): Registration) -> Option<Waker> {
         match source {
-            Source::Connection(id, _) => {
-                if let Some((waiters, woken)) = self.waiters(id) {
-                    waiters.remove_future(number, woken);
-                }
-            }
-            Source::Acceptors => self.acceptors.remove_future(number, &mut self.tcp.table.woken),
+            Source::Connection(id, _) => self.waiters(id)?.0.remove_call(number),
+            Source::Acceptors => self.acceptors.remove_call(number),
         }
     }
 

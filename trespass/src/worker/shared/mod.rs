@@ -30,11 +30,11 @@ use super::Sleeper;
 use super::fork::{Generation, PerProcess};
 use super::signals::without_signals;
 use super::waiters::Awaited;
-use super::{ConnectionId, Options, Worker};
+use super::{ConnectionId, Options, Source, Worker};
 use lock::Locked;
 use wake::Event;
 
-pub(crate) use wake::this_thread;
+use wake::this_thread;
 
 /// If a sleep was shorter than this, later calls spin longer before they sleep.
 const SHORT: Duration = Duration::from_micros(200);
@@ -412,11 +412,11 @@ impl Shared {
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         // Registers the call first, so that `prepare` wakes the call if it can continue.
-        core.worker.register_call(id, what, &self.nudge_waker);
+        let call = core.worker.register_call(Source::Connection(id, what), &self.nudge_waker);
         let time = match core.worker.prepare() {
             Ok(time) if time != Duration::ZERO => time.min(most),
             other => {
-                core.worker.remove_call(id, what, &self.nudge_waker);
+                drop(core.worker.remove_call(call));
                 return (core, other.map(|_| ()));
             }
         };
@@ -430,7 +430,7 @@ impl Shared {
         self.sleep_until(&sleeper, &self.nudge, time);
         let mut core = self.lock();
         core.spin = next_spin(core.spin, self.spin, begun.elapsed());
-        core.worker.remove_call(id, what, &self.nudge_waker);
+        drop(core.worker.remove_call(call));
         core.call_sleeps = false;
         (core, Ok(()))
     }
@@ -445,16 +445,16 @@ impl Shared {
     ) -> (Locked<'c>, io::Result<()>) {
         let (this, waker) = (thread::current(), this_thread());
         // Registers the call first: `rearm` may consume the event for which the call waits, and then wakes the call.
-        core.worker.register_call(id, what, &waker);
+        let call = core.worker.register_call(Source::Connection(id, what), &waker);
         if let Err(error) = core.rearm() {
-            core.worker.remove_call(id, what, &waker);
+            drop(core.worker.remove_call(call));
             return (core, Err(error));
         }
         core.parked.push(this.clone());
         drop(core);
         thread::park_timeout(most);
         let mut core = self.lock();
-        core.worker.remove_call(id, what, &waker);
+        drop(core.worker.remove_call(call));
         core.parked.retain(|thread| thread.id() != this.id());
         (core, Ok(()))
     }
