@@ -6,7 +6,9 @@
 
 mod bulk;
 mod driver;
+mod home;
 mod link;
+mod options;
 mod run;
 mod state;
 mod tasks;
@@ -24,7 +26,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey, Transport};
 
-use crate::core::Limits;
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 
@@ -33,51 +34,11 @@ pub use driver::Driver;
 #[cfg(feature = "tls")]
 pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
+pub use options::Options;
 pub(crate) use run::has_timer;
+use tasks::Task;
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
 pub(crate) use turns::Turns;
-
-/// The options of an endpoint.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    /// The options of the worker, such as its transports, device and memory.
-    pub worker: trespass::Options,
-    /// The credit that each connection grants its peer, and its time-outs.
-    pub limits: Limits,
-    /// How long the driver polls RDMA before it sleeps. Polling avoids wake-ups, but it occupies a processor for that
-    /// time. If polling finds no events, the driver polls less often. Zero disables polling.
-    pub spin: Duration,
-    /// Time limit for connecting.
-    pub connect: Duration,
-    /// The watermark of the memory pools: how many bytes of released memory a pool keeps for the attachments and
-    /// targets of later calls. It also limits how much registered memory peers occupy with the attachments that they
-    /// announce: see [`Attachment::read`](crate::Attachment::read).
-    pub watermark: usize,
-    /// Maximum number of bytes that [`Channel::alloc`](crate::Channel::alloc), [`Context::alloc`](crate::Context::alloc)
-    /// and copied attachments occupy at a time; by default 4 GiB. It applies to all connections over RDMA together, and
-    /// to all over TCP. Lengths are rounded up to powers of two. Beyond it, these calls return `OutOfMemory`.
-    pub memory: usize,
-    /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
-    /// [`trespass::Transport::Tcp`].
-    #[cfg(feature = "tls")]
-    pub tls: Tls,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            worker: trespass::Options::default(),
-            limits: Limits::default(),
-            spin: Duration::from_micros(500),
-            connect: Duration::from_secs(10),
-            watermark: 64 << 20,
-            memory: usize::try_from(4_u64 << 30).unwrap_or(usize::MAX),
-            #[cfg(feature = "tls")]
-            tls: Tls::default(),
-        }
-    }
-}
 
 /// The transport of a connection.
 #[derive(Clone, Debug)]
@@ -133,6 +94,12 @@ pub struct Endpoint {
 #[derive(Debug)]
 struct Alive(Arc<Shared>);
 
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signal").field("has_ended", &self.has_ended).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Alive {
     fn drop(&mut self) {
         self.0.command(Command::End);
@@ -152,13 +119,13 @@ pub(crate) struct Shared {
 }
 
 /// The queues of work for the driver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Signal {
     /// The links with frames to send, and the links with messages to read.
     pub(crate) dirty: Vec<u32>,
     pub(crate) readable: Vec<u32>,
-    /// The tasks to poll. Each is identified by its runner and by its number within the runner.
-    pub(crate) tasks: Vec<(u32, u32)>,
+    /// The tasks to continue.
+    tasks: Vec<Arc<dyn Task>>,
     pub(crate) commands: Vec<Command>,
     /// The waker of the driver, while the driver sleeps.
     waker: Option<Waker>,
@@ -254,6 +221,8 @@ pub(crate) enum Command {
         remote: (RegionKey, u64),
         reply: oneshot::Sender<io::Result<()>>,
     },
+    /// Wakes the thread that runs the driver for its owner: the owner is free again.
+    Return,
     End,
 }
 
@@ -267,6 +236,7 @@ impl std::fmt::Debug for Command {
             Self::Open { .. } => "Open",
             Self::Revoke { .. } => "Revoke",
             Self::Transfer { .. } => "Transfer",
+            Self::Return => "Return",
             Self::End => "End",
         })
     }
@@ -488,9 +458,9 @@ impl Shared {
     fn end(&self) {
         let mut shared = self.lock();
         shared.has_ended = true;
-        let commands = mem::take(&mut shared.commands);
+        let rest = (mem::take(&mut shared.commands), mem::take(&mut shared.tasks));
         drop(shared);
-        drop(commands);
+        drop(rest);
     }
 }
 

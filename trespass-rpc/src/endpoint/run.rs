@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep, sleep_until};
 use trespass::Spin;
 
 use super::Driver;
+use super::home::Home;
 
 /// Number of turns before the driver yields to other tasks of the thread.
 const TURNS: usize = 32;
@@ -46,7 +47,9 @@ impl Driver {
             let text = "the tokio runtime has no I/O or no timers; call enable_all() on its builder";
             io::Error::new(io::ErrorKind::Unsupported, text)
         })?;
-        let mut task = Task { driver: self, fd: fd?, armed: None, sleeps_until: now, spin: Spin::default() };
+        let home = Home::new(&self.shared, Handle::try_current().ok());
+        let (driver, spin) = (Some(Box::new(self)), Spin::default());
+        let mut task = Task { driver, home, fd: fd?, armed: None, sleeps_until: now, spin };
         Ok(async move {
             let mut sleep = pin!(sleep);
             poll_fn(|context| task.poll(context, sleep.as_mut())).await;
@@ -55,36 +58,26 @@ impl Driver {
 
     /// Runs the connections on this thread until no endpoint and no connection is left. The thread sleeps while no
     /// event is pending.
-    pub(super) fn run_thread(mut self) {
-        let event = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
-            Ok(event) => Arc::new(Event(event)),
+    pub(super) fn run_thread(self) {
+        let mut thread = match OnThread::new() {
+            Ok(thread) => thread,
             Err(error) => return log::error!("the driver has failed: {error}"),
         };
-        let waker = Waker::from(Arc::clone(&event));
-        let mut spin = Spin::default();
-        while !self.is_over() {
-            let now = Instant::now();
-            if self.turn(true, now) {
-                spin.found(self.spin(), || now);
-                continue;
+        let home = Home::new(&self.shared, None);
+        let mut driver = Some(Box::new(self));
+        loop {
+            match driver.take().or_else(|| home.take_back(&thread.waker)) {
+                Some(driver) if driver.is_over() => return,
+                Some(ours) => driver = thread.step(ours, |driver| home.run(driver)),
+                None if home.is_over() => return,
+                None => thread.event.wait(),
             }
-            if spin.goes_on(self.spin(), || now) {
-                std::hint::spin_loop();
-                continue;
-            }
-            let Some(time) = self.armed() else { continue };
-            if !self.shared.set_waker(&waker) {
-                continue;
-            }
-            let time = time.min(self.deadline().saturating_duration_since(Instant::now())).min(LONG);
-            // A signal may end the sleep early; this is harmless.
-            _ = self.worker.sleep(event.0.as_fd(), time);
-            _ = rustix::io::read(&event.0, &mut [0; 8]);
         }
     }
 
     /// Runs the connections and a future on this thread until the future is ready. The thread never sleeps, so use this
-    /// function only on a thread that has a processor of its own.
+    /// function only on a thread that has a processor of its own. Handlers run on this thread too. One that blocks it
+    /// stops all connections of the endpoint.
     pub fn run_until<F: Future>(&mut self, future: F) -> F::Output {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -94,18 +87,26 @@ impl Driver {
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
                 // Sends the frames that the future queued last.
-                self.turn(true, Instant::now());
+                self.whole_turn();
                 return output;
             }
-            if !self.turn(true, Instant::now()) {
+            if !self.whole_turn() {
                 std::hint::spin_loop();
             }
         }
     }
 
+    fn whole_turn(&mut self) -> bool {
+        let is_busy = self.turn(true, Instant::now());
+        self.run_handlers();
+        self.send();
+        is_busy
+    }
+
     /// Returns how long to sleep at most; `None` if work is pending.
     fn armed(&mut self) -> Option<Duration> {
         match self.arm() {
+            _ if !self.ready.is_empty() => None,
             Ok(Duration::ZERO) => None,
             Ok(time) => Some(time),
             Err(error) => {
@@ -135,7 +136,60 @@ pub(crate) fn has_timer() -> bool {
     }
 }
 
+/// A thread that runs a driver.
+pub(super) struct OnThread {
+    event: Arc<Event>,
+    waker: Waker,
+    spin: Spin,
+}
+
+impl OnThread {
+    /// # Errors
+    ///
+    /// The system has no descriptors left.
+    pub(super) fn new() -> io::Result<Self> {
+        let event = Arc::new(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        Ok(Self { waker: Waker::from(Arc::clone(&event)), event, spin: Spin::default() })
+    }
+
+    /// Runs one turn, in which `run` runs the handlers, and sleeps if there is nothing to do. Returns `None` if `run`
+    /// has returned `None`.
+    pub(super) fn step(
+        &mut self,
+        mut driver: Box<Driver>,
+        run: impl FnOnce(Box<Driver>) -> Option<Box<Driver>>,
+    ) -> Option<Box<Driver>> {
+        let now = Instant::now();
+        let is_busy = driver.turn(true, now);
+        if !driver.ready.is_empty() {
+            driver = run(driver)?;
+        }
+        driver.send();
+        if is_busy {
+            self.spin.found(driver.spin(), || now);
+        } else if self.spin.goes_on(driver.spin(), || now) {
+            std::hint::spin_loop();
+        } else if let Some(time) = driver.armed()
+            && driver.shared.set_waker(&self.waker)
+        {
+            let time = time.min(driver.deadline().saturating_duration_since(Instant::now())).min(LONG);
+            // A signal may end the sleep early; this is harmless.
+            _ = driver.worker.sleep(self.event.0.as_fd(), time);
+            _ = rustix::io::read(&self.event.0, &mut [0; 8]);
+        }
+        Some(driver)
+    }
+}
+
 struct Event(OwnedFd);
+
+impl Event {
+    fn wait(&self) {
+        // A signal may end this early; this is harmless.
+        _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
+        _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
 
 impl Wake for Event {
     fn wake(self: Arc<Self>) {
@@ -154,7 +208,9 @@ impl Wake for Woken {
 
 /// A driver that runs as a task of tokio.
 struct Task {
-    driver: Driver,
+    /// The driver, unless another thread runs it.
+    driver: Option<Box<Driver>>,
+    home: Home,
     fd: AsyncFd<OwnedFd>,
     /// The time until which the driver may sleep; `None` if the worker's descriptor is not armed.
     armed: Option<Instant>,
@@ -164,19 +220,36 @@ struct Task {
 
 impl Task {
     fn poll(&mut self, context: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
+        if self.driver.is_none() {
+            self.driver = self.home.take_back(context.waker());
+            self.armed = None;
+            if self.driver.is_none() {
+                return if self.home.is_over() { Poll::Ready(()) } else { Poll::Pending };
+            }
+        }
         for _ in 0..TURNS {
-            if self.armed.is_some() && self.is_readable(context) {
+            let Some(driver) = &mut self.driver else { break };
+            if self.armed.is_some() && is_readable(&self.fd, context) {
                 self.armed = None;
             }
             let now = Instant::now();
             // While the descriptor is armed, a turn only sends the frames of callers; it does not poll for events.
-            let is_busy = self.driver.turn(self.armed.is_none(), now);
-            if self.driver.is_over() {
+            let is_busy = driver.turn(self.armed.is_none(), now);
+            if driver.is_over() {
                 return Poll::Ready(());
             }
+            if !driver.ready.is_empty() {
+                self.driver = self.driver.take().and_then(|driver| self.home.run(driver));
+                if self.driver.is_none() {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+            let Some(driver) = &mut self.driver else { break };
+            driver.send();
             if is_busy && self.armed.is_none() {
-                self.spin.found(self.driver.spin(), || now);
-                if self.driver.spin().is_zero() {
+                self.spin.found(driver.spin(), || now);
+                if driver.spin().is_zero() {
                     // The next turn polls TCP with a system call. After it, the driver can sleep until the tasks that it
                     // woke have frames to send.
                     continue;
@@ -187,23 +260,23 @@ impl Task {
             if is_busy {
                 self.spin.restart();
             }
-            if (is_busy || self.armed.is_none()) && self.spin.goes_on(self.driver.spin(), || now) {
+            if (is_busy || self.armed.is_none()) && self.spin.goes_on(driver.spin(), || now) {
                 self.armed = None;
                 continue;
             }
             if self.armed.is_none() {
                 // Earlier turns may have processed the events. But one that arrived after the last turn would be lost if
                 // no turn followed.
-                if self.is_readable(context) {
+                if is_readable(&self.fd, context) {
                     continue;
                 }
-                let Some(time) = self.driver.armed() else { continue };
+                let Some(time) = driver.armed() else { continue };
                 self.armed = Some(Instant::now() + time.min(LONG));
             }
-            if !self.driver.shared.set_waker(context.waker()) {
+            if !driver.ready.is_empty() || !driver.shared.set_waker(context.waker()) {
                 continue;
             }
-            let until = self.armed.map_or(self.driver.deadline(), |armed| armed.min(self.driver.deadline()));
+            let until = self.armed.map_or(driver.deadline(), |armed| armed.min(driver.deadline()));
             if until < self.sleeps_until || self.sleeps_until <= Instant::now() {
                 self.sleeps_until = until;
                 sleep.as_mut().reset(until.into());
@@ -213,7 +286,7 @@ impl Task {
                 self.sleeps_until = Instant::now();
                 continue;
             }
-            if !self.is_readable(context) {
+            if !is_readable(&self.fd, context) {
                 return Poll::Pending;
             }
             self.armed = None;
@@ -221,19 +294,19 @@ impl Task {
         context.waker().wake_by_ref();
         Poll::Pending
     }
+}
 
-    /// Whether the worker's descriptor has become readable.
-    fn is_readable(&self, context: &mut Context<'_>) -> bool {
-        match self.fd.poll_read_ready(context) {
-            Poll::Ready(Ok(mut ready)) => {
-                ready.clear_ready();
-                true
-            }
-            Poll::Ready(Err(error)) => {
-                log::error!("cannot wait for the driver's descriptor: {error}");
-                true
-            }
-            Poll::Pending => false,
+/// Whether the worker's descriptor has become readable.
+fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
+    match fd.poll_read_ready(context) {
+        Poll::Ready(Ok(mut ready)) => {
+            ready.clear_ready();
+            true
         }
+        Poll::Ready(Err(error)) => {
+            log::error!("cannot wait for the driver's descriptor: {error}");
+            true
+        }
+        Poll::Pending => false,
     }
 }

@@ -1,6 +1,5 @@
 //! Tests the errors that callers get after faults.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -258,60 +257,5 @@ fn dropped_runtime_fails_calls_instead_of_hanging() {
         let error = tokio::time::timeout(LONG, client.wait(60_000)).await.unwrap().unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::UNAVAILABLE);
         assert!(matches!(client.add(1, 2).await, Err(Error::Rpc(_))));
-    });
-}
-
-/// Blocks its thread.
-#[trespass_rpc::service(name = "test.Blocking")]
-trait Blocking {
-    async fn block(&self, millis: u64) -> Result<(), ()>;
-}
-
-struct Blocks;
-
-impl Blocking for Blocks {
-    async fn block(&self, millis: u64) -> Result<(), ()> {
-        std::thread::sleep(Duration::from_millis(millis));
-        Ok(())
-    }
-}
-
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Logger;
-
-impl log::Log for Logger {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        LOGGED.lock().unwrap().push(record.args().to_string());
-    }
-
-    fn flush(&self) {}
-}
-
-#[test]
-fn handler_that_blocks_its_endpoint_is_logged_by_name() {
-    log::set_logger(&Logger).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
-    on_both(|options| async move {
-        LOGGED.lock().unwrap().clear();
-        let server = Server::new(BlockingServer::new(Blocks)).and(SumsServer::new(Service::default()));
-        let serving = server.bind_on(&Endpoint::thread(&options).unwrap(), &ADDRESS).await.unwrap();
-        let endpoint = Endpoint::spawn(&options).unwrap();
-        let address = serving.local_addr().to_string();
-        let [blocking, beside] = [
-            Channel::connect_on(&endpoint, &address).await.unwrap(),
-            Channel::connect_on(&endpoint, &address).await.unwrap(),
-        ];
-        let blocking = BlockingClient::new(blocking);
-        assert_eq!(blocking.block(20).await, Ok(()));
-        let beside = SumsClient::new(beside);
-        let (blocked, added) = tokio::join!(blocking.block(1_200), beside.add(1, 2));
-        assert_eq!((blocked, added), (Ok(()), Ok(3)));
-        let logged = LOGGED.lock().unwrap().iter().filter(|line| line.contains("test.Blocking/block")).count();
-        assert_eq!(logged, 1, "the call of 20 ms is no fault");
     });
 }

@@ -1,6 +1,7 @@
 //! Calls over RDMA on softrnic, and over TCP.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod blocked;
 mod bulk;
 mod ends;
 mod faults;

@@ -233,6 +233,10 @@ fn process_of_another_user_is_reached_over_tcp() {
 #[test]
 fn child_of_a_fork_uses_only_its_own_workers() {
     const MESSAGES: u32 = 20;
+    // A thread that starts or ends holds a lock of std, which the threads of a child could then wait for without end.
+    if !sideway_tests::process::alone("processes::child_of_a_fork_uses_only_its_own_workers", &[]) {
+        return;
+    }
     on_both(|transport| {
         let (server, client) = pair(transport);
         // SAFETY: the child calls only functions of this crate, which take no lock that a thread of the parent may hold,

@@ -35,8 +35,9 @@ impl Driver {
             let wakers = [serving.reader, serving.writer].into_iter().flatten();
             wakers.chain(serving.expected.into_wakers()).for_each(Waker::wake);
         }
+        self.drop_ready(&entry.link, None);
         for (_, task) in entry.tasks.drain() {
-            self.cancel(entry.runner, Some(task));
+            self.cancel(Some(task));
         }
         if let Some(ready) = entry.ready.take() {
             _ = ready.send(Err(error));
@@ -59,8 +60,9 @@ impl Driver {
             drop(state);
             for id in expired.drain(..) {
                 let Some(Some(entry)) = self.links.get_mut(index as usize) else { continue };
-                let (runner, task) = (entry.runner, entry.tasks.remove(&id));
-                self.cancel(runner, task);
+                let task = entry.tasks.remove(&id);
+                self.drop_ready(&link, Some(id));
+                self.cancel(task);
                 link.answer(id, Status::DEADLINE, false, &[]);
             }
             let late = now >= hello_until;

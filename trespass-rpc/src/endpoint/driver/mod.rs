@@ -8,9 +8,11 @@ mod send;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -24,7 +26,8 @@ use crate::memory::{Memory, MemoryPool};
 use crate::wire::{HEADER, META_LIMIT};
 
 use super::bulk::Keys;
-use super::tasks::Arrived;
+use super::home::{Begun, Due, Ended, Results};
+use super::tasks::{Arrived, Task};
 use super::{Command, Link, Linked, Listened, Runner, Shared, Signal};
 
 use connect::Connecting;
@@ -52,7 +55,12 @@ pub struct Driver {
     now: u64,
     /// A lower bound: no time-out is due before this time.
     next: u64,
+    /// The requests of the message that is being read.
     arrived: Vec<Arrived>,
+    /// The handlers to run after this turn.
+    pub(super) ready: VecDeque<Due>,
+    /// What has become of handlers, until [`settle`](Self::settle) records it.
+    pub(super) results: Results,
     expired: Vec<u32>,
     /// Whether all endpoints were dropped; the driver then ends after the last connection.
     is_ending: bool,
@@ -74,7 +82,7 @@ struct Entry {
     runner: Option<u32>,
     listener: Option<u32>,
     /// The tasks of the running handlers, by the number of their request.
-    tasks: IdMap<u32>,
+    tasks: IdMap<Arc<dyn Task>>,
     readable: Waker,
     /// While the link waits for the peer's hello: the channel to the caller that connects, and the time limit.
     ready: Option<Ready>,
@@ -120,6 +128,8 @@ impl Driver {
             now: 0,
             next: u64::MAX,
             arrived: Vec::new(),
+            ready: VecDeque::new(),
+            results: Results::default(),
             expired: Vec::new(),
             is_ending: false,
             shared,
@@ -149,7 +159,8 @@ impl Driver {
     }
 
     /// Runs one turn, which begins at the given time. If `polls` is set, it also polls the worker. Returns whether it
-    /// processed any event.
+    /// processed any event. The caller then runs the handlers that are [`ready`](Self::ready), and calls
+    /// [`send`](Self::send).
     pub(super) fn turn(&mut self, polls: bool, now: Instant) -> bool {
         if self.shared.is_inherited() {
             return false;
@@ -168,11 +179,60 @@ impl Driver {
         if self.shared.has_signal() {
             count += self.work();
         }
-        self.worker.flush();
         count != 0
     }
 
-    /// Does the queued work. Returns the number of items in the queues.
+    /// Ends a turn: sends the frames of all links that have any, together with the answers of its handlers.
+    pub(super) fn send(&mut self) {
+        if self.shared.is_inherited() {
+            return;
+        }
+        let mut dirty = mem::take(&mut self.signal.dirty);
+        self.shared.take_dirty(&mut dirty);
+        for index in dirty.drain(..) {
+            self.transmit(index);
+        }
+        self.signal.dirty = dirty;
+        self.worker.flush();
+    }
+
+    /// Runs the handlers on this thread.
+    pub(super) fn run_handlers(&mut self) {
+        while let Some(due) = self.ready.pop_front() {
+            due.run(&mut self.results);
+        }
+        self.settle();
+    }
+
+    /// Records what has become of handlers.
+    pub(super) fn settle(&mut self) {
+        let mut results = mem::take(&mut self.results);
+        for Begun { link, id, task } in results.begun.drain(..) {
+            match self.links.get_mut(link.index as usize) {
+                Some(Some(entry)) if Arc::ptr_eq(&entry.link, &link) => _ = entry.tasks.insert(id, task),
+                _ => self.cancel(Some(task)),
+            }
+        }
+        for Ended { task, request } in results.ended.drain(..) {
+            if let Some((link, id)) = request
+                && let Some(Some(entry)) = self.links.get_mut(link as usize)
+                && entry.tasks.get(&id).is_some_and(|known| ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&task)))
+            {
+                entry.tasks.remove(&id);
+            }
+            self.recycle(task);
+        }
+        // Keeps the memory for the next turn.
+        self.results = results;
+    }
+
+    fn recycle(&mut self, task: Arc<dyn Task>) {
+        if let Some(runner) = self.runner(task.place().0) {
+            runner.recycle(task);
+        }
+    }
+
+    /// Does the queued work, except for sending. Returns the number of items in the queues.
     fn work(&mut self) -> usize {
         let mut signal = mem::take(&mut self.signal);
         self.shared.take(&mut signal);
@@ -183,18 +243,7 @@ impl Driver {
         for index in signal.readable.drain(..) {
             self.read(index);
         }
-        for (runner, task) in signal.tasks.drain(..) {
-            if let Some((link, id)) = self.runner(runner).and_then(|runner| runner.poll(task))
-                && let Some(Some(entry)) = self.links.get_mut(link as usize)
-            {
-                entry.tasks.remove(&id);
-            }
-        }
-        // Sends the answers of all handlers that completed in this turn, together.
-        self.shared.take_dirty(&mut signal.dirty);
-        for index in signal.dirty.drain(..) {
-            self.transmit(index);
-        }
+        self.ready.extend(signal.tasks.drain(..).map(|task| Due { task, request: None }));
         self.signal = signal;
         count
     }
@@ -281,6 +330,7 @@ impl Driver {
                     }
                 }
             }
+            Command::Return => {}
             Command::End => self.is_ending = true,
         }
     }
@@ -321,9 +371,21 @@ impl Driver {
         self.runners.get_mut(number as usize)?.as_mut()
     }
 
-    fn cancel(&mut self, runner: Option<u32>, task: Option<u32>) {
-        if let (Some(runner), Some(task)) = (runner.and_then(|number| self.runner(number)), task) {
-            runner.cancel(task);
+    fn cancel(&mut self, task: Option<Arc<dyn Task>>) {
+        if let Some(task) = task.filter(|task| task.cancel()) {
+            self.recycle(task);
+        }
+    }
+
+    /// Drops the requests of a link whose handlers have not begun: all, or the one with this number.
+    fn drop_ready(&mut self, link: &Arc<Link>, id: Option<u32>) {
+        for _ in 0..self.ready.len() {
+            let Some(due) = self.ready.pop_front() else { return };
+            let is_of = |request: &Arrived| Arc::ptr_eq(&request.link, link) && id.is_none_or(|id| id == request.id);
+            match due.request.as_ref().is_some_and(is_of) {
+                true => self.recycle(due.task),
+                false => self.ready.push_back(due),
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads messages, and starts handlers for the requests in them.
+//! Reads messages, and makes tasks for the requests in them.
 
 use std::io;
 use std::mem;
@@ -12,6 +12,7 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::wire::{Bulk, Flags, Frame, Kind};
 
 use super::super::Linked;
+use super::super::home::Due;
 use super::super::state::Serving;
 use super::super::tasks::Arrived;
 #[cfg(feature = "tls")]
@@ -169,8 +170,9 @@ impl Driver {
                     }
                     // Releases the lock first, because the handler's `Drop` may use the link.
                     drop(state);
-                    let (runner, task) = (entry.runner, entry.tasks.remove(&id));
-                    self.cancel(runner, task);
+                    let task = entry.tasks.remove(&id);
+                    self.drop_ready(&link, Some(id));
+                    self.cancel(task);
                     state = link.lock();
                     let Some(Some(again)) = self.links.get_mut(index as usize) else { return Ok(()) };
                     entry = again;
@@ -205,20 +207,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts handlers for the requests that arrived.
+    /// Makes tasks for the requests that arrived.
     pub(super) fn begin(&mut self, index: u32) {
         let mut arrived = mem::take(&mut self.arrived);
         for request in arrived.drain(..) {
-            let Some(Some(entry)) = self.links.get_mut(index as usize) else { break };
-            let id = request.id;
+            let Some(Some(entry)) = self.links.get(index as usize) else { break };
             let runner = entry.runner.and_then(|runner| self.runners.get_mut(runner as usize)?.as_mut());
-            match runner {
-                None => request.link.answer(id, Status::UNIMPLEMENTED, true, &[]),
-                Some(runner) => {
-                    if let Some(task) = runner.start(request) {
-                        entry.tasks.insert(id, task);
-                    }
-                }
+            match runner.and_then(|runner| runner.task(request.method)) {
+                None => request.link.answer(request.id, Status::UNIMPLEMENTED, true, &[]),
+                Some(task) => self.ready.push_back(Due { task, request: Some(request) }),
             }
         }
         self.arrived = arrived;
