@@ -12,7 +12,7 @@ use super::source::Shared;
 use super::written;
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, ROOT};
-use crate::tree::{Listing, Place, Walk, base_name, is_contents};
+use crate::tree::{Branch, Listing, Pending, Place, Walk, base_name, is_contents};
 
 /// Lists the operands, then the entries below them.
 pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
@@ -23,32 +23,33 @@ pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
         return list_selected(shared, &mut walk, paths, selected);
     }
     let mut folders = Vec::new();
+    let mut top = None;
     // The destination gets the metadata of the first directory whose entries are copied; those of others have no place.
     let is_top = |path: &&PathBuf| is_contents(path.as_os_str().as_bytes(), options.sync);
     if let Some(path) = paths.iter().find(is_top).filter(|_| options.recursive) {
-        send_top(shared, &mut walk, path)?;
+        top = send_top(shared, &mut walk, path)?;
     }
     for path in paths {
         let Some(name) = base_name(path).filter(|_| !is_contents(path.as_os_str().as_bytes(), options.sync)) else {
             if options.recursive {
-                walk_folder(shared, &mut walk, path, b"", ROOT, &mut folders)?;
+                let root = Pending { branch: Branch::operand(path), entry: top.take(), below: Vec::new(), id: ROOT };
+                walk_folder(shared, &mut walk, root, &mut folders)?;
             } else {
                 shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(path))));
             }
             continue;
         };
         let id = shared.next_id();
-        let entry = walk.entry(path, name.clone(), (id, Some(&name)), options.follows());
+        let entry = walk.operand(path, name.clone(), (id, Some(&name)), options.follows());
         match entry.and_then(|entry| check_named(shared, path, entry)) {
             Ok(None) => {}
             Ok(Some(entry)) => {
-                let is_directory = entry.kind == EntryKind::Directory;
-                let parent = path.parent().unwrap_or(Path::new(""));
-                let place =
-                    Place { directory: parent.to_owned().into(), below: Vec::new().into(), follows: options.follows() };
-                let id = shared.list(ROOT, Listing { place, entries: vec![entry], whole: false })?;
-                if is_directory {
-                    folders.push((path.clone(), name, id));
+                let folder = (entry.kind == EntryKind::Directory).then(|| entry.clone());
+                let parent = Branch::operand(path.parent().unwrap_or(Path::new("")));
+                let place = Place { directory: parent.into(), follows: options.follows() };
+                let id = shared.list(ROOT, Listing::of(place, vec![entry]))?;
+                if folder.is_some() {
+                    folders.push(Pending { branch: Branch::operand(path), entry: folder, below: name, id });
                 }
             }
             Err(error) => shared.fail(error),
@@ -56,8 +57,8 @@ pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
     }
     // Takes the last directory first, because directories that were listed together are close to each other on the
     // disk.
-    while let Some((path, below, id)) = folders.pop() {
-        walk_folder(shared, &mut walk, &path, &below, id, &mut folders)?;
+    while let Some(folder) = folders.pop() {
+        walk_folder(shared, &mut walk, folder, &mut folders)?;
     }
     Ok(())
 }
@@ -75,54 +76,44 @@ fn check_named(shared: &Shared<'_>, path: &Path, entry: Option<Entry>) -> Result
     Err(Error::new(Kind::File, text))
 }
 
-/// Sends the metadata of a directory whose entries are copied.
-fn send_top(shared: &Shared<'_>, walk: &mut Walk<'_>, path: &Path) -> Result<()> {
-    match walk.entry(path, b".".to_vec(), (ROOT, None), true) {
-        Ok(Some(entry)) if entry.kind == EntryKind::Directory => shared.sender.frame(&Frame::Top(entry)),
+/// Sends the metadata of a directory whose entries are copied. Also returns it.
+fn send_top(shared: &Shared<'_>, walk: &mut Walk<'_>, path: &Path) -> Result<Option<Entry>> {
+    match walk.operand(path, b".".to_vec(), (ROOT, None), true) {
+        Ok(Some(entry)) if entry.kind == EntryKind::Directory => {
+            shared.sender.frame(&Frame::Top(entry.clone())).map(|()| Some(entry))
+        }
         // The list of its entries reports that it is no directory.
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(None),
         Err(error) => {
             shared.fail(error);
-            Ok(())
+            Ok(None)
         }
     }
 }
 
-type Folders = Vec<(PathBuf, Vec<u8>, Id)>;
-
-fn walk_folder(
-    shared: &Shared<'_>,
-    walk: &mut Walk<'_>,
-    path: &Path,
-    below: &[u8],
-    id: Id,
-    folders: &mut Folders,
-) -> Result<()> {
+fn walk_folder(shared: &Shared<'_>, walk: &mut Walk<'_>, folder: Pending, folders: &mut Vec<Pending>) -> Result<()> {
     let next = shared.next_id();
-    let take = |listing: Listing| {
-        let found: Vec<_> = (0..)
-            .zip(&listing.entries)
-            .filter(|(_, entry)| entry.kind == EntryKind::Directory)
-            .map(|(index, entry)| {
-                let below = if below.is_empty() { entry.name.clone() } else { [below, b"/", &entry.name].concat() };
-                (listing.place.path(&entry.name), below, index)
-            })
-            .collect();
+    let id = folder.id;
+    let take = |mut listing: Listing| {
+        let found = std::mem::take(&mut listing.folders);
         let first = shared.list(id, listing)?;
-        folders.extend(found.into_iter().rev().map(|(path, below, index)| (path, below, first + index)));
+        folders.extend(found.into_iter().rev().map(|folder| Pending { id: first + folder.id, ..folder }));
         Ok(first)
     };
-    walk.list(path, below, next, take, |error| shared.fail(error))
+    walk.list(folder, next, take, |error| shared.fail(error))
 }
 
 /// Lists the paths of `--files-from`, together with the directories that contain them.
 fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], selected: &[Vec<u8>]) -> Result<()> {
-    let [base] = paths else {
+    let [operand] = paths else {
         return Err(Error::new(
             Kind::Usage,
             "--files-from requires exactly one source: the directory that contains the listed paths",
         ));
     };
+    // A link to the directory is followed.
+    let base = &operand.join("");
+    let branch = Branch::operand(base);
     // The directories that are listed, and other entries without a number.
     let mut known: HashMap<Vec<u8>, Option<Id>> = HashMap::new();
     let mut folders = Vec::new();
@@ -142,13 +133,12 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
         }
         if parts.is_empty() {
             if !options.recursive {
-                shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(base))));
+                shared.fail(Error::new(Kind::File, format!("{} is a directory; copy it with -r", escape(operand))));
                 continue;
             }
-            if shared.has_listed_nothing() {
-                send_top(shared, walk, base)?;
-            }
-            walk_folder(shared, &mut *walk, base, b"", ROOT, &mut folders)?;
+            let entry = if shared.has_listed_nothing() { send_top(shared, walk, base)? } else { None };
+            let root = Pending { branch: branch.clone(), entry, below: Vec::new(), id: ROOT };
+            walk_folder(shared, &mut *walk, root, &mut folders)?;
             continue;
         }
         // What is below another selected directory is listed with that directory.
@@ -191,28 +181,30 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
                 }
                 None => {}
             }
-            let parent = base.join(OsStr::from_bytes(&parts[..count - 1].join(&b'/')));
+            let parent = match count {
+                1 => branch.clone(),
+                _ => branch.inner(&parts[..count - 1].join(&b'/')),
+            };
             let name = parts[count - 1].clone();
-            let place =
-                Place { directory: parent.into(), below: parts[..count - 1].join(&b'/').into(), follows: false };
+            let place = Place { directory: parent.into(), follows: false };
             let next = shared.next_id();
             // As in rsync, the directories above a listed path are copied in any case.
             let filtered = if count == parts.len() { Some(below.as_slice()) } else { None };
             let full = place.path(&name);
-            let entry = walk.entry(&full, name, (next, filtered), false);
+            let entry = walk.entry(&place, name, (next, filtered));
             match entry.and_then(|entry| if filtered.is_some() { check_named(shared, &full, entry) } else { Ok(entry) })
             {
                 Ok(None) => break,
                 Ok(Some(entry)) => {
-                    let is_directory = entry.kind == EntryKind::Directory;
-                    let id = shared.list(dir, Listing { place, entries: vec![entry], whole: false })?;
-                    known.insert(below.clone(), is_directory.then_some(id));
-                    if !is_directory && count < parts.len() {
+                    let folder = (entry.kind == EntryKind::Directory).then(|| entry.clone());
+                    let id = shared.list(dir, Listing::of(place, vec![entry]))?;
+                    known.insert(below.clone(), folder.is_some().then_some(id));
+                    if folder.is_none() && count < parts.len() {
                         shared.fail(Error::new(Kind::File, format!("cannot read {}: not a directory", escape(&full))));
                         break;
                     }
-                    if is_directory && count == parts.len() && shared.options.recursive {
-                        folders.push((full, below, id));
+                    if folder.is_some() && count == parts.len() && shared.options.recursive {
+                        folders.push(Pending { branch: branch.inner(&below), entry: folder, below, id });
                     }
                     dir = id;
                 }
@@ -223,8 +215,8 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
             }
         }
     }
-    while let Some((path, below, id)) = folders.pop() {
-        walk_folder(shared, walk, &path, &below, id, &mut folders)?;
+    while let Some(folder) = folders.pop() {
+        walk_folder(shared, walk, folder, &mut folders)?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::Totals;
@@ -42,7 +42,11 @@ pub fn check_names(origin: &Origin, paths: &[PathBuf], options: &CopyOptions) ->
     for path in paths {
         let names = match options.is_contents(path.as_os_str().as_encoded_bytes()) {
             // The copy reports a source that cannot be read.
-            true => names(origin, path).map(|(_, names)| names).unwrap_or_default(),
+            true => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let names = origin.open(path, flags, true).and_then(names);
+                names.map(|(_, names)| names).unwrap_or_default()
+            }
             false => base_name(path).into_iter().collect(),
         };
         let all = names.clone();

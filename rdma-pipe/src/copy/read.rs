@@ -13,7 +13,7 @@ use super::source::Shared;
 use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, Job, Sum};
-use crate::tree::{Place, facts};
+use crate::tree::{Keep, Place, changed, facts, unreadable};
 
 /// Maximum number of hashes in a frame: those of 128 MiB.
 const SUMS: usize = 256;
@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> R
 fn check(shared: &Shared<'_>, id: Id, until: u64, place: &Place, entry: &Entry) -> Result<()> {
     let path = &place.path(&entry.name);
     let mut sums = Vec::new();
-    if let Ok((fd, before)) = open(shared, path, place.follows) {
+    if let Ok((fd, before)) = open(shared, place, &entry.name) {
         let read = blocks(shared, (until, 0), path, &fd, |part| {
             let Part::Block(offset, buffer, length) = part else { return Ok(true) };
             let hash = Block::of(BlockKind::Data, id, offset, &buffer[..length]).hash;
@@ -75,16 +75,16 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
         // The directory is worth being opened if another file follows. If it cannot be opened, neither can the file.
         folder = match folder.take().filter(|(other, _)| is_same(other)) {
             None if files.get(index + 1).is_some_and(|(next, _)| is_same(next)) => {
-                shared.origin.folder(&place.directory).ok().map(|fd| (place, fd))
+                shared.origin.folder(&place.directory, LOOK).ok().map(|fd| (place, fd))
             }
             folder => folder,
         };
         let opened = match &folder {
             Some((_, folder)) => checked(&path, rustix::fs::openat(folder, entry.name.as_slice(), READ, Mode::empty())),
-            None => open(shared, &path, place.follows),
+            None => open(shared, place, &entry.name),
         };
         let into = &mut buffer[length..length + size as usize];
-        match opened.and_then(|opened| small(&path, opened, entry, into)) {
+        match opened.and_then(|opened| small(&path, opened, (entry, shared.options.keep), into)) {
             Ok(()) => {
                 list.push((id, size));
                 length += size as usize;
@@ -103,7 +103,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 }
 
 /// Reads a small file completely.
-fn small(path: &Path, (fd, before): (OwnedFd, Stat), entry: &Entry, into: &mut [u8]) -> Result<()> {
+fn small(path: &Path, (fd, before): (OwnedFd, Stat), (entry, keep): (&Entry, Keep), into: &mut [u8]) -> Result<()> {
     let mut length = 0;
     // The check of size and time below detects a file that has grown.
     while length < into.len() {
@@ -115,10 +115,10 @@ fn small(path: &Path, (fd, before): (OwnedFd, Stat), entry: &Entry, into: &mut [
         }
     }
     // Files of /proc have the length 0, although they have contents.
-    if into.is_empty() && rustix::io::read(&fd, &mut [0; 1]).is_ok_and(|count| count > 0) {
+    if into.is_empty() && before.st_size == 0 && rustix::io::read(&fd, &mut [0; 1]).is_ok_and(|count| count > 0) {
         return Err(wrong_length(path));
     }
-    unchanged(path, entry, &fd, &before, length == into.len())
+    unchanged(path, (entry, keep), &fd, &before, length == into.len())
 }
 
 fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, entry: &Entry) -> Result<()> {
@@ -130,7 +130,7 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     let opened = match shared.take_open(id) {
         Some(checked) => Ok(checked),
         None if from > 0 => Err(changed(path)),
-        None => open(shared, path, place.follows),
+        None => open(shared, place, &entry.name),
     };
     let result = match opened {
         Ok((fd, before)) => {
@@ -148,7 +148,7 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
                 Ok(true)
             });
             match sent? {
-                Ok(whole) => unchanged(path, entry, &fd, &before, whole),
+                Ok(whole) => unchanged(path, (entry, shared.options.keep), &fd, &before, whole),
                 Err(error) => Err(error),
             }
         }
@@ -213,13 +213,20 @@ fn blocks(
     Ok(Ok(true))
 }
 
+/// The flags that open a directory, to resolve the names of its entries.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// The flags that open a file. It may have been replaced by a FIFO or a link since it was listed.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-fn open(shared: &Shared<'_>, path: &Path, follows: bool) -> Result<(OwnedFd, Stat)> {
-    // Only operands are followed.
-    let flags = READ.difference(OFlags::NOFOLLOW);
-    checked(path, shared.origin.open(path, flags, follows))
+fn open(shared: &Shared<'_>, place: &Place, name: &[u8]) -> Result<(OwnedFd, Stat)> {
+    let path = place.path(name);
+    let opened = match place.follows {
+        // Only operands are followed.
+        true => shared.origin.open(&path, READ.difference(OFlags::NOFOLLOW), true),
+        false => shared.origin.entry(&place.directory, name, READ),
+    };
+    checked(&path, opened)
 }
 
 /// Checks that a file that was opened is a regular one.
@@ -228,30 +235,27 @@ fn checked(path: &Path, opened: std::result::Result<OwnedFd, Errno>) -> Result<(
         // What is read from a device, for example, may have no end.
         Ok((found, _)) if !FileType::from_raw_mode(found.st_mode).is_file() => Err(changed(path)),
         Ok((found, fd)) => Ok((fd, found)),
-        Err(Errno::NOENT) => Err(Error::new(Kind::Vanished, format!("{} vanished before it was read", escape(path)))),
-        Err(error) => Err(Error::file("read", path, &error.into())),
+        Err(error) => Err(unreadable(path, error)),
     }
 }
 
-/// Checks that the file did not change while it was read; otherwise the copy may mix old and new contents.
-fn unchanged(path: &Path, entry: &Entry, fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
+/// Checks that the file did not change while it was read; otherwise the copy may mix old and new contents. A file that
+/// has replaced the listed one has other metadata.
+fn unchanged(path: &Path, (entry, keep): (&Entry, Keep), fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
+    let is_listed = keep.has(fd, before, entry);
     let after = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &io::Error::from(error)))?;
     let listed = match entry.kind {
         EntryKind::File { size, .. } => (size, entry.modified),
         _ => facts(before),
     };
     let same = (after.st_ctime, after.st_ctime_nsec) == (before.st_ctime, before.st_ctime_nsec);
-    if whole && same && facts(&after) == listed {
+    if whole && same && is_listed && facts(&after) == listed {
         return Ok(());
     }
-    if !whole && same && facts(&after) == facts(before) {
+    if !whole && same && facts(&after) == listed {
         return Err(wrong_length(path));
     }
     Err(changed(path))
-}
-
-fn changed(path: &Path) -> Error {
-    Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path)))
 }
 
 /// The error for a file whose length its file system does not report.

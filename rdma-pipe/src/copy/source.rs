@@ -266,7 +266,7 @@ impl Shared<'_> {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        let Listing { place, entries, whole } = listing;
+        let Listing { place, entries, whole, .. } = listing;
         let first = state.source.list(&entries);
         let list = Frame::List { dir, entries, whole };
         let bytes = list.emit();

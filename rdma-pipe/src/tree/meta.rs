@@ -61,6 +61,19 @@ impl Keep {
             || (self.owner && (found.st_uid, found.st_gid) != entry.owner && may_have(entry.owner))
     }
 
+    /// Whether an open entry of the source has the metadata that was listed.
+    pub fn has(&self, fd: impl AsFd, found: &Stat, entry: &Entry) -> bool {
+        // What cannot be read has changed.
+        let has_attributes = || {
+            read_attributes(fd).is_ok_and(|found| {
+                found.len() == entry.attributes.len() && found.iter().all(|one| entry.attributes.contains(one))
+            })
+        };
+        (found.st_mode & 0o7777) as u16 == entry.mode
+            && (!self.owner || (found.st_uid, found.st_gid) == entry.owner)
+            && (!self.attributes || has_attributes())
+    }
+
     /// Whether the extended attributes of an existing file differ from the source's.
     pub fn attributes_differ(&self, fd: impl AsFd, entry: &Entry) -> bool {
         let fd = fd.as_fd();

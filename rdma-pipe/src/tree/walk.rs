@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
+use rustix::fs::{Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use twox_hash::xxhash3_128;
 
 use super::ancestry::Ancestry;
 use super::filter::Filter;
 use super::meta::{Keep, read_attributes};
-use super::origin::Origin;
+use super::origin::{At, Branch, LOOK, Origin};
 use super::partial::entry_of;
-use crate::error::Error;
+use crate::error::{Error, Kind, escape};
 use crate::proto::{Entry, EntryKind, Id, Special};
 
 /// The length in bytes above which a list ends, so that most lists fit into a message of several frames.
@@ -29,9 +30,7 @@ const ATTRIBUTES: usize = 2 << 20;
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The entry's directory.
-    pub directory: Arc<PathBuf>,
-    /// Path of the directory below the destination.
-    pub below: Arc<Vec<u8>>,
+    pub directory: Arc<Branch>,
     /// Whether the entry is an operand that may be a link to what is copied.
     pub follows: bool,
 }
@@ -43,6 +42,8 @@ pub struct Listing {
     pub place: Place,
     /// The entries.
     pub entries: Vec<Entry>,
+    /// The directories among them, each numbered by its position.
+    pub folders: Vec<Pending>,
     /// Whether this is the last list of the directory, and all entries of the directory could be read.
     pub whole: bool,
 }
@@ -70,7 +71,27 @@ pub struct Walk<'o> {
 impl Place {
     /// Returns the path of an entry.
     pub fn path(&self, name: &[u8]) -> PathBuf {
-        self.directory.join(OsStr::from_bytes(name))
+        self.directory.path().join(OsStr::from_bytes(name))
+    }
+}
+
+/// A directory that was listed, and is not read yet.
+#[derive(Debug)]
+pub struct Pending {
+    /// Where it is.
+    pub branch: Branch,
+    /// Its entry, unless the operator has named it for its contents.
+    pub entry: Option<Entry>,
+    /// Its path below the destination.
+    pub below: Vec<u8>,
+    /// Its number.
+    pub id: Id,
+}
+
+impl Listing {
+    /// A part of a directory, which contains no directories that are read later.
+    pub fn of(place: Place, entries: Vec<Entry>) -> Listing {
+        Listing { place, entries, folders: Vec::new(), whole: false }
     }
 }
 
@@ -80,71 +101,103 @@ impl Walk<'_> {
         Walk { origin, filter, keep, recursive, sums, into: Vec::new(), links: HashMap::new() }
     }
 
-    /// Reads an entry by its path. `id` is the number that the entry will have, and `below` its path below the
-    /// destination, with which patterns are compared if it is given. `None` if a pattern excludes the entry.
+    /// Reads an operand. `id` is the number that the entry will have, and `below` its path below the destination, with
+    /// which patterns are compared if it is given. `None` if a pattern excludes the entry.
     ///
     /// # Errors
     ///
     /// The entry cannot be read, or its type is not copied.
-    pub fn entry(
+    pub fn operand(
         &mut self,
         path: &Path,
         name: Vec<u8>,
         (id, below): (Id, Option<&[u8]>),
         follows: bool,
     ) -> Result<Option<Entry>, Error> {
-        let found = self.origin.stat(path, follows).map_err(|error| Error::file("read", path, &error.into()))?;
+        self.filtered(At::Operand(path, follows), path, name, (id, below))
+    }
+
+    /// Reads an entry of a directory, as [`operand`](Self::operand) does.
+    ///
+    /// # Errors
+    ///
+    /// See [`operand`](Self::operand).
+    pub fn entry(&mut self, place: &Place, name: Vec<u8>, ids: (Id, Option<&[u8]>)) -> Result<Option<Entry>, Error> {
+        let path = place.path(&name);
+        let folder = self.origin.folder(&place.directory, LOOK);
+        let folder = folder.map_err(|error| Error::file("read", &path, &error.into()))?;
+        let at = name.clone();
+        self.filtered(At::Name(folder.as_fd(), &at), &path, name, ids)
+    }
+
+    fn filtered(
+        &mut self,
+        at: At<'_>,
+        path: &Path,
+        name: Vec<u8>,
+        (id, below): (Id, Option<&[u8]>),
+    ) -> Result<Option<Entry>, Error> {
+        let found = self.origin.stat_at(at).map_err(|error| Error::file("read", path, &error.into()))?;
         let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
         if below.is_some_and(|below| !self.filter.allows(below, is_directory)) {
             return Ok(None);
         }
-        self.entry_of(path, name, &found, id, follows).map(Some)
+        self.entry_of(at, path, name, &found, id).map(Some)
     }
 
-    fn entry_of(&mut self, path: &Path, name: Vec<u8>, found: &Stat, id: Id, follows: bool) -> Result<Entry, Error> {
-        let cannot = |error: Errno| Error::file("read", path, &error.into());
+    fn entry_of(&mut self, at: At<'_>, path: &Path, name: Vec<u8>, found: &Stat, id: Id) -> Result<Entry, Error> {
+        // If the entry is replaced meanwhile, what is read belongs to another one.
+        let mut opened = None;
         let kind = match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory if self.recursive => EntryKind::Directory,
             FileType::Directory => {
-                let text = format!("{} is a directory; copy it with -r", crate::error::escape(path));
-                return Err(Error::new(crate::error::Kind::File, text));
+                let text = format!("{} is a directory; copy it with -r", escape(path));
+                return Err(Error::new(Kind::File, text));
             }
-            FileType::Symlink => EntryKind::Link(self.origin.read_link(path).map_err(cannot)?),
-            FileType::RegularFile => self.file(path, found, follows)?,
+            FileType::Symlink => {
+                let link = opened.insert(self.open(at, path, found, LOOK)?);
+                let target = rustix::fs::readlinkat(&*link, "", Vec::new());
+                EntryKind::Link(target.map_err(|error| unreadable(path, error))?.into_bytes())
+            }
+            FileType::RegularFile => self.file(at, path, found)?,
             FileType::Fifo => self.special(Special::Fifo, found),
             FileType::Socket => self.special(Special::Socket, found),
             FileType::CharacterDevice => self.special(Special::Character(found.st_rdev), found),
             FileType::BlockDevice => self.special(Special::Block(found.st_rdev), found),
             FileType::Unknown => {
-                let text = format!("cannot copy {}: it has an unknown type", crate::error::escape(path));
-                return Err(Error::new(crate::error::Kind::File, text));
+                let text = format!("cannot copy {}: it has an unknown type", escape(path));
+                return Err(Error::new(Kind::File, text));
             }
         };
         let mut attributes = Vec::new();
-        let is_bare = || self.origin.has_no_attributes(path, follows);
+        let is_bare = || self.origin.has_no_attributes(at);
         if self.keep.attributes && !matches!(kind, EntryKind::Same(_)) && !is_bare() {
             let flags = match kind {
                 // To open a device may have an effect.
-                EntryKind::Link(_) | EntryKind::Special { .. } => OFlags::PATH | OFlags::CLOEXEC,
-                _ => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+                EntryKind::Link(_) | EntryKind::Special { .. } => LOOK,
+                _ => READ,
             };
             // An entry without its attributes would remove those of the copy, also if it is not read because the copy has
             // the same contents.
-            let fd = self.origin.open(path, flags, follows).map_err(cannot)?;
-            attributes = read_attributes(fd).map_err(|error| {
+            let fd = match opened {
+                Some(opened) => opened,
+                None => self.open(at, path, found, flags)?,
+            };
+            attributes = read_attributes(&fd).map_err(|error| {
                 let what = "read the attributes of";
                 match error {
                     Errno::NOENT => Error::file(what, path, &std::io::Error::other("/proc is not mounted")),
                     error => Error::file(what, path, &error.into()),
                 }
             })?;
+            check_same(path, &fd, found)?;
             let length = lengths(&attributes);
             if length > ATTRIBUTES {
                 let text = format!(
                     "cannot copy {}: its extended attributes have {length} bytes, more than {ATTRIBUTES}",
-                    crate::error::escape(path)
+                    escape(path)
                 );
-                return Err(Error::new(crate::error::Kind::File, text));
+                return Err(Error::new(Kind::File, text));
             }
         }
         // Only an entry that is listed gets its number.
@@ -155,20 +208,33 @@ impl Walk<'_> {
         Ok(Entry { name, kind, mode, owner, modified: facts(found).1, attributes })
     }
 
+    /// Opens an entry with this metadata.
+    fn open(&self, at: At<'_>, path: &Path, found: &Stat, flags: OFlags) -> Result<OwnedFd, Error> {
+        let fd = self.origin.open_at(at, flags).map_err(|error| unreadable(path, error))?;
+        check_same(path, &fd, found).map(|()| fd)
+    }
+
     /// Whether this entry of a directory is one that the copy writes.
-    fn is_written(&self, directory: Result<Stat, Errno>, name: &[u8], found: &Stat) -> bool {
-        let is_made = |into: &Ancestry| directory.is_ok_and(|directory| into.is_made_in(&directory, name));
+    fn is_written(&self, directory: &Stat, name: &[u8], found: &Stat) -> bool {
+        let is_made = |into: &Ancestry| into.is_made_in(directory, name);
         let is = |into: &Ancestry| into.is(found) || is_made(into);
         FileType::from_raw_mode(found.st_mode).is_dir() && self.into.iter().any(is)
     }
 
-    fn file(&self, path: &Path, found: &Stat, follows: bool) -> Result<EntryKind, Error> {
+    fn file(&self, at: At<'_>, path: &Path, found: &Stat) -> Result<EntryKind, Error> {
         let has_links = self.keep.links && found.st_nlink > 1;
         if has_links && let Some(known) = self.links.get(&(found.st_dev, found.st_ino)) {
             return Ok(EntryKind::Same(*known));
         }
-        let sum = if self.sums { Some(sum(self.origin, path, follows)?) } else { None };
+        let sum = if self.sums { Some(self.sum(at, path, found)?) } else { None };
         Ok(EntryKind::File { size: facts(found).0, has_links, sum })
+    }
+
+    /// Computes the sum of the contents of a file.
+    fn sum(&self, at: At<'_>, path: &Path, found: &Stat) -> Result<u128, Error> {
+        let mut file = std::fs::File::from(self.open(at, path, found, READ)?);
+        let sum = sum_of(&mut file).map_err(|error| Error::file("read", path, &error))?;
+        check_same(path, &file, found).map(|()| sum)
     }
 
     fn special(&self, kind: Special, found: &Stat) -> EntryKind {
@@ -179,55 +245,83 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists a directory in parts. The first entry gets the number `next`. Each part is passed to `take`, which returns
+    /// Lists a directory in parts. Its first entry gets the number `next`. Each part is passed to `take`, which returns
     /// the number that the first entry of this part has got. Failed entries are passed to `failed`. If the directory
     /// changes or cannot be read, its last part is not `whole`.
     pub fn list(
         &mut self,
-        directory: &Path,
-        below: &[u8],
+        Pending { branch, entry, below, .. }: Pending,
         mut next: Id,
         mut take: impl FnMut(Listing) -> Result<Id, Error>,
         mut failed: impl FnMut(Error),
     ) -> Result<(), Error> {
-        let place =
-            Place { directory: Arc::new(directory.to_owned()), below: Arc::new(below.to_vec()), follows: false };
-        let (dir, names) = match names(self.origin, directory) {
+        let directory = branch.path();
+        let cannot = |error| match &entry {
+            Some(_) => unreadable(directory, error),
+            None => Error::file("read", directory, &error.into()),
+        };
+        let opened = self.origin.folder(&branch, READ).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
+        let checked = match (opened, &entry) {
+            (Ok((found, fd)), Some(entry)) if !self.keep.has(&fd, &found, entry) => Err(changed(directory)),
+            (Ok((found, fd)), _) => names(fd).map(|(dir, names)| (found, dir, names)).map_err(cannot),
+            (Err(error), _) => Err(cannot(error)),
+        };
+        let (own, dir, names) = match checked {
             Ok(found) => found,
             Err(error) => {
-                failed(Error::file("read", directory, &error.into()));
-                return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
+                failed(error);
+                let place = Place { directory: Arc::new(branch), follows: false };
+                return take(Listing::of(place, Vec::new())).map(drop);
             }
         };
-        let own = dir.fd().and_then(rustix::fs::fstat);
+        let branch = branch.found(&own);
+        let directory = branch.path();
+        let place = Place { directory: Arc::new(branch.clone()), follows: false };
         let into_itself = |path: &Path| {
-            let text = format!("cannot copy {} into itself, the destination", crate::error::escape(path));
-            Error::new(crate::error::Kind::File, text)
+            let text = format!("cannot copy {} into itself, the destination", escape(path));
+            Error::new(Kind::File, text)
         };
-        if own.is_ok_and(|own| self.into.iter().any(|into| into.is(&own))) {
+        if self.into.iter().any(|into| into.is(&own)) {
             failed(into_itself(directory));
-            return take(Listing { place, entries: Vec::new(), whole: false }).map(drop);
+            return take(Listing::of(place, Vec::new())).map(drop);
         }
-        let (mut entries, mut length, mut whole) = (Vec::new(), 0, true);
+        let dir = match dir.fd() {
+            Ok(dir) => dir,
+            Err(error) => {
+                failed(Error::file("read", directory, &error.into()));
+                return take(Listing::of(place, Vec::new())).map(drop);
+            }
+        };
+        let (mut entries, mut folders, mut length, mut whole) = (Vec::new(), Vec::new(), 0, true);
         // Files that an interrupted copy has left are no contents of the tree.
         for name in &names {
             let path = place.path(name);
-            // A name is resolved in the open directory, which is faster than a path.
-            let found = dir.fd().and_then(|fd| rustix::fs::statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW));
+            // A name is resolved in the open directory, because another one may have its path by now.
+            let at = At::Name(dir, name);
+            let found = self.origin.stat_at(at);
             let is_directory = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
             if !is_directory && entry_of(name, &names).is_some() {
                 continue;
             }
             if !self.filter.is_empty() {
-                let relative = if below.is_empty() { name.clone() } else { [below, b"/", name].concat() };
-                if !self.filter.allows(&relative, is_directory) {
+                if !self.filter.allows(&join(&below, name), is_directory) {
                     continue;
                 }
             }
             let entry = match found {
-                Ok(found) if self.is_written(own, name, &found) => Err(into_itself(&path)),
-                Ok(found) => self.entry_of(&path, name.clone(), &found, next + entries.len() as Id, false),
-                Err(error) => Err(Error::file("read", &path, &error.into())),
+                Ok(found) if self.is_written(&own, name, &found) => Err(into_itself(&path)),
+                Ok(found) => {
+                    let entry = self.entry_of(at, &path, name.clone(), &found, next + entries.len() as Id);
+                    if let Ok(entry) = &entry
+                        && entry.kind == EntryKind::Directory
+                    {
+                        let branch = branch.inner(name).found(&found);
+                        let (below, id) = (join(&below, name), entries.len() as Id);
+                        folders.push(Pending { branch, entry: Some(entry.clone()), below, id });
+                    }
+                    entry
+                }
+                Err(error) => Err(unreadable(&path, error)),
             };
             match entry {
                 Ok(entry) => {
@@ -242,12 +336,17 @@ impl Walk<'_> {
             if length > BATCH {
                 let count = entries.len() as Id;
                 length = 0;
-                next = take(Listing { place: place.clone(), entries: std::mem::take(&mut entries), whole: false })?
-                    + count;
+                let (entries, folders) = (std::mem::take(&mut entries), std::mem::take(&mut folders));
+                next = take(Listing { place: place.clone(), entries, folders, whole: false })? + count;
             }
         }
-        take(Listing { place, entries, whole }).map(drop)
+        take(Listing { place, entries, folders, whole }).map(drop)
     }
+}
+
+/// The path of an entry of a directory.
+fn join(below: &[u8], name: &[u8]) -> Vec<u8> {
+    if below.is_empty() { name.to_vec() } else { [below, b"/", name].concat() }
 }
 
 /// About the length of an entry in a frame.
@@ -260,11 +359,9 @@ fn lengths(attributes: &[(Vec<u8>, Vec<u8>)]) -> usize {
     attributes.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
-/// Opens a directory. Also returns the names of its entries, which are sorted so that each run lists them in the same
-/// order.
-pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u8>>), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut dir = Dir::new(origin.open(directory, flags, true)?)?;
+/// Returns the names of the entries of an open directory, sorted so that each run lists them in the same order.
+pub(crate) fn names(fd: OwnedFd) -> Result<(Dir, Vec<Vec<u8>>), Errno> {
+    let mut dir = Dir::new(fd)?;
     let mut names = Vec::new();
     for entry in &mut dir {
         let name = entry?.file_name().to_owned().into_bytes();
@@ -276,20 +373,34 @@ pub(crate) fn names(origin: &Origin, directory: &Path) -> Result<(Dir, Vec<Vec<u
     Ok((dir, names))
 }
 
+/// The flags that read an entry. It may have been replaced by a FIFO since it was listed.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// The error of an entry that was found, but cannot be opened.
+pub(crate) fn unreadable(path: &Path, error: Errno) -> Error {
+    match error {
+        Errno::NOENT => Error::new(Kind::Vanished, format!("{} vanished before it was read", escape(path))),
+        // It, or a directory above it, has become another one, a link or something else.
+        Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::STALE => changed(path),
+        error => Error::file("read", path, &error.into()),
+    }
+}
+
+/// The error of an entry that changed.
+pub(crate) fn changed(path: &Path) -> Error {
+    Error::new(Kind::Vanished, format!("{} changed while it was read; copy it again", escape(path)))
+}
+
+/// Checks that an open entry is the one that was found, and did not change.
+fn check_same(path: &Path, fd: impl AsFd, found: &Stat) -> Result<(), Error> {
+    let now = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &error.into()))?;
+    let state = |found: &Stat| (found.st_ino, found.st_mode, facts(found), found.st_ctime, found.st_ctime_nsec);
+    if state(&now) == state(found) { Ok(()) } else { Err(changed(path)) }
+}
+
 /// Returns the size and time of a file.
 pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
     (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
-}
-
-fn sum(origin: &Origin, path: &Path, follows: bool) -> Result<u128, Error> {
-    let cannot = |error: std::io::Error| Error::file("read", path, &error);
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = origin.open(path, flags, follows).map_err(|error| cannot(error.into()))?;
-    let found = rustix::fs::fstat(&fd).map_err(|error| cannot(error.into()))?;
-    if !FileType::from_raw_mode(found.st_mode).is_file() {
-        return Err(cannot(Errno::INVAL.into()));
-    }
-    sum_of(&mut std::fs::File::from(fd)).map_err(cannot)
 }
 
 /// Computes the XXH3-128 of the contents of a file.

@@ -1,11 +1,13 @@
 //! Tests directories as destinations: their names, permissions and attributes.
 
 use std::fs::Permissions;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::XattrFlags;
+use rdma_pipe::tree::Directory;
+use rustix::fs::{OFlags, XattrFlags};
 use rustix::process::Pid;
 
 use crate::common::{Place, Ran, break_connections, bytes, is_same, may_not_run, remove};
@@ -360,4 +362,35 @@ fn access_lists_of_closed_directories_keep_their_mask() {
         remove(&place.path("d"));
     }
     opened(&place, ["s/sub"]);
+}
+
+/// No call takes a path of 4096 bytes, at the source or at the destination.
+#[test]
+fn paths_longer_than_a_call_takes_are_copied_and_removed() {
+    let place = Place::with_tcp();
+    let name = [b'n'; 255];
+    for folder in ["s", "d", "empty"] {
+        std::fs::create_dir(place.path(folder)).unwrap();
+    }
+    let levels = |folder: &str| {
+        let mut at = Directory::open(&place.path(folder)).unwrap();
+        move || {
+            at = at.enter(&name, 0o755).unwrap().0;
+            at.open_beneath(b".", OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
+        }
+    };
+    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}/file", fd.as_raw_fd());
+    let mut level = levels("s");
+    for number in 0..20 {
+        std::fs::write(path(&level()), number.to_string()).unwrap();
+    }
+    for option in ["-r", "-a"] {
+        place.run("rdcp", ["--sync", "--delete", option, "s/", &place.on_host("d")]).expect(0);
+        let mut level = levels("d");
+        for number in 0..20 {
+            assert_eq!(std::fs::read_to_string(path(&level())).unwrap(), number.to_string());
+        }
+    }
+    place.run("rdcp", ["--sync", "--delete", "-r", "empty/", &place.on_host("d")]).expect(0);
+    assert!(place.names("d").is_empty());
 }

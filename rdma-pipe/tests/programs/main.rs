@@ -5,6 +5,7 @@
 mod alike;
 mod attacks;
 mod chain;
+mod changing;
 mod closed;
 mod common;
 mod copy;
