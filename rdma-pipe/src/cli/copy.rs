@@ -205,7 +205,7 @@ impl CopyCommand {
             chained: false,
             alone: false,
             fsync: self.fsync,
-            begun: None,
+            again: false,
             into: Vec::new(),
         })
     }

@@ -37,10 +37,9 @@ pub struct CopyOptions {
     /// Whether this process connects to no other host of a chain, because only the files of this host were offered.
     #[serde(skip)]
     pub alone: bool,
-    /// If set, the connection continues a copy that began at this time (seconds and nanoseconds), as measured by the
-    /// clock of the destination's host.
+    /// Whether the connection continues a copy that an earlier connection has begun.
     #[serde(skip)]
-    pub begun: Option<(i64, i64)>,
+    pub again: bool,
     /// The destinations, as far as they are known to the source.
     #[serde(skip)]
     pub into: Vec<Ancestry>,
@@ -93,6 +92,6 @@ impl CopyOptions {
 
     /// Whether the sender asks the receiver, for each file, how much of it the receiver already has.
     pub fn asks(&self) -> bool {
-        self.sync || self.dry_run || self.begun.is_some()
+        self.sync || self.dry_run || self.again
     }
 }

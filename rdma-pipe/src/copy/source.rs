@@ -87,8 +87,7 @@ pub fn send(
     loop {
         let (name, error, is_final) = match connect(chain.first()) {
             Ok(link) => {
-                let begin =
-                    Frame::Begin { again: options.begun.is_some(), chain: chain.iter().skip(1).cloned().collect() };
+                let begin = Frame::Begin { again: options.again, chain: chain.iter().skip(1).cloned().collect() };
                 // The sink names the hosts after itself, but not its own.
                 let host = chain.first().map_or("", |peer| &peer.name);
                 let (sent, kept, result) = session((link, host), &begin, (origin, paths), &options, progress);
@@ -133,7 +132,7 @@ pub fn send(
             suspects.extend(chain.get(at).map(|peer| peer.name.clone()));
             broken = Some(error);
         }
-        options.begun = Some((0, 0));
+        options.again = true;
         progress.restart();
     }
 }

@@ -21,7 +21,7 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
-use crate::tree::{Directory, Keep, LEAST, Partial, is_stored_as, partial_name, set_facts};
+use crate::tree::{Directory, Keep, LEAST, Partial, Written, is_stored_as, partial_name, set_facts};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -66,6 +66,7 @@ pub(super) struct Writers<'w> {
     pub(super) options: &'w CopyOptions,
     pub(super) progress: &'w Progress,
     pub(super) failures: Mutex<Vec<Error>>,
+    pub(super) written: &'w Written,
     /// The files that may get hard links and are complete.
     pub(super) linkable: Mutex<HashSet<Id>>,
     /// Files with other names (hard links) whose metadata differs from the source's, each with its directory.
@@ -178,7 +179,8 @@ impl Writers<'_> {
                             }
                         };
                         let at = (directory.path(), &*entry);
-                        if self.or_fail(id, at, "complete", finished)?.is_some() {
+                        if let Some(fd) = self.or_fail(id, at, "complete", finished)? {
+                            self.written.note(&fd);
                             self.is_whole(id, &entry);
                             self.or_fail(id, at, FACTS, facts)?;
                         }
@@ -215,7 +217,10 @@ impl Writers<'_> {
                 _ => last.insert((place, place.open(root).map(Arc::new))),
             };
             let written = match directory {
-                Ok(directory) => write_small(directory, entry, file, self.options),
+                Ok(directory) => write_small(directory, entry, file, self.options).map(|(fd, facts)| {
+                    self.written.note(&fd);
+                    facts
+                }),
                 Err(error) => Err(*error),
             };
             let folder = root.path().join(OsStr::from_bytes(&place.path));
@@ -338,13 +343,13 @@ pub(super) fn error_of(what: &str, path: &Path, error: Errno) -> Error {
 }
 
 /// Writes a small file under its temporary name, and renames it, so that programs that watch the directory see a file
-/// that was moved there, as with rsync. Returns whether its metadata could be set.
+/// that was moved there, as with rsync. Returns it, and whether its metadata could be set.
 fn write_small(
     directory: &Directory,
     entry: &Entry,
     mut bytes: &[u8],
     options: &CopyOptions,
-) -> std::result::Result<std::result::Result<(), Errno>, Errno> {
+) -> std::result::Result<(OwnedFd, std::result::Result<(), Errno>), Errno> {
     let temporary = partial_name(&entry.name);
     let permissions = existing(directory, entry, options.keep);
     let fd = directory.claim(&temporary, first_mode(permissions, entry, options.keep))?;
@@ -361,7 +366,7 @@ fn write_small(
         directory.settle(&fd).map(|()| facts)
     };
     match write() {
-        Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| facts),
+        Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| (fd, facts)),
         Err(error) => {
             directory.remove_stale(&temporary);
             Err(error)
@@ -409,16 +414,15 @@ pub(super) fn have(
     (size, sum): (u64, Option<u128>),
 ) -> Result<Have> {
     let options = writers.options;
-    if (options.sync || options.begun.is_some())
+    if (options.sync || options.again)
         && !directory.is_new()
         && let Ok(found) = directory.stat(&entry.name)
         && FileType::from_raw_mode(found.st_mode).is_file()
     {
         let (length, modified) = crate::tree::facts(&found);
         // Without --sync, an existing file is kept only if this copy has written it.
-        let is_ours = options.begun.is_some_and(|begun| (found.st_ctime, found.st_ctime_nsec as i64) >= begun);
         let same = length == size
-            && (options.sync || is_ours)
+            && (options.sync || writers.written.has(&found))
             && match sum {
                 Some(sum) => directory.open_file(&entry.name, false).is_ok_and(|(fd, _)| {
                     crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum)

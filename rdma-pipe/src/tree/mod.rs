@@ -18,7 +18,7 @@ pub use beneath::{Directory, GivesWay};
 pub use filter::Filter;
 pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, with_own_facts};
 pub use origin::{Branch, Origin};
-pub use partial::{LEAST, Partial, temporary_name};
+pub use partial::{LEAST, Partial, Written, temporary_name};
 pub use settle::settle;
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Pending, Place, Walk, facts};

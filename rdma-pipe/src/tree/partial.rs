@@ -4,9 +4,11 @@
 //! another version of the source, or a reboot may have lost blocks. So the next run continues it only after those bytes
 //! that the hashes of the source's own blocks prove.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -146,17 +148,17 @@ impl Partial {
         Ok(())
     }
 
-    /// Renames the file to its final name.
+    /// Renames the file to its final name. Returns it.
     ///
     /// # Errors
     ///
     /// See [`Directory::publish`].
-    pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<(), Errno> {
+    pub fn finish(self, directory: &Directory, name: &[u8]) -> Result<OwnedFd, Errno> {
         if let Err(error) = directory.settle(&self.fd) {
             self.discard(directory);
             return Err(error);
         }
-        directory.publish(&self.fd, &self.name, name)
+        directory.publish(&self.fd, &self.name, name).map(|()| self.fd)
     }
 
     /// Removes the file.
@@ -169,6 +171,32 @@ impl Partial {
         if size <= LEAST {
             directory.remove_stale(&self.name);
         }
+    }
+}
+
+/// The files that this copy has written over all of its connections, each as a hash of its device, its inode, and the
+/// time of its last change. A comparison of times with a clock would not suffice: the file system may have another
+/// clock, and another process may have changed a file meanwhile.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<HashSet<u64>>);
+
+impl Written {
+    fn key(found: &Stat) -> u64 {
+        let time = [found.st_ctime, found.st_ctime_nsec as i64].map(i64::to_le_bytes);
+        XxHash3_128::oneshot(&[found.st_dev.to_le_bytes(), found.st_ino.to_le_bytes(), time[0], time[1]].concat())
+            as u64
+    }
+
+    /// Records a file that has its name and its metadata. If it cannot be asked for these, it is sent again.
+    pub fn note(&self, fd: &OwnedFd) {
+        if let Ok(found) = rustix::fs::fstat(fd) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Self::key(&found));
+        }
+    }
+
+    /// Whether this copy has written a file, and it did not change since then.
+    pub fn has(&self, found: &Stat) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(found))
     }
 }
 
@@ -327,7 +355,7 @@ mod tests {
         let partial = create(&directory).unwrap();
         directory.remove_stale(&partial.name);
         let _other = directory.create(&partial.name, 0o600).unwrap();
-        assert_eq!(partial.finish(&directory, b"f"), Err(Errno::WOULDBLOCK));
+        assert_eq!(partial.finish(&directory, b"f").map(drop), Err(Errno::WOULDBLOCK));
         assert_eq!(directory.stat(b"f").map(drop), Err(Errno::NOENT));
     }
 

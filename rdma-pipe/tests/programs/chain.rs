@@ -1,11 +1,12 @@
 //! Tests copies to several destinations, and connections that break.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use rdma_pipe::channel::BLOCK;
 use rustix::process::{Pid, Signal};
 
-use crate::common::{Place, Ran, break_connections, bytes, flip};
+use crate::common::{Place, Ran, break_connections, bytes, flip, is_same};
 
 const LARGE: usize = 16_000_000;
 
@@ -252,4 +253,23 @@ fn copy_continues_over_another_connection() {
         assert_same(&place, "copy/tree");
         assert!(sent(&ran) < all + all / 2, "{} of {all}", sent(&ran));
     }
+}
+
+/// Another process changes a file at the destination while the copy runs. The size, the time and the moment of the change
+/// do not make it a file that the copy has written.
+#[test]
+fn file_that_another_process_changes_is_replaced_after_a_break() {
+    let place = Place::with_tcp();
+    place.write("tree/a", bytes(6_000_000));
+    let source = place.write("tree/b", bytes(6_000_000));
+    let other = place.write("copy/tree/b", vec![b'x'; 6_000_000]);
+    let time = std::fs::metadata(source).unwrap().modified().unwrap();
+    std::fs::File::options().append(true).open(&other).unwrap().set_modified(time).unwrap();
+    let to = place.on_host("copy");
+    let mut command = place.command("rdcp", ["-r", "--no-encrypt", "--bwlimit", "4M", "tree", &to]).spawn().unwrap();
+    wait_for(|| place.has_begun("copy/tree", 1_000_000));
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o640)).unwrap();
+    wait_for(|| break_connections(Pid::from_child(&command)) != 0);
+    Ran::from(&mut command, b"").expect(0);
+    assert!(is_same(&place.path("tree"), &place.path("copy/tree")));
 }

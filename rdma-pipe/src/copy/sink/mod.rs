@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::device::to_device;
 use self::opened::Opened;
@@ -28,6 +27,7 @@ use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Options};
 use crate::proto::{Frame, Totals};
 use crate::thread::start;
+use crate::tree::Written;
 
 /// Maximum number of tasks, such as blocks, that wait for a writing thread.
 const AHEAD: usize = 4;
@@ -53,16 +53,14 @@ pub fn receive(
     links: &Options,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begun = (now.as_secs() as i64, now.subsec_nanos().into());
     let mut link = connect()?;
-    let mut kept = Kept { done: None, opened: Opened::new(target) };
+    let mut kept = Kept { done: None, opened: Opened::new(target), written: Written::default() };
     let failed = |kept: &Kept, error| {
         kept.opened.give_back();
         error
     };
     loop {
-        let cause = match session(link, (target, expected), (options, begun), (links, progress), &mut kept) {
+        let cause = match session(link, (target, expected), options, (links, progress), &mut kept) {
             Err(error) if may_continue(&error, options) && !target.has_begun() => error,
             Err(error) => return kept.done.take().ok_or_else(|| failed(&kept, error)),
             Ok(outcome) => return Ok(outcome),
@@ -89,19 +87,20 @@ struct Kept {
     /// The result of the copy, if it is complete but the source may not have received the report.
     done: Option<Outcome>,
     opened: Opened,
+    written: Written,
 }
 
 /// Receives over one connection. Sets the result as soon as the copy is complete.
 fn session(
     mut link: Link,
     (target, expected): (&Target, Option<&[Vec<u8>]>),
-    (options, begun): (&CopyOptions, (i64, i64)),
+    options: &CopyOptions,
     (links, progress): (&Options, &Progress),
     kept: &mut Kept,
 ) -> Result<Outcome> {
     let (options, next, named) = match link.frame()? {
         Frame::Begin { again, chain } => {
-            let options = CopyOptions { begun: again.then_some(begun), ..options.clone() };
+            let options = CopyOptions { again, ..options.clone() };
             let refused = |error| {
                 link.sender.abort(&error);
                 link.sender.flush();
@@ -125,6 +124,7 @@ fn session(
         options: &options,
         progress,
         failures: Mutex::default(),
+        written: &kept.written,
         linkable: Mutex::default(),
         shared: Mutex::default(),
         forward_failed: AtomicBool::new(false),
