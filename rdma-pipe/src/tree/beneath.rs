@@ -10,8 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, needs_permissions, without_list};
+use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, Keep, needs_permissions, without_list};
 use super::settle::{is_local, settle};
+use crate::proto::Entry;
 
 /// The flags that open a directory.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -319,6 +320,22 @@ impl Directory {
         });
         let fd = opened?;
         Ok((Directory { fd, ..self }, permissions))
+    }
+
+    /// Takes those permissions for others from this directory that its metadata will not give them, because the copy
+    /// writes into it what the source protects by them.
+    ///
+    /// # Errors
+    ///
+    /// See chmod(2).
+    pub fn narrow(&self, entry: &Entry, keep: Keep) -> Result<(), Errno> {
+        let found = rustix::fs::fstat(&self.fd)?;
+        // Those of another group, or of an access control list, are others' permissions.
+        let is_same_group = !keep.owner || found.st_gid == entry.owner.1;
+        let group = if is_same_group && !keep.attributes_differ(&self.fd, entry) { 0o070 } else { 0 };
+        let mode = found.st_mode & 0o7777;
+        let narrow = mode & (0o7700 | u32::from(entry.mode) & (0o007 | group));
+        if !keep.mode || narrow == mode { Ok(()) } else { allow(&self.fd, narrow) }
     }
 
     /// Gives the owner of this directory the permissions back that it had before [`open_up`](Self::open_up) or

@@ -141,6 +141,27 @@ fn private_files_are_private_while_they_are_copied() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// A directory protects what is below it, also while the copy writes into one that others may still enter.
+#[test]
+fn directory_that_becomes_private_is_private_before_its_files_arrive() {
+    for (from, to) in [("s/dir", "d"), ("s/dir/.", "d/dir")] {
+        let place = Place::with_tcp();
+        let set = |name: &str, mode| std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+        place.write("s/dir/large", bytes(8_000_000));
+        place.write("d/dir/old", "public");
+        set("s/dir", 0o700);
+        set("d/dir", 0o755);
+        let to = place.on_host(to);
+        let mut copy = place.command("rdcp", ["-a", "--bwlimit", "8M", from, &to]).spawn().unwrap();
+        while place.partial("d/dir").is_none() {
+            assert!(copy.try_wait().unwrap().is_none());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(place.path("d/dir").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        Ran::from(&mut copy, b"").expect(0);
+    }
+}
+
 /// Directories and files that their owner may not write, and targets that he may not list, as an ordinary user.
 #[test]
 fn users_without_privileges_copy_what_is_read_only() {

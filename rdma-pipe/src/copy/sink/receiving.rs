@@ -209,6 +209,7 @@ impl<'r> Receiving<'r> {
                 permissions = Some(mode as u16);
                 rustix::fs::fchmod(&*self.root, Mode::from_raw_mode(mode | 0o700))?;
             }
+            _ = self.root.narrow(&entry, self.options.keep);
             Ok(())
         });
         if let Err(error) = set {
@@ -314,6 +315,8 @@ impl<'r> Receiving<'r> {
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
                     let permissions = self.opened.note(&path, permissions);
+                    // If this fails, so does setting the metadata at the end.
+                    _ = directory.narrow(&entry, self.options.keep);
                     self.folders.insert(id, Folder { path, is_new: directory.is_new() });
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry), permissions));
