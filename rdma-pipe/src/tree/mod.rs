@@ -25,4 +25,4 @@ pub use walk::{Listing, Pending, Place, Walk, facts};
 
 pub(crate) use ancestry::place;
 pub(crate) use partial::{entry_of, partial_name};
-pub(crate) use walk::{base_name, changed, is_contents, names, sum_of, unreadable};
+pub(crate) use walk::{base_name, changed, is_contents, join, names, sum_of, unreadable};

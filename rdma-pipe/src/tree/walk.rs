@@ -345,7 +345,7 @@ impl Walk<'_> {
 }
 
 /// The path of an entry of a directory.
-fn join(below: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(below: &[u8], name: &[u8]) -> Vec<u8> {
     if below.is_empty() { name.to_vec() } else { [below, b"/", name].concat() }
 }
 

@@ -250,6 +250,28 @@ fn names_of_a_file_that_failed_keep_what_they_have() {
     assert_eq!(place.read("d/b"), b"changed");
 }
 
+/// The messages have whole paths, and a directory that has failed stands for its entries.
+#[test]
+fn names_in_a_directory_that_failed_are_not_reported_elsewhere() {
+    let place = Place::with_tcp();
+    place.write("one/sub/a", "contents");
+    std::fs::create_dir(place.path("two")).unwrap();
+    std::fs::hard_link(place.path("one/sub/a"), place.path("one/sub/z")).unwrap();
+    std::fs::hard_link(place.path("one/sub/a"), place.path("two/b")).unwrap();
+    place.write("d/one", "a file");
+    let shown = |name: &str| place.path(name).display().to_string();
+    for (first, second) in [("one", "two"), ("two", "one")] {
+        let ran = place.run("rdcp", ["-a", first, second, &place.on_host("d")]).expect(23);
+        assert!(ran.err.contains(&format!("cannot make {}: not a directory", shown("d/one"))), "{}", ran.err);
+        let is_first = second == "one";
+        let lost = format!("cannot link {}: {} was not copied", shown("d/two/b"), shown("d/one/sub/a"));
+        assert_eq!(ran.err.contains(&lost), is_first, "{}", ran.err);
+        assert_eq!(ran.err.matches("cannot").count(), 1 + usize::from(is_first), "{}", ran.err);
+        assert_eq!(place.path("d/two/b").exists(), !is_first);
+        remove(&place.path("d/two"));
+    }
+}
+
 /// A name that is not listed, because a pattern excludes it or it cannot be read, gives its number to another file.
 #[test]
 fn names_are_linked_only_to_their_own_file() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
-use super::alike::{Alike, key};
+use super::alike::Alike;
 use super::only_last;
 use super::opened::Opened;
 use super::rest::{Rest, Surplus};
@@ -23,7 +23,7 @@ use crate::copy::writer::{FACTS, Task, Writers, have};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, ROOT, Sink, Special, Totals};
-use crate::tree::{Directory, partial_name};
+use crate::tree::{Directory, join, partial_name};
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
@@ -47,6 +47,8 @@ pub(super) struct Receiving<'r> {
     sink: Sink,
     /// The received directories.
     folders: HashMap<Id, Folder>,
+    /// The paths of directories that have failed, for messages.
+    lost: HashMap<Id, Arc<[u8]>>,
     open: HashMap<Id, Arc<Directory>>,
     opened: &'r Opened,
     /// The directories, each with its permissions if they are other than those that it has meanwhile.
@@ -88,6 +90,7 @@ impl<'r> Receiving<'r> {
             tasks,
             sink: Sink::new(options.asks()),
             folders: HashMap::from([(ROOT, Folder::default())]),
+            lost: HashMap::new(),
             open: HashMap::new(),
             opened,
             made: Vec::new(),
@@ -277,9 +280,7 @@ impl<'r> Receiving<'r> {
             }
         }
         let mut answers = Vec::new();
-        for (id, entry) in (first..).zip(entries) {
-            self.entry(id, dir, entry, &mut answers)?;
-        }
+        (first..).zip(entries).try_for_each(|(id, entry)| self.entry(id, dir, entry, &mut answers))?;
         match forwarded {
             Some((next, frame)) => {
                 next.keep(answers);
@@ -298,19 +299,19 @@ impl<'r> Receiving<'r> {
             };
         match &entry.kind {
             EntryKind::Directory => {
-                let path: Arc<[u8]> = match self.folders.get(&dir) {
-                    Some(above) if above.path.is_empty() => entry.name.as_slice().into(),
-                    Some(above) => [&above.path[..], b"/", &entry.name].concat().into(),
-                    // The parent directory has failed, which was reported already.
-                    None => return Ok(()),
-                };
+                let above = self.folders.get(&dir).map(|folder| &folder.path).or_else(|| self.lost.get(&dir));
+                let Some(above) = above else { return Ok(()) };
+                let path: Arc<[u8]> = join(above, &entry.name).into();
                 if self.options.dry_run {
                     if !is_refused {
                         self.folders.insert(id, Folder { path, is_new: false });
                     }
                     return Ok(());
                 }
-                let Some(above) = self.directory(dir, id, &entry)? else { return Ok(()) };
+                let Some(above) = self.directory(dir, id, &entry)? else {
+                    self.lost.insert(id, path);
+                    return Ok(());
+                };
                 if let Some((directory, permissions)) =
                     self.writers.or_fail(id, (above.path(), &entry), "make", above.enter(&entry.name, entry.mode))?
                 {
@@ -320,6 +321,8 @@ impl<'r> Receiving<'r> {
                     self.folders.insert(id, Folder { path, is_new: directory.is_new() });
                     self.hold(id, Arc::new(directory));
                     self.made.push((id, Box::new(entry), permissions));
+                } else {
+                    self.lost.insert(id, path);
                 }
             }
             EntryKind::File { size, has_links, sum, .. } => {
@@ -473,13 +476,7 @@ impl<'r> Receiving<'r> {
             }
             None => path.to_vec(),
         };
-        let surplus: Vec<Vec<u8>> = names.into_iter().filter(|name| !listed.contains(name)).collect();
-        let keys = |listed: HashSet<Vec<u8>>| listed.into_iter().map(|name| (key(&name), name)).collect();
-        let mut keys: HashMap<Vec<u8>, Vec<u8>> = if surplus.is_empty() { HashMap::new() } else { keys(listed) };
-        for name in surplus {
-            let path = if within.is_empty() { name.clone() } else { [within.as_slice(), b"/", &name].concat() };
-            self.surplus.push(Surplus { dir, alike: keys.remove(&key(&name)), name, path });
-        }
+        self.surplus.extend(Surplus::find((dir, &within), names, listed));
         Ok(())
     }
 
@@ -490,6 +487,7 @@ impl<'r> Receiving<'r> {
         Some(Rest {
             root: self.root,
             folders: self.folders,
+            lost: self.lost,
             made: self.made,
             named: self.named,
             same: self.same,

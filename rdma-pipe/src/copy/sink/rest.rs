@@ -10,17 +10,18 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use super::alike::{Alike, is_other};
+use super::alike::{Alike, is_other, key};
 use crate::copy::target::Folder;
 use crate::copy::writer::{FACTS, Writers, error_of};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, Keep, Partial, has_access_list, set_directory_facts, set_facts, with_own_facts};
+use crate::tree::{Directory, Keep, Partial, has_access_list, join, set_directory_facts, set_facts, with_own_facts};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
     pub(super) root: Arc<Directory>,
     pub(super) folders: HashMap<Id, Folder>,
+    pub(super) lost: HashMap<Id, Arc<[u8]>>,
     pub(super) made: Vec<(Id, Box<Entry>, Option<u16>)>,
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<(Id, Id, Entry, Id)>,
@@ -44,6 +45,23 @@ pub(super) struct Surplus {
     pub(super) path: Vec<u8>,
 }
 
+impl Surplus {
+    /// Finds those names of a directory, which has a number and a path, that are not listed.
+    pub(super) fn find(
+        (dir, within): (Id, &[u8]),
+        names: Vec<Vec<u8>>,
+        listed: HashSet<Vec<u8>>,
+    ) -> impl Iterator<Item = Surplus> {
+        let surplus: Vec<Vec<u8>> = names.into_iter().filter(|name| !listed.contains(name)).collect();
+        let keys = |listed: HashSet<Vec<u8>>| listed.into_iter().map(|name| (key(&name), name)).collect();
+        let mut keys: HashMap<Vec<u8>, Vec<u8>> = if surplus.is_empty() { HashMap::new() } else { keys(listed) };
+        surplus.into_iter().map(move |name| {
+            let path = join(within, &name);
+            Surplus { dir, alike: keys.remove(&key(&name)), name, path }
+        })
+    }
+}
+
 impl Rest {
     pub(super) fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
         match self.folders.get(&id) {
@@ -55,7 +73,8 @@ impl Rest {
 
     /// The path of a directory, for messages.
     fn path(&self, id: Id) -> PathBuf {
-        self.root.path().join(OsStr::from_bytes(self.folders.get(&id).map_or(b"", |folder| &folder.path)))
+        let path = self.folders.get(&id).map(|folder| &folder.path).or_else(|| self.lost.get(&id));
+        self.root.path().join(OsStr::from_bytes(path.map_or(b"", |path| &path[..])))
     }
 
     /// The path of an entry, for messages.
@@ -69,7 +88,8 @@ impl Rest {
         }
         self.set_shared(writers)?;
         let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
-        for (id, dir, entry, other) in &self.same {
+        // A directory that has failed was reported already.
+        for (id, dir, entry, other) in self.same.iter().filter(|(_, dir, ..)| !self.lost.contains_key(dir)) {
             let linked = match self.named.get(other) {
                 // The destination may have an older file, or another, of that name.
                 Some((other_dir, name)) if !linkable.contains(other) => {
