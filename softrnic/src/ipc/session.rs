@@ -1,6 +1,7 @@
 //! A session with another process. One process sends requests, and the other one responds. A session consists of two
 //! rings and a socket. The socket carries wake-ups, and the session ends when the socket is closed.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use super::socket;
 use super::wakeup::Wakeup;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::{fork, unpoisoned};
-use crate::wire::packet::{MAX_PAYLOAD, Packet, Payload};
+use crate::wire::packet::{MAX_PAYLOAD, Packet, Payload, ResponseKind};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// The size of each ring in bytes.
@@ -35,6 +36,8 @@ const BYTES: u64 = 256 << 10;
 const REPLIES: u64 = 2 * (PACKETS * RESPONSE_WORDS * 8) as u64;
 /// The maximum number of bytes that are read before their space is freed.
 const FREE_EVERY: u64 = RING as u64 / 8;
+/// The maximum number of bytes that are sent before the receiver gets a wake-up, if it sleeps.
+const WAKE_EVERY: u64 = RING as u64 / 8;
 
 /// The role of this process in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,12 @@ const ALIVE: u8 = 0;
 /// The other process has violated the protocol, so the thread ends the session.
 const BROKEN: u8 = 1;
 const OVER: u8 = 2;
+
+thread_local! {
+    /// The address of the session whose packets this thread receives, and whether it has sent responses on that session
+    /// without a wake-up.
+    static RECEIVING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
 
 /// The QPs that wait for space. Each QP is in the queue only once.
 #[derive(Default)]
@@ -89,6 +98,8 @@ pub(super) struct Session {
     receive: Mutex<Consumer>,
     /// The wake-up state of the session, with the QPs that wait for space.
     wakeup: Wakeup<WaitQueue>,
+    /// The value of the tail for which the receiver has last got a wake-up, if it slept.
+    announced: AtomicU64,
     /// The value of the head after the last packet that was delivered.
     delivered: AtomicU64,
     /// Whether there is too little space for replies. If so, no packet is received until a quarter of the ring is free.
@@ -115,6 +126,7 @@ impl Session {
             send: Mutex::new(Producer::new(send.clone())),
             receive: Mutex::new(Consumer::new(receive.clone(), words)),
             wakeup: Wakeup::new(send, receive),
+            announced: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             lacks_space: AtomicBool::new(false),
         })
@@ -196,10 +208,6 @@ impl Session {
     /// function receives no request. With `waits`, it waits for the completions and does not look at the space: it
     /// receives each packet that is there now, and replies without space wait with their QPs, in limited numbers.
     fn receive_packets(&self, consumer: &mut Consumer, packets: usize, bytes: u64, waits: bool) -> bool {
-        let Some(back) = self.this.upgrade() else { return false };
-        let back: Arc<dyn Carrier> = back;
-        let start = consumer.head();
-        let most = start.wrapping_add(bytes);
         let tail = self.wakeup.receive.tail();
         if self.role == Role::Responder {
             if waits {
@@ -211,6 +219,21 @@ impl Session {
                 }
             }
         }
+        let before = RECEIVING.replace((self.addr(), false));
+        let has_found = self.receive_until(consumer, tail, packets, bytes);
+        let (_, has_replied) = RECEIVING.replace(before);
+        if has_replied {
+            self.announce();
+        }
+        has_found
+    }
+
+    /// Receives packets up to this tail. Returns whether there were any.
+    fn receive_until(&self, consumer: &mut Consumer, tail: u64, packets: usize, bytes: u64) -> bool {
+        let Some(back) = self.this.upgrade() else { return false };
+        let back: Arc<dyn Carrier> = back;
+        let start = consumer.head();
+        let most = start.wrapping_add(bytes);
         for _ in 0..packets {
             if !self.is_alive() {
                 return true;
@@ -304,6 +327,38 @@ impl Session {
         }
     }
 
+    /// Sends a wake-up if the receiver sleeps. A wake-up takes longer than the copy of a packet, and the receiver
+    /// sleeps again as soon as it has read all packets, so a series of packets has one wake-up.
+    #[inline]
+    fn announce(&self) {
+        self.announced.store(self.wakeup.sent(), Ordering::Relaxed);
+        if self.wakeup.send.take_parked() {
+            socket::send_wakeup(&self.socket);
+        }
+    }
+
+    /// Whether `announce` will be called after this packet was sent.
+    #[inline]
+    fn is_announced_later(&self, packet: &Packet) -> bool {
+        match packet {
+            // The requester sends the next part, if the ring is not full.
+            Packet::Part(part) => !part.is_last(),
+            Packet::Response(response) => {
+                // `receive_packets` announces the responses to all packets that it receives.
+                let is_receiving = RECEIVING.get().0 == self.addr();
+                if is_receiving {
+                    RECEIVING.set((self.addr(), true));
+                }
+                // The reply to a read follows its data, if the ring is not full.
+                is_receiving || matches!(response.kind, ResponseKind::Data { .. })
+            }
+        }
+    }
+
+    fn addr(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Requests wake-ups before the thread sleeps.
     pub(super) fn park(&self) {
         self.wakeup.park();
@@ -359,21 +414,21 @@ impl Carrier for Session {
         let mut producer = unpoisoned(self.send.lock());
         let spare = if !is_request && length > 0 { REPLIES } else { 0 };
         let result = producer.put(words, payload, length, spare);
-        self.wakeup.has_sent(producer.tail());
+        let tail = producer.tail();
+        self.wakeup.has_sent(tail);
         drop(producer);
-        match result {
-            Ok(()) => {}
-            Err(NotPut::Full) => return Err(Stuck::Full),
-            Err(NotPut::Fault) => return Err(Stuck::Fault),
-            Err(NotPut::Malformed(malformed)) => {
+        let is_early = tail.wrapping_sub(self.announced.load(Ordering::Relaxed)) < WAKE_EVERY;
+        if result.is_err() || !is_early || !self.is_announced_later(packet) {
+            self.announce();
+        }
+        result.map_err(|error| match error {
+            NotPut::Full => Stuck::Full,
+            NotPut::Fault => Stuck::Fault,
+            NotPut::Malformed(malformed) => {
                 self.abort(malformed);
-                return Err(Stuck::Lost);
+                Stuck::Lost
             }
-        }
-        if self.wakeup.send.take_parked() {
-            socket::send_wakeup(&self.socket);
-        }
-        Ok(())
+        })
     }
 
     fn wake(&self, waiting: Weak<dyn Wake>) {

@@ -1,9 +1,9 @@
 //! Wake-ups between the ends of a session.
 //!
 //! A consumer that finds its ring empty sets `PARKED` in the ring before it sleeps, and checks once more. A producer
-//! reads that word after each record, and sends a wake-up if it is set. On both sides, a fence separates the write from
-//! the following read, so at least one side reads what the peer has written. `WANTS_SPACE` works the same way in
-//! the other direction.
+//! reads that word after each record or series of records, and sends a wake-up if it is set. On both sides, a fence
+//! separates the write from the following read, so at least one side reads what the peer has written. `WANTS_SPACE`
+//! works the same way in the other direction.
 //!
 //! Atomics and locks come from `sync`, so that a test can replace them by loom's (`tests/models`).
 
@@ -86,6 +86,12 @@ impl<W: Default> Wakeup<W> {
         self.sent.store(tail, Ordering::Relaxed);
     }
 
+    /// The tail that `has_sent` has set.
+    #[inline]
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// Sets the head. The consumer calls this function while it holds the lock of its end.
     #[inline]
     pub(super) fn has_taken(&self, head: u64) {
@@ -106,12 +112,12 @@ impl<W: Default> Wakeup<W> {
     /// Whether QPs wait for space and there is free space.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent.load(Ordering::Relaxed))
+        self.is_waited_for.load(Ordering::Relaxed) && self.send.has_space(self.sent())
     }
 
     #[inline]
     pub(super) fn has_free(&self, bytes: u64) -> bool {
-        self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes
+        self.send.free(self.sent()) >= bytes
     }
 
     /// Adds a waiter for space by calling `add`. The caller must then retry once.

@@ -1,5 +1,6 @@
 //! Tests of two ends in one process, and of packets between them.
 
+mod announce;
 mod carry;
 mod codec;
 mod fuzz;
