@@ -110,9 +110,9 @@ impl List {
 }
 
 impl Inner {
-    /// Removes chunks whose buffers are all among the first `idle` free buffers. A list keeps one chunk, unless this
-    /// chunk is large. Otherwise, when the pool is at its limit, a request of this size might wait forever for a new
-    /// chunk.
+    /// Removes chunks whose buffers are all among the first `idle` free buffers, the newest first. A list keeps one chunk,
+    /// unless this chunk is large. Otherwise, when the pool is at its limit, a request of this size might wait forever
+    /// for a new chunk.
     fn give_back(&mut self, idle: usize, wanted: usize) -> Vec<Arc<Chunk>> {
         let mut counts = vec![0; self.chunks.len()];
         for index in self.free[..idle].iter().filter_map(|piece| piece.index()) {
@@ -120,7 +120,7 @@ impl Inner {
         }
         let (mut bytes, mut given) = (0, Vec::new());
         let mut left = self.chunks.iter().flatten().count();
-        for (slot, count) in self.chunks.iter_mut().zip(counts) {
+        for (slot, count) in self.chunks.iter_mut().zip(counts).rev() {
             if bytes < wanted
                 && let Some(chunk) = slot.take_if(|chunk| chunk.count() == count && (left > 1 || chunk.bytes() > HUGE))
             {

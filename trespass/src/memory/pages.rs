@@ -23,8 +23,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps at least `len` bytes: reserved huge pages if enough are free, otherwise ordinary pages for which it
-    /// requests transparent huge pages.
+    /// Maps at least `len` bytes. If they fill a huge page: reserved huge pages if enough are free, otherwise ordinary
+    /// pages for which it requests transparent huge pages.
     ///
     /// # Errors
     ///
@@ -37,7 +37,9 @@ impl Pages {
             Some(pages) => pages,
             None => {
                 let pages = Self::map(rounded(4096)?, 0)?;
-                pages.advise(libc::MADV_HUGEPAGE);
+                if is_huge {
+                    pages.advise(libc::MADV_HUGEPAGE);
+                }
                 pages
             }
         };

@@ -20,13 +20,16 @@ pub(super) const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
 /// Buffers up to this size have an additional cache line for the header of a frame. Larger ones begin at a page
 /// boundary and are sent without a header.
 const WITH_HEADROOM: usize = 16 << 10;
+/// The length of the first chunk of a size, in bytes. It has room for the first receives of a worker.
+const FIRST: usize = 512 << 10;
 
 /// The buffers of one backend of one worker. Their sizes are powers of two from 4 KiB to 1 GiB. Clones share the pool.
 ///
 /// A buffer returns to its pool when it is dropped, in any thread. The pool has a limit in bytes; at the limit,
-/// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk of 2 MiB or of one buffer,
-/// whichever is larger. The chunk is in huge pages if the system has them. If no buffer of a chunk is used for some
-/// seconds, or if another size needs the memory, the pool frees the chunk. Each size keeps one chunk of 2 MiB.
+/// allocation returns `None`. When no buffer of a size is free, the pool adds a chunk: at first of 512 KiB, because
+/// registering memory takes time and a size may be used little, then of 2 MiB, in huge pages if the system has them. A
+/// longer buffer is a chunk of its own. If no buffer of a chunk is used for some seconds, or if another size needs the
+/// memory, the pool frees the chunk. Each size keeps one chunk of at most 2 MiB.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -196,7 +199,8 @@ impl Shared {
         if stride > room() {
             return Err(PoolError::Full { bytes: stride, limit });
         }
-        let memory = self.register(stride, room())?;
+        let usual = if list.count().0 == 0 { FIRST } else { HUGE };
+        let memory = self.register(stride, usual.min(room()))?;
         self.bytes.fetch_add(memory.bytes(), Ordering::Relaxed);
         let added = list.add(|index| {
             let chunk = Arc::new(Chunk::new(memory, stride, Arc::clone(&self.lists), (size as usize, index)));
@@ -211,9 +215,9 @@ impl Shared {
         added.ok_or(PoolError::Full { bytes: stride, limit })
     }
 
-    /// Allocates memory of the usual length, or less if the limit of locked memory requires it.
-    fn register(&self, stride: usize, room: usize) -> Result<Memory, PoolError> {
-        let mut length = HUGE.min(room).max(stride);
+    /// Allocates memory of this length, or less if the limit of locked memory requires it, but at least one buffer.
+    fn register(&self, stride: usize, length: usize) -> Result<Memory, PoolError> {
+        let mut length = length.max(stride);
         loop {
             match Memory::new(Pages::new(length)?, self.domain.as_ref()) {
                 Err(error) if error.errno().raw() == libc::ENOMEM && self.give_back(length) > 0 => {}
@@ -290,6 +294,11 @@ mod tests {
 
     const SEGMENT: usize = 4096 + HEADROOM;
 
+    /// The number of segments in chunks of these lengths, in KiB.
+    fn in_chunks(lengths: &[usize]) -> usize {
+        lengths.iter().map(|kib| (kib << 10) / (4096 + LINE)).sum()
+    }
+
     #[test]
     fn buffers_have_the_requested_capacity_and_space_for_a_header() {
         let pool = Pool::on_heap(SEGMENT, 64 << 20);
@@ -330,7 +339,7 @@ mod tests {
     fn returned_buffers_are_used_again() {
         let pool = Pool::on_heap(SEGMENT, 2 << 20);
         let mut held: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
-        assert_eq!(held.len(), (2 << 20) / (4096 + LINE));
+        assert_eq!(held.len(), in_chunks(&[512, 1536]));
         let frozen = held.pop().unwrap().freeze();
         let clone = frozen.clone();
         drop(frozen);
@@ -357,16 +366,30 @@ mod tests {
 
     #[test]
     fn pool_at_its_limit_lends_larger_buffers() {
-        let pool = Pool::on_heap(4096, 4 << 20);
-        let large: Vec<_> = (0..2).map(|_| pool.alloc(1 << 20).unwrap()).collect();
-        let other: Vec<_> = (0..4).map(|_| pool.alloc(512 << 10).unwrap()).collect();
+        let pool = Pool::on_heap(4096, 1536 << 10);
+        let held = [1 << 20, 512 << 10].map(|length| pool.alloc(length).unwrap());
         assert!(pool.alloc(100_000).is_none(), "the limit is reached, and nothing is free");
-        drop((large, other));
-        let lent: Vec<_> = (0..6).map(|_| pool.alloc(100_000).unwrap()).collect();
+        drop(held);
+        let lent: Vec<_> = (0..2).map(|_| pool.alloc(100_000).unwrap()).collect();
         assert!(lent.iter().all(|buffer| buffer.len() == 100_000) && pool.alloc(100_000).is_none());
         drop(lent);
         assert_eq!(pool.outstanding(), 0);
         assert!(pool.alloc(64).is_none(), "short buffers would waste large ones");
+    }
+
+    #[test]
+    fn first_chunk_of_a_size_is_short() {
+        let pool = Pool::on_heap(SEGMENT, 64 << 20);
+        let mut held = Vec::new();
+        let mut bytes = |count| {
+            held.extend((0..count).map(|_| pool.segment().unwrap()));
+            pool.bytes() >> 10
+        };
+        assert_eq!([0, 1, 125, 1, 503, 1].map(&mut bytes), [0, 512, 512, 2560, 2560, 4608]);
+        let _held = [(); 5].map(|()| pool.alloc(512 << 10).unwrap());
+        assert_eq!(pool.bytes() >> 10, 4608 + 2560);
+        let _long = [(); 2].map(|()| pool.alloc(8 << 20).unwrap());
+        assert_eq!(pool.bytes() >> 10, 4608 + 2560 + (16 << 10), "a long buffer is a chunk of its own");
     }
 
     #[test]
@@ -377,11 +400,10 @@ mod tests {
         drop(segments);
         let large = pool.alloc(8 << 20).unwrap();
         let rest: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
-        let of_one_chunk = rest.len();
-        assert_eq!(of_one_chunk, (2 << 20) / (4096 + LINE));
+        assert_eq!(rest.len(), in_chunks(&[512, 1536]));
         drop((large, rest));
         let kept: Vec<Buf> = std::iter::from_fn(|| pool.segment()).collect();
-        assert_eq!(kept.len(), 5 * of_one_chunk);
+        assert_eq!(kept.len(), in_chunks(&[512, 2048, 2048, 2048, 2048, 1536]));
         assert!(pool.alloc(8 << 20).is_none(), "each chunk has a buffer in use");
         assert_eq!(pool.bytes(), 10 << 20);
     }
@@ -394,12 +416,12 @@ mod tests {
         pool.give_back_idle();
         assert!(pool.bytes() >= 100 << 20, "the chunk was used since the last call");
         pool.give_back_idle();
-        assert_eq!((pool.bytes(), pool.outstanding()), (2 << 20, 1));
+        assert_eq!((pool.bytes(), pool.outstanding()), (FIRST, 1));
         drop(kept);
         let many: Vec<Buf> = (0..2_000).map(|_| pool.segment().unwrap()).collect();
         drop(many);
         (0..2).for_each(|_| pool.give_back_idle());
-        assert_eq!((pool.bytes(), pool.outstanding()), (2 << 20, 0));
+        assert_eq!((pool.bytes(), pool.outstanding()), (FIRST, 0));
         assert_eq!(pool.segment().unwrap().len(), SEGMENT);
     }
 

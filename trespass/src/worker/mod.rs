@@ -64,8 +64,8 @@ const BUDGET: usize = 64;
 /// milliseconds, which limits the number of system calls.
 const LOOKS: u32 = 64;
 const SILENT: u64 = 1;
-/// Number of receives that are added at a time.
-const VERBS_STEP: u32 = 128;
+/// Number of receives that are added at a time. Over RDMA, these are more than the requests in flight of a link.
+const VERBS_STEP: u32 = 96;
 const TCP_STEP: u32 = 32;
 
 /// The transport of a connection.
