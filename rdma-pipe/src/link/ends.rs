@@ -9,13 +9,11 @@ use trespass::{Buf, Connection, Interest, Kind as TransportKind, Stats};
 
 use super::fault::Faults;
 use super::options::Options;
-use crate::channel::{BLOCK, Block, BlockKind, Message, Opener, Sealer, TRAILER};
+use crate::channel::{Block, BlockKind, Message, Opener, Sealer, TRAILER};
 use crate::error::{Error, Kind, Result};
-use crate::proto::{Batch, Failure, Frame, Frames, LONGEST};
+use crate::proto::{Batch, Failure, Frame, Frames};
 use crate::thread::refused;
 
-/// The pool keeps memory for at least this number of blocks, which is 4 MiB.
-const RESERVED: usize = 8;
 /// Frames wait no longer than this for others with which they are sent, if others are added.
 const JOINED: Duration = Duration::from_millis(2);
 
@@ -113,9 +111,6 @@ impl Link {
         options: &Options,
     ) -> Result<Link> {
         let is_tcp = connection.stats()?.transport == TransportKind::Tcp;
-        // Allocating and dropping these buffers makes the pool keep memory for blocks, even if other lengths need
-        // memory later.
-        drop((0..RESERVED).map(|_| connection.alloc(BLOCK + TRAILER)).collect::<Vec<_>>());
         if options.encrypt == Some(true) {
             opener.require_sealed();
         }
@@ -288,12 +283,16 @@ impl Shared {
     fn send_waiting(&self, state: &mut State) -> Result<()> {
         let Some(frames) = state.waiting.take() else { return Ok(()) };
         let message = state.sealer.control(&frames);
-        // All buffers of frames have one length: the pool keeps memory for each length that is used, and the blocks would
-        // lack it.
-        let mut buffer = self.connection.alloc(message.len().max(LONGEST));
-        buffer.truncate(message.len());
-        buffer.copy_from_slice(&message);
-        self.send(state, buffer)
+        match self.connection.try_send(&message) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut buffer = self.connection.alloc(message.len());
+                buffer.copy_from_slice(&message);
+                self.send_later(buffer)?;
+            }
+            sent => sent.map_err(|error| failed(&error, self.timeout))?,
+        }
+        state.sent = Instant::now();
+        Ok(())
     }
 
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::error::Result;
 
 /// The maximum length in bytes of several frames in one message, which fits into a receive buffer of a device. A longer
 /// frame is a message of its own.
-pub const LONGEST: usize = (16 << 10) - 64;
+const LONGEST: usize = (16 << 10) - 64;
 
 /// Frames that are sent in one message, in order.
 #[derive(Debug, Default)]

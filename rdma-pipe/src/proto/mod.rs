@@ -9,7 +9,7 @@ mod sink;
 mod source;
 mod stream;
 
-pub use batch::{Batch, Frames, LONGEST};
+pub use batch::{Batch, Frames};
 pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Special, Sum, Totals};
 pub use sink::Sink;
 pub use source::{Job, SMALL, Source};
