@@ -80,13 +80,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Opens the device and starts its threads, which the first connection would do otherwise.
+    /// Starts the worker and lists the devices, which the first connection would do otherwise.
     ///
     /// # Errors
     ///
     /// RDMA is required and unavailable, or the system refuses a thread.
     pub fn prepare(&self) -> Result<()> {
-        self.worker().map(drop)
+        self.worker().map(|handle| handle.prepare())
     }
 
     /// Returns the worker for these options.

@@ -466,10 +466,6 @@ impl Worker {
         if self.verbs.is_some() {
             return Ok(());
         }
-        #[cfg(feature = "softrnic")]
-        if let Err(error) = softrnic::register() {
-            log::warn!("cannot register softrnic: {error}");
-        }
         let opened = Verbs::open(&self.options.verbs(), near).and_then(|verbs| {
             epoll::add(&self.epoll, verbs.fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
             Ok(verbs)

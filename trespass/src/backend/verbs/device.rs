@@ -82,7 +82,7 @@ impl Device {
     ///
     /// No device is usable; the error text is the reason for the fallback.
     pub(super) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
-        let contexts = rdmacm::devices().map_err(|error| unavailable(&error))?;
+        let contexts = devices().map_err(|error| unavailable(&error))?;
         let context = choose(&contexts, options.device.as_deref(), near.and_then(source_of))?;
         let pd = context.alloc_pd().map_err(verb)?;
         let attributes = context.query_device().map_err(verb)?;
@@ -153,6 +153,15 @@ impl Device {
         };
         [wish, 64, 32].into_iter().filter(|&bytes| bytes <= wish).find(takes).unwrap_or(0)
     }
+}
+
+/// Opens all devices. The first call loads the libraries and registers the devices of softrnic.
+pub(crate) fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
+    #[cfg(feature = "softrnic")]
+    if let Err(error) = softrnic::register() {
+        log::warn!("cannot register softrnic: {error}");
+    }
+    rdmacm::devices()
 }
 
 /// Returns the device of this name, or the one with the GID `source`, or the first with an active port.

@@ -59,7 +59,7 @@ use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
-pub(crate) use self::device::{Sleeper, in_words};
+pub(crate) use self::device::{Sleeper, devices, in_words};
 
 use self::device::Device;
 use self::link::{Held, State};

@@ -24,13 +24,14 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::backend::verbs::devices;
 use crate::memory::check_spare;
 
 use super::Sleeper;
 use super::fork::{Generation, PerProcess};
 use super::signals::without_signals;
 use super::waiters::Awaited;
-use super::{ConnectionId, Options, Source, Worker};
+use super::{ConnectionId, Options, Source, Transport, Worker};
 use lock::Locked;
 use wake::Event;
 
@@ -68,6 +69,7 @@ struct Shared {
     /// The worker's descriptor, for sleeping without its lock.
     fd: OwnedFd,
     spin: Duration,
+    uses_devices: bool,
     /// Whether a task of tokio drives the worker.
     has_task: AtomicBool,
     /// How many threads wait for the lock, and how many have got it after they had waited.
@@ -177,8 +179,21 @@ impl Handle {
         let (spin, has_task) = (options.spin.min(LONGEST_SPIN), AtomicBool::new(false));
         let (wanting, served) = (AtomicU32::new(0), AtomicU32::new(0));
         let generation = Generation::this();
-        let shared =
-            Arc::new(Shared { generation, core, own, kick, nudge, nudge_waker, fd, spin, has_task, wanting, served });
+        let uses_devices = options.transport != Transport::Tcp;
+        let shared = Arc::new(Shared {
+            generation,
+            core,
+            own,
+            kick,
+            nudge,
+            nudge_waker,
+            fd,
+            spin,
+            uses_devices,
+            has_task,
+            wanting,
+            served,
+        });
         let driven = Arc::clone(&shared);
         let builder = thread::Builder::new().name("trespass".to_owned());
         let own = without_signals(|| builder.spawn(move || driven.drive()))?;
@@ -201,6 +216,15 @@ impl Handle {
             return Ok(handle.clone());
         }
         Ok(global.insert(Handle::new(&Options::default())?).clone())
+    }
+
+    /// Loads the libraries of RDMA and lists the devices, unless [`Options::transport`] excludes RDMA. The first address
+    /// would do this otherwise. It takes milliseconds, in which a program may wait for something else.
+    pub fn prepare(&self) {
+        if self.shared.uses_devices {
+            // The first address reports an error.
+            _ = devices();
+        }
     }
 
     /// Runs a closure with the worker, without waiting for an event. This fails only in a child of the worker's process.
