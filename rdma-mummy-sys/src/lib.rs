@@ -69,6 +69,8 @@ pub mod inline;
 pub mod load;
 #[doc(hidden)]
 pub mod process;
+#[doc(hidden)]
+pub mod program;
 pub mod since_v44;
 
 #[doc(inline)]

@@ -74,7 +74,7 @@ impl<T> Handle<T> {
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
         if let Err(error) = self.destroy_now() {
-            log::warn!("{error}; the object is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the object is leaked");
         }
     }
 }

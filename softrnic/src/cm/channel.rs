@@ -121,7 +121,7 @@ impl Channel {
             && !self.is_attended.replace(true)
             && let Err(error) = epoll::modify(&*self.all, &*self.sources, self.data(), ONCE)
         {
-            log::error!("cannot wait for the peers of an event channel: epoll failed: {error}");
+            rdma_mummy_sys::log!(error, "cannot wait for the peers of an event channel: epoll failed: {error}");
         }
     }
 
@@ -159,7 +159,7 @@ impl Channel {
         };
         let spec = Itimerspec { it_interval: none, it_value };
         if let Err(error) = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
-            log::warn!("cannot set the timer of an event channel: {error}");
+            rdma_mummy_sys::log!(warn, "cannot set the timer of an event channel: {error}");
         }
     }
 }
@@ -381,7 +381,7 @@ fn attend(all: &OwnedFd) {
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                log::error!("cannot wait for the peers of event channels: epoll failed: {error}");
+                rdma_mummy_sys::log!(error, "cannot wait for the peers of event channels: epoll failed: {error}");
                 thread::sleep(PAUSE);
             }
         }

@@ -234,7 +234,11 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
             return match made {
                 Ok(made) => Some((made, id)),
                 Err(errno) => {
-                    log::warn!("rejected a connect request: {}", std::io::Error::from_raw_os_error(errno.0));
+                    rdma_mummy_sys::log!(
+                        warn,
+                        "rejected a connect request: {}",
+                        std::io::Error::from_raw_os_error(errno.0)
+                    );
                     None
                 }
             };

@@ -22,9 +22,8 @@ use super::multicast::Group;
 use super::option::Options;
 use super::peer::Reason;
 use super::port::Port;
-use super::{ACKNOWLEDGED, World, unknown, world};
+use super::{World, unknown, world, world_after};
 use crate::sys::errno::Errno;
-use crate::sys::unpoisoned;
 use crate::wire::packet::MAX_NUMBER;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
@@ -312,7 +311,7 @@ pub(super) unsafe fn free_path(path: *mut ibv_sa_path_rec) {
 /// Waits until the events that were taken are acknowledged, as the manual page requires.
 fn wait_for_acknowledgements(id: *mut rdma_cm_id) {
     let pending = |world: &mut World| world.id(id.addr()).is_ok_and(|id| id.completed < id.reported);
-    drop(unpoisoned(ACKNOWLEDGED.wait_while(world(), pending)));
+    drop(world_after(pending));
 }
 
 /// `rdma_migrate_id(id, channel)`.

@@ -231,7 +231,7 @@ impl World {
         }
         let covers = |port: &Arc<Port>| port.number == message.to.port() && port.host.covers(message.to.ip());
         if message.kind != expected || !identifier.port.as_ref().is_some_and(covers) {
-            log::debug!("rejected a connect request for another port, address or service");
+            rdma_mummy_sys::log!(debug, "rejected a connect request for another port, address or service");
             return;
         }
         let parameters = match datagram {
@@ -305,7 +305,8 @@ fn oldest_of_most(values: &[Option<IpAddr>]) -> usize {
 pub(super) fn belongs_to_other_user(socket: &Descriptor) -> bool {
     let is_other = !is_ours(socket.as_fd());
     if is_other {
-        log::warn!(
+        rdma_mummy_sys::log!(
+            warn,
             "rejected a connection to a process of another user: shared memory connects the processes of one user"
         );
     }

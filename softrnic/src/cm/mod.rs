@@ -49,8 +49,11 @@ mod tests;
 mod transition;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
+
+use rdma_mummy_sys::program::Held;
 
 use self::channel::{Channel, Source};
 use self::events::Taken;
@@ -85,8 +88,36 @@ const fn empty() -> LazyLock<Mutex<World>> {
     LazyLock::new(Mutex::default)
 }
 
-fn world() -> MutexGuard<'static, World> {
-    unpoisoned(WORLD.get().lock())
+/// The world under its lock.
+struct Locked {
+    world: MutexGuard<'static, World>,
+    /// Dropped after the lock is released.
+    _held: Held,
+}
+
+impl Deref for Locked {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+fn world() -> Locked {
+    let held = Held::new();
+    Locked { world: unpoisoned(WORLD.get().lock()), _held: held }
+}
+
+/// Waits until the acknowledgement of an event has ended the condition.
+fn world_after(pending: impl FnMut(&mut World) -> bool) -> Locked {
+    let Locked { world, _held } = world();
+    Locked { world: unpoisoned(ACKNOWLEDGED.wait_while(world, pending)), _held }
 }
 
 /// Returns the error for an unknown object. It is `errno`, but in a child it is `EIO`, because the object may belong to

@@ -16,9 +16,8 @@ use super::events::{Parameters, Pending, is_datagram, no_datagram};
 use super::id::State;
 use super::peer::QKEY;
 use super::transition::address_handle_to;
-use super::{ACKNOWLEDGED, World, world};
+use super::{World, world, world_after};
 use crate::sys::errno::Errno;
-use crate::sys::unpoisoned;
 use crate::verbs::multicast::{attach_mcast, detach_mcast};
 use crate::wire::address::Gid;
 use crate::wire::packet::MULTICAST_NUMBER;
@@ -167,7 +166,7 @@ fn leave(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), Errno> {
         let group = world.id(id.addr()).ok().and_then(|id| id.groups.iter().find(|one| one.number == group.number));
         group.is_some_and(|group| group.completed < group.reported)
     };
-    let mut world = unpoisoned(ACKNOWLEDGED.wait_while(world(), waits));
+    let mut world = world_after(waits);
     world.id(id.addr())?.groups.retain(|one| one.number != group.number);
     Ok(())
 }

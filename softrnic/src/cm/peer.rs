@@ -58,7 +58,10 @@ pub(super) fn receive(socket: impl AsFd) -> Received {
                 let message = packet.get(..length).and_then(Message::decode);
                 return message.map_or_else(
                     || {
-                        log::debug!("closed a connection: the peer sent a malformed packet of {length} bytes");
+                        rdma_mummy_sys::log!(
+                            debug,
+                            "closed a connection: the peer sent a malformed packet of {length} bytes"
+                        );
                         Received::End
                     },
                     |message| Received::Message(Box::new(message)),
@@ -76,7 +79,7 @@ pub(super) fn receive(socket: impl AsFd) -> Received {
 pub(super) fn send_message(socket: impl AsFd, message: &Message) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Err(error) = rustix::net::send(socket, &message.encode(), flags) {
-        log::debug!("cannot send to the peer of a connection: {error}");
+        rdma_mummy_sys::log!(debug, "cannot send to the peer of a connection: {error}");
     }
 }
 

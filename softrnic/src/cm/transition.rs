@@ -175,7 +175,7 @@ pub(super) fn ready_to_receive(id: *mut rdma_cm_id) -> Result<(), Errno> {
     let link = world().id(id.addr())?.link.as_ref().map(|link| Arc::clone(&link.socket));
     if link.is_some_and(|link| !is_this_process(link.as_fd())) {
         QpRegistry::of_process().reach(attr.dest_qp_num).inspect_err(|errno| {
-            log::warn!("cannot connect to another process: {}", io::Error::from_raw_os_error(errno.0));
+            rdma_mummy_sys::log!(warn, "cannot connect to another process: {}", io::Error::from_raw_os_error(errno.0));
         })?;
     }
     modify(qp, &mut attr, bits)

@@ -53,7 +53,10 @@ impl Groups {
             return blocks.clone();
         }
         let names = std::fs::read_to_string(NAMES).unwrap_or_else(|error| {
-            log::warn!("cannot read {NAMES}, so datagrams reach no group members in other processes: {error}");
+            rdma_mummy_sys::log!(
+                warn,
+                "cannot read {NAMES}, so datagrams reach no group members in other processes: {error}"
+            );
             String::new()
         });
         let blocks = listed(&names, group);

@@ -59,9 +59,12 @@ impl Waiting {
                 Err(error) => return Err(error),
             };
             if !socket::is_ours(socket.as_fd()) {
-                log::warn!("rejected a process of another user");
+                rdma_mummy_sys::log!(warn, "rejected a process of another user");
             } else if self.0.len() >= MAX_PENDING || peers.is_full() {
-                log::warn!("rejected a process: the limit of sessions is reached; end some of the processes");
+                rdma_mummy_sys::log!(
+                    warn,
+                    "rejected a process: the limit of sessions is reached; end some of the processes"
+                );
             } else {
                 let id = peers.id();
                 peers.watch(&socket, id)?;
@@ -86,10 +89,10 @@ impl Waiting {
             Ok(shared) => {
                 let session = Session::new(peers, Role::Responder, pending.socket, Arc::new(shared));
                 if let Err(error) = peers.enter(&session) {
-                    log::warn!("rejected a process: {error}");
+                    rdma_mummy_sys::log!(warn, "rejected a process: {error}");
                 }
             }
-            Err(malformed) => log::warn!("rejected a process: {}", malformed.0),
+            Err(malformed) => rdma_mummy_sys::log!(warn, "rejected a process: {}", malformed.0),
         }
         true
     }

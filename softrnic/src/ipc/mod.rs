@@ -65,7 +65,7 @@ pub(crate) struct Processes(pub(crate) &'static PerProcess<Peers>);
 
 impl Transport for Processes {
     fn claim(&self) -> Option<u32> {
-        self.0.get().claim().map_err(|error| log::warn!("cannot reach other processes: {error}")).ok()
+        self.0.get().claim().map_err(|error| rdma_mummy_sys::log!(warn, "cannot reach other processes: {error}")).ok()
     }
 
     /// The address is ignored, because a QP number is unique on the host.
@@ -90,7 +90,7 @@ impl Transport for Processes {
         if let Some(block) = peers.first_block()
             && let Err(error) = peers.groups.join(group, block)
         {
-            log::warn!("cannot announce a multicast group to other processes: {error}");
+            rdma_mummy_sys::log!(warn, "cannot announce a multicast group to other processes: {error}");
         }
     }
 

@@ -57,7 +57,7 @@ impl Routes {
                 Some(session)
             }
             Err(error) => {
-                log::debug!("cannot open a session with the process of block {block:x}: {error}");
+                rdma_mummy_sys::log!(debug, "cannot open a session with the process of block {block:x}: {error}");
                 // Usually few blocks are in use, so outdated routes are removed only when there are many routes.
                 if routes.len() > 4096 {
                     routes.retain(|_, route| matches!(route, Route::Session(_)));

@@ -61,7 +61,7 @@ impl Peers {
         let events = match epoll::wait(&reactor.sockets, &mut events, Some(&Timespec::default())) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return,
-            Err(error) => return log::error!("cannot wait for other processes: epoll failed: {error}"),
+            Err(error) => return rdma_mummy_sys::log!(error, "cannot wait for other processes: epoll failed: {error}"),
         };
         for event in events {
             let (id, flags) = (event.data.u64(), event.flags);
@@ -217,7 +217,7 @@ impl Thread {
         let (waiting, peers) = (&mut self.waiting, self.peers);
         let result = peers.listener(id, |listener| waiting.accept(peers, listener));
         if let Some(Err(error)) = result {
-            log::warn!("cannot accept other processes for {PAUSE:?}: {error}");
+            rdma_mummy_sys::log!(warn, "cannot accept other processes for {PAUSE:?}: {error}");
             self.pause = Some(Instant::now() + PAUSE);
             peers.each_listener(|_, listener| self.reactor.unwatch(listener));
         }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
+use rdma_mummy_sys::program::Held;
 use rustix::net::Shutdown;
 
 use super::codec::{self, Malformed, PART_WORDS, RESPONSE_WORDS};
@@ -165,6 +166,7 @@ impl Session {
     /// Receives all packets that have arrived. If the session receives responses, the caller may hold the receiving
     /// lock of a session that receives requests.
     pub(super) fn serve_all(&self) {
+        let _held = Held::new();
         let mut consumer = unpoisoned(self.receive.lock());
         self.receive_packets(&mut consumer, usize::MAX, RING as u64, true);
     }
@@ -183,6 +185,7 @@ impl Session {
     /// Serves the session up to a limit, unless another thread serves it. Returns whether there was work. The caller
     /// must hold no lock.
     pub(super) fn serve(&self) -> bool {
+        let _held = Held::new();
         let mut has_found = false;
         if self.has_come() {
             let consumer = match self.receive.try_lock() {
@@ -374,7 +377,7 @@ impl Session {
     #[cold]
     fn abort(&self, malformed: Malformed) {
         if self.state.compare_exchange(ALIVE, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            log::warn!("ended the session with another process: protocol violation: {}", malformed.0);
+            rdma_mummy_sys::log!(warn, "ended the session with another process: protocol violation: {}", malformed.0);
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
     }
@@ -406,7 +409,7 @@ impl Carrier for Session {
             return Err(Stuck::Lost);
         }
         if is_request != matches!(self.role, Role::Requester(_)) || length > MAX_PAYLOAD {
-            log::error!("dropped a packet that does not match the session's role: {packet:?}");
+            rdma_mummy_sys::log!(error, "dropped a packet that does not match the session's role: {packet:?}");
             return Err(Stuck::Lost);
         }
         let (words, count) = codec::encode(packet);

@@ -166,7 +166,7 @@ impl Drop for Shared {
         }
         // SAFETY: the memory was mapped with this length, and its users hold a reference to `self`.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) } {
-            log::error!("cannot unmap shared memory: {error}");
+            rdma_mummy_sys::log!(error, "cannot unmap shared memory: {error}");
         }
     }
 }

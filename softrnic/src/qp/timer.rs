@@ -10,6 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 use std::{io, thread};
 
+use rdma_mummy_sys::program::Held;
+
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
 use crate::sys::{signals, unpoisoned};
@@ -95,13 +97,14 @@ impl Ord for Alarm {
 /// Sets an alarm, which calls `QueuePair::expired` at the time `when` unless the QP has been dropped.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     let (queue, earlier) = QUEUE.get();
+    let _held = Held::new();
     let mut queue = unpoisoned(queue.lock());
     let is_earliest = queue.add(when, pair);
     if !queue.is_begun {
         match begin() {
             Ok(()) => queue.is_begun = true,
             // The next alarm tries to start the thread again. Until then, polling threads run the alarms.
-            Err(error) => log::error!("cannot start the retry thread: {error}"),
+            Err(error) => rdma_mummy_sys::log!(error, "cannot start the retry thread: {error}"),
         }
         NEEDS_POLLING.store(!queue.is_begun, atomic::Ordering::Relaxed);
     } else if is_earliest {
@@ -192,6 +195,7 @@ fn run_earliest(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Qu
 
 fn call(alarm: Option<Reverse<Alarm>>) {
     if let Some(pair) = alarm.and_then(|Reverse(alarm)| alarm.pair.upgrade()) {
+        let _held = Held::new();
         pair.expired();
     }
 }

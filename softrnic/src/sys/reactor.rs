@@ -102,7 +102,7 @@ impl Reactor {
     pub(crate) fn set_watching(&self, is_watching: bool) {
         let flags = if is_watching { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         if let Err(error) = epoll::modify(&self.all, &self.sockets, epoll::EventData::new_u64(SOCKETS), flags) {
-            log::error!("cannot wait for peers: epoll failed: {error}");
+            rdma_mummy_sys::log!(error, "cannot wait for peers: epoll failed: {error}");
         }
     }
 
@@ -114,7 +114,7 @@ impl Reactor {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return,
             Err(error) => {
-                log::error!("cannot wait for peers: epoll failed: {error}");
+                rdma_mummy_sys::log!(error, "cannot wait for peers: epoll failed: {error}");
                 return thread::sleep(PAUSE);
             }
         };

@@ -8,6 +8,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys::since_v44::{ibv_buf, ibv_mr_init_attr};
 use rdma_mummy_sys::*;
 
@@ -69,22 +70,30 @@ fn negative(errno: Errno) -> isize {
     -(code(errno) as isize)
 }
 
-/// Declares the functions that check an object, each with the value that it returns on failure.
+/// Declares the functions that check an object, each with the value that it returns on failure, and with the value that
+/// each has while it runs.
 macro_rules! guarded {
-    ($($fail:ident: $module:ident::$name:ident($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*) $(-> $Return:ty)?;)*) => {$(
+    ($hold:expr; $($fail:ident: $module:ident::$name:ident($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*) $(-> $Return:ty)?;)*) => {$(
         #[inline]
         pub(super) unsafe extern "C" fn $name($first: $First $(, $arg: $Arg)*) $(-> $Return)? {
             // SAFETY: guaranteed by the caller: the object is alive.
             if unsafe { is_inherited($first.context()) } {
                 return $fail(Errno::IO);
             }
+            let _held = $hold;
             // SAFETY: guaranteed by the caller.
             unsafe { super::$module::$name($first $(, $arg)*) }
         }
     )*};
 }
 
-guarded! {
+// These wait for events.
+guarded! { ();
+    minus_one: async_event::get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    minus_one: completion_channel::get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int;
+}
+
+guarded! { Held::new();
     minus_one: context::close_device(context: *mut ibv_context) -> c_int;
     code: query_device::query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int;
     code: port::query_port_compat(context: *mut ibv_context, port_num: u8, port_attr: *mut _compat_ibv_port_attr) -> c_int;
@@ -111,10 +120,8 @@ guarded! {
     null: buffer::reg_buf_mr(pd: *mut ibv_pd, buf: *mut ibv_buf, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
     minus_one: memory_region::rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, address: *mut c_void, length: usize, access: c_int) -> c_int;
     code: memory_region::dereg_mr(mr: *mut ibv_mr) -> c_int;
-    minus_one: async_event::get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
     null: completion_channel::create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
     code: completion_channel::destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    minus_one: completion_channel::get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int;
     nothing: completion_channel::ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
     null: completion_queue::create_cq(context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int) -> *mut ibv_cq;
     code: completion_queue::resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;

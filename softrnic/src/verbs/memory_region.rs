@@ -187,7 +187,11 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
         return Err(Errno::INVALID);
     }
     Mapping::new(descriptor, offset, length, access).map_err(|errno| {
-        log::debug!("cannot map a DMA buffer: errno {}; register memory of a GPU by its address", errno.0);
+        rdma_mummy_sys::log!(
+            debug,
+            "cannot map a DMA buffer: errno {}; register memory of a GPU by its address",
+            errno.0
+        );
         if errno.0 == ENOTSUPP { Errno::NOT_SUPPORTED } else { errno }
     })
 }

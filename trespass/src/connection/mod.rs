@@ -431,7 +431,7 @@ impl Drop for Connection {
         if !*self.is_closed.get_mut()
             && let Err(error) = self.end(0, "", self.lingers)
         {
-            log::debug!("a connection was not closed properly: {error}");
+            rdma_mummy_sys::log!(debug, "a connection was not closed properly: {error}");
         }
     }
 }

@@ -145,7 +145,7 @@ impl Drop for Memory {
         };
         if let Err(error) = closed {
             // The device may still access the memory, so it is never unmapped.
-            log::warn!("a pool leaks {} bytes: {error}", self.bytes());
+            rdma_mummy_sys::log!(warn, "a pool leaks {} bytes: {error}", self.bytes());
             mem::forget(self.pages.take());
         }
     }

@@ -82,7 +82,10 @@ impl List {
     pub(super) fn give_back(&self, wanted: usize) -> usize {
         let mut inner = self.lock();
         let count = inner.free.len();
-        inner.give_back(count, wanted).iter().map(|chunk| chunk.bytes()).sum()
+        let given = inner.give_back(count, wanted);
+        // Unmapping takes time, so it happens after the lock is released.
+        drop(inner);
+        given.iter().map(|chunk| chunk.bytes()).sum()
     }
 
     /// Frees the chunks of which no buffer was used since the last call. Returns the number of freed bytes.
@@ -91,7 +94,6 @@ impl List {
         let idle = inner.least;
         let given = inner.give_back(idle, usize::MAX);
         inner.least = inner.free.len();
-        // Unmapping takes time, so it happens after the lock is released.
         drop(inner);
         given.iter().map(|chunk| chunk.bytes()).sum()
     }

@@ -95,7 +95,7 @@ impl Pages {
         }
         // SAFETY: this value owns the mapping, and neither advice changes its bytes.
         if unsafe { libc::madvise(self.first.as_ptr().cast(), self.len, advice) } != 0 {
-            log::debug!("madvise({advice}): {}", io::Error::last_os_error());
+            rdma_mummy_sys::log!(debug, "madvise({advice}): {}", io::Error::last_os_error());
         }
     }
 }

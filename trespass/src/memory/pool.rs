@@ -248,7 +248,7 @@ impl Drop for Shared {
 
 #[cold]
 fn refused(error: &PoolError) -> Option<Buf> {
-    log::debug!("no buffer: {error}");
+    rdma_mummy_sys::log!(debug, "no buffer: {error}");
     None
 }
 

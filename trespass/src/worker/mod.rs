@@ -346,7 +346,7 @@ impl Worker {
 
     /// Records that a connection fell back to TCP after RDMA was attempted.
     pub(crate) fn note_fallback(&mut self, id: ConnectionId, address: SocketAddr, reason: &io::Error) {
-        log::warn!("the connection to {address} runs over TCP: no RDMA: {reason}");
+        rdma_mummy_sys::log!(warn, "the connection to {address} runs over TCP: no RDMA: {reason}");
         self.fallbacks.insert(id, reason.to_string());
     }
 
@@ -379,7 +379,7 @@ impl Worker {
                 }
                 Err(error) if self.options.transport == Transport::Rdma => return Err(error),
                 Err(error) => {
-                    log::warn!("listening at {at} for TCP only: no RDMA: {error}");
+                    rdma_mummy_sys::log!(warn, "listening at {at} for TCP only: no RDMA: {error}");
                     listening.no_rdma = Some(error.to_string());
                 }
             }

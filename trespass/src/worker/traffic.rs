@@ -193,7 +193,8 @@ impl Worker {
 
     /// Revokes a key. After the connection has ended, the key is already invalid.
     pub(crate) fn revoke(&mut self, id: ConnectionId, closed: &Arc<Progress>) {
-        self.request(id, [Request::Revoke(Arc::clone(closed))]).unwrap_or_else(|error| log::debug!("{error}"));
+        self.request(id, [Request::Revoke(Arc::clone(closed))])
+            .unwrap_or_else(|error| rdma_mummy_sys::log!(debug, "{error}"));
     }
 
     /// Passes one-sided transfers to a connection's link.

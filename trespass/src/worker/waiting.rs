@@ -168,8 +168,8 @@ impl Worker {
     }
 
     #[cfg(test)]
-    pub(super) fn never_tick(&mut self) {
-        self.tcp.table.next_tick = u64::MAX;
+    pub(super) fn set_ticking(&mut self, is_ticking: bool) {
+        self.tcp.table.next_tick = if is_ticking { 0 } else { u64::MAX };
     }
 
     /// Whether `try_recv` would return a message, the end or an error.

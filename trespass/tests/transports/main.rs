@@ -7,6 +7,7 @@ mod futures;
 mod growth;
 mod hosts;
 mod limits;
+mod logger;
 mod nonblocking;
 mod processes;
 mod random;

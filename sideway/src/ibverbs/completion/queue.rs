@@ -294,7 +294,7 @@ impl CompletionQueueCore {
 impl Drop for CompletionQueueCore {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            log::warn!("{error}; the completion queue is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the completion queue is leaked");
         }
     }
 }

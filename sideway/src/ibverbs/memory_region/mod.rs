@@ -210,7 +210,7 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            log::warn!("{error}; the object is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the object is leaked");
         }
     }
 }

@@ -98,7 +98,7 @@ impl Pages {
         }
         // SAFETY: this object owns the mapping, and the advice does not change its bytes.
         if unsafe { libc::madvise(self.first.as_ptr().cast(), self.mapped, advice) } != 0 {
-            log::debug!("madvise({advice}): {}", last_errno());
+            rdma_mummy_sys::log!(debug, "madvise({advice}): {}", last_errno());
         }
     }
 }
@@ -116,7 +116,7 @@ impl Drop for Pages {
 unsafe fn unmap(first: NonNull<u8>, len: usize) {
     // SAFETY: the caller upholds the contract of this function.
     if len > 0 && unsafe { libc::munmap(first.as_ptr().cast(), len) } != 0 {
-        log::warn!("munmap: {}; {len} bytes are leaked", last_errno());
+        rdma_mummy_sys::log!(warn, "munmap: {}; {len} bytes are leaked", last_errno());
     }
 }
 

@@ -149,7 +149,7 @@ pub(super) unsafe extern "C" fn free(
     // SAFETY: the caller upholds the contract of this function.
     let freed = panic::catch_unwind(AssertUnwindSafe(|| unsafe { allocator.free(memory, resource_type) }));
     if freed.is_err() {
-        log::error!("DomainAllocator::free panicked");
+        rdma_mummy_sys::log!(error, "DomainAllocator::free panicked");
         process::abort();
     }
 }

@@ -100,7 +100,7 @@ unsafe impl Sync for DomainHandle {}
 impl Drop for DomainHandle {
     fn drop(&mut self) {
         if let Err(error) = self.free() {
-            log::warn!("{error}; the protection domain is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the protection domain is leaked");
         }
     }
 }

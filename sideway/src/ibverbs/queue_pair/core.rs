@@ -310,7 +310,7 @@ impl QueuePairCore {
 impl Drop for QueuePairCore {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            log::warn!("{error}; the queue pair is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the queue pair is leaked");
         }
     }
 }

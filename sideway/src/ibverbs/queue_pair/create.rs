@@ -339,7 +339,8 @@ impl<T: Service> QueuePairBuilder<T> {
         let needed = if is_one { [sends + receives, 0] } else { [sends, receives] };
         for (cq, needed) in [&parents.send_cq, &parents.recv_cq].into_iter().zip(needed) {
             if let Some(cq) = cq.as_ref().filter(|cq| u64::from(cq.cqe()) < needed) {
-                log::warn!(
+                rdma_mummy_sys::log!(
+                    warn,
                     "a completion queue of {} entries may overrun: its queue pair can have {needed} requests \
                     outstanding; build a larger one with CompletionQueueBuilder::setup_cqe",
                     cq.cqe()

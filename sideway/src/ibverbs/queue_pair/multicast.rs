@@ -64,7 +64,7 @@ impl QueuePairCore {
     pub(super) fn leave_groups(&self) {
         for (gid, lid) in std::mem::take(&mut *self.groups.lock()) {
             if let Err(error) = self.detach(&gid, lid) {
-                log::warn!("{error}; the queue pair stays in the group {gid}");
+                rdma_mummy_sys::log!(warn, "{error}; the queue pair stays in the group {gid}");
             }
         }
     }

@@ -228,7 +228,7 @@ impl Left {
 impl Drop for Left {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            log::warn!("{error}; the shared receive queue is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the shared receive queue is leaked");
         }
     }
 }
@@ -236,7 +236,7 @@ impl Drop for Left {
 impl Drop for SharedReceiveQueueCore {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            log::warn!("{error}; the shared receive queue is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the shared receive queue is leaked");
         }
     }
 }

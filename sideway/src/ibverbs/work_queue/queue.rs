@@ -190,7 +190,7 @@ impl WorkQueueCore {
 impl Drop for WorkQueueCore {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            log::warn!("{error}; the work queue is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the work queue is leaked");
         }
     }
 }

@@ -147,7 +147,7 @@ impl Connection {
 impl Life {
     fn learn(&mut self, id: &Arc<Identifier>, event: Event) {
         if !Arc::ptr_eq(event.cm_id(), id) {
-            log::warn!("{event}: ignored an event of another identifier on a connection's channel");
+            rdma_mummy_sys::log!(warn, "{event}: ignored an event of another identifier on a connection's channel");
             return;
         }
         let end = match event.kind() {
@@ -164,7 +164,7 @@ impl Life {
             }
             EventKind::TimewaitExit => return,
             _ => {
-                log::warn!("{event}: ignored for an established connection");
+                rdma_mummy_sys::log!(warn, "{event}: ignored for an established connection");
                 return;
             }
         };

@@ -146,7 +146,10 @@ impl Inbox {
                 if self.others.len() == KEPT
                     && let Some(oldest) = self.others.pop_front()
                 {
-                    log::warn!("{oldest}: dropped, because the program did not take it from its listener");
+                    rdma_mummy_sys::log!(
+                        warn,
+                        "{oldest}: dropped, because the program did not take it from its listener"
+                    );
                 }
                 self.others.push_back(event);
             }

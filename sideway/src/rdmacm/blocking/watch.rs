@@ -72,7 +72,7 @@ pub(super) fn await_event<T>(
     loop {
         let event = next_event(&channel, deadline)?;
         if !Arc::ptr_eq(event.cm_id(), id) {
-            log::warn!("{event}: ignored an event of an identifier that no thread waits for");
+            rdma_mummy_sys::log!(warn, "{event}: ignored an event of an identifier that no thread waits for");
             continue;
         }
         let (event_type, status) = (event.event_type(), event.status());
@@ -93,7 +93,7 @@ pub(super) fn await_event<T>(
             Err(EventKind::Disconnected(_)) => ConnectCause::Disconnected,
             Err(EventKind::DeviceRemoval) => ConnectCause::DeviceRemoval,
             Err(EventKind::AddressChange | EventKind::TimewaitExit | EventKind::Other) => {
-                log::debug!("{event_type}: ignored during connection setup");
+                rdma_mummy_sys::log!(debug, "{event_type}: ignored during connection setup");
                 continue;
             }
             Err(_) => ConnectCause::Unexpected(event_type),

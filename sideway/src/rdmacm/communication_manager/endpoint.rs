@@ -69,7 +69,7 @@ impl EventChannel {
             drop(calls);
             // SAFETY: as above; the identifier is not used afterwards.
             if let Err(error) = unsafe { event_channel::destroy(id) } {
-                log::warn!("{error}; the identifier is leaked");
+                rdma_mummy_sys::log!(warn, "{error}; the identifier is leaked");
             }
             return Err(error);
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::load::LoadError;
 use rdma_mummy_sys::{rdma_cm_id, rdma_event_channel};
@@ -163,6 +164,7 @@ impl EventChannel {
     /// Takes an event, and acknowledges it. The caller drops the result after the lock is released, because dropping an
     /// identifier takes the lock.
     fn take_event(self: &Arc<Self>) -> Result<Taken, VerbError> {
+        let _held = Held::new();
         let alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
         if self.holds.load(Ordering::Acquire) > 0 {
             return Err(self.held());
@@ -201,7 +203,11 @@ impl EventChannel {
         // acknowledged once.
         let ret = unsafe { sys::rdma_ack_cm_event(raw) };
         if ret != 0 {
-            log::warn!("rdma_ack_cm_event: {}: destroying the identifier may block forever", errno_of(ret));
+            rdma_mummy_sys::log!(
+                warn,
+                "rdma_ack_cm_event: {}: destroying the identifier may block forever",
+                errno_of(ret)
+            );
         }
         // The lock is released before anything is dropped, because dropping an identifier acquires the lock.
         drop(alone);

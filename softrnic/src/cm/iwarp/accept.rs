@@ -41,7 +41,7 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
     let result = match request.accept(&offer, &mut first) {
         Ok(agreed) => hand_over(socket, (&agreed, false), first, number, path),
         Err(failure) => {
-            log::debug!("cannot accept a connection: {failure:?}");
+            rdma_mummy_sys::log!(debug, "cannot accept a connection: {failure:?}");
             send(&socket, &first);
             Err(Errno(libc::EPROTO))
         }
@@ -106,7 +106,7 @@ impl World {
             // The sockets that are accepted inherit the options.
             prepare(&socket).map_err(system)?;
             if let Err(error) = tcp::defer_accept(&socket, 1) {
-                log::debug!("connections are accepted before their requests have arrived: {error}");
+                rdma_mummy_sys::log!(debug, "connections are accepted before their requests have arrived: {error}");
             }
             rustix::net::listen(&socket, backlog.min(MAX_BACKLOG)).map_err(system)?;
             Ok::<_, Errno>(socket)
@@ -119,7 +119,11 @@ impl World {
             }
             Err(errno) if device::exists(false) => {
                 let error = std::io::Error::from_raw_os_error(errno.0);
-                log::info!("other hosts cannot connect: cannot listen on TCP port {}: {error}", source.port());
+                rdma_mummy_sys::log!(
+                    info,
+                    "other hosts cannot connect: cannot listen on TCP port {}: {error}",
+                    source.port()
+                );
                 Ok(())
             }
             Err(errno) => Err(errno),
@@ -143,7 +147,7 @@ pub(in crate::cm) fn read_request(
         _ => return Err(()),
     };
     let request = responder.received(&buffer[..length]).map_err(|failure| {
-        log::debug!("closed a connection: its request is invalid: {failure:?}");
+        rdma_mummy_sys::log!(debug, "closed a connection: its request is invalid: {failure:?}");
     })?;
     let Some(request) = request else { return Ok(None) };
     // A socket for both address families returns IPv4 addresses in mapped form.

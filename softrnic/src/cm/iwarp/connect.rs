@@ -225,7 +225,7 @@ impl World {
                 Err(failure) => failure,
             },
         };
-        log::debug!("cannot connect: {failure:?}");
+        rdma_mummy_sys::log!(debug, "cannot connect: {failure:?}");
         match failure {
             // A peer that reopens its listener also closes the connection. Revision 2 is therefore tried once more
             // before revision 1.
@@ -237,7 +237,7 @@ impl World {
                 Ok(())
             }
             Failure::NeedsRevision1 => {
-                log::info!("the peer does not reply to MPA revision 2: trying revision 1");
+                rdma_mummy_sys::log!(info, "the peer does not reply to MPA revision 2: trying revision 1");
                 self.close_link(id);
                 (attempt.has_revision_1, attempt.is_connected) = (true, false);
                 self.try_connect(id, attempt)

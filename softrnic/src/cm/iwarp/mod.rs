@@ -121,7 +121,7 @@ fn is_closed(socket: &Descriptor) -> bool {
 /// Sends the bytes of a start-up frame. They always fit into the buffer of a new socket.
 fn send(socket: &Descriptor, bytes: &[u8]) {
     if let Err(error) = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        log::debug!("cannot send to the peer of a connection: {error}");
+        rdma_mummy_sys::log!(debug, "cannot send to the peer of a connection: {error}");
     }
 }
 

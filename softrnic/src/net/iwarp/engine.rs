@@ -150,7 +150,7 @@ impl Engine {
             return;
         }
         if let Err(error) = rustix::net::send(&*socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            log::debug!("cannot connect: {error}");
+            rdma_mummy_sys::log!(debug, "cannot connect: {error}");
         }
     }
 
@@ -279,7 +279,7 @@ impl Engine {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return true,
             Err(error) => {
-                log::error!("cannot wait for other hosts: epoll failed: {error}");
+                rdma_mummy_sys::log!(error, "cannot wait for other hosts: epoll failed: {error}");
                 thread::sleep(PAUSE);
                 return false;
             }

@@ -158,7 +158,7 @@ impl Outgoing {
 
     pub(super) fn terminate(&mut self, code: Code) {
         if !self.end.is_terminated && !self.end.is_shut {
-            log::debug!("sent a Terminate message: {code:?}");
+            rdma_mummy_sys::log!(debug, "sent a Terminate message: {code:?}");
             self.stream.terminate(&Terminate::new(code), &mut self.buffer);
             self.end.is_terminated = true;
         }

@@ -175,7 +175,7 @@ impl Responder {
             Err(Stop::TooLong) => (Refusal::InvalidRequest, None),
             Err(Stop::Lost) => return self.break_down(pair),
         };
-        log::debug!("QP {:#x} refused {:?}: {refusal:?}", pair.number, request.operation);
+        rdma_mummy_sys::log!(debug, "QP {:#x} refused {:?}: {refusal:?}", pair.number, request.operation);
         pair.fail_by_refusal();
         // An error that causes no completion raises an event.
         if let Some(event) = event {
@@ -197,7 +197,7 @@ impl Responder {
         if stop == Stop::LocalFault {
             return (Reply::LocalFault, false);
         }
-        log::debug!("QP {:#x} dropped {:?}: {stop:?}", pair.number, request.operation);
+        rdma_mummy_sys::log!(debug, "QP {:#x} dropped {:?}: {stop:?}", pair.number, request.operation);
         if stop == Stop::Lost {
             return self.break_down(pair);
         }

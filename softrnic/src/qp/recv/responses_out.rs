@@ -146,7 +146,7 @@ impl ResponsesOut {
             if let Pending::Reply(reply) = pending
                 && let Err(stuck) = back.reply(pair, reply)
             {
-                log::debug!("QP {:#x}: a response is lost: {stuck:?}", pair.number);
+                rdma_mummy_sys::log!(debug, "QP {:#x}: a response is lost: {stuck:?}", pair.number);
             }
         }
     }
@@ -160,7 +160,11 @@ impl Responder {
             // A `Silence` reply usually goes to a process that is not the peer. If the reply was for the peer, the
             // peer's request times out without it.
             Some(queue) if reply == Reply::Silence && queue.len() >= SILENCE_LIMIT => {
-                log::debug!("QP {:#x}: dropped a response to a process that receives none", pair.number);
+                rdma_mummy_sys::log!(
+                    debug,
+                    "QP {:#x}: dropped a response to a process that receives none",
+                    pair.number
+                );
                 return false;
             }
             Some(_) => {}
@@ -174,7 +178,11 @@ impl Responder {
         if self.responses.push(back, Pending::Reply(reply)) <= MAX_PENDING {
             return false;
         }
-        log::warn!("QP {:#x} failed: {MAX_PENDING} responses wait, its peer does not receive them", pair.number);
+        rdma_mummy_sys::log!(
+            warn,
+            "QP {:#x} failed: {MAX_PENDING} responses wait, its peer does not receive them",
+            pair.number
+        );
         self.responses.lose(&carrier);
         self.break_off(pair, PairEvent::RequestError);
         true
@@ -223,7 +231,7 @@ impl Responder {
                 Ok(true) => Reply::Done { original: 0 },
                 Ok(false) => return (false, Some(pending)),
                 Err(stop) => {
-                    log::debug!("QP {:#x} ended a read: {stop:?}", pair.number);
+                    rdma_mummy_sys::log!(debug, "QP {:#x} ended a read: {stop:?}", pair.number);
                     has_failed = true;
                     self.break_off(pair, PairEvent::AccessError);
                     Reply::Refused(if let Stop::Refused(refusal) = stop { refusal } else { Refusal::OperationError })

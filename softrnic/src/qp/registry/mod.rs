@@ -317,7 +317,11 @@ impl Deliver for ToQueuePairs {
             // If the carrier is full, such replies are already in flight on it. One of them is enough, so this reply
             // may be dropped.
             if let Err(stuck) = back.put(&Packet::Response(response), Payload::Bytes(&[])) {
-                log::debug!("QP {:#x} does not exist, and the reply to its peer is lost: {stuck:?}", part.number);
+                rdma_mummy_sys::log!(
+                    debug,
+                    "QP {:#x} does not exist, and the reply to its peer is lost: {stuck:?}",
+                    part.number
+                );
             }
         }
     }

@@ -107,7 +107,7 @@ impl Inbox {
     /// Handles a response. Returns whether the requester has work.
     pub(in crate::qp) fn arrived(&mut self, domain: &Domain, response: &Response, payload: &[Segment]) -> bool {
         if response.attempt != self.attempt || response.source_number != self.peer {
-            log::debug!("QP {:#x}: ignored a late response", response.number);
+            rdma_mummy_sys::log!(debug, "QP {:#x}: ignored a late response", response.number);
             return false;
         }
         match response.kind {
@@ -115,13 +115,13 @@ impl Inbox {
                 if self.place(domain, response.psn, offset, length, payload) {
                     self.activity = self.activity.wrapping_add(1);
                 } else {
-                    log::debug!("QP {:#x}: ignored unexpected data", response.number);
+                    rdma_mummy_sys::log!(debug, "QP {:#x}: ignored unexpected data", response.number);
                 }
                 false
             }
             ResponseKind::Reply(reply) => {
                 if self.replies.len() >= MAX_REPLIES {
-                    log::debug!("QP {:#x}: ignored a reply, too many are waiting", response.number);
+                    rdma_mummy_sys::log!(debug, "QP {:#x}: ignored a reply, too many are waiting", response.number);
                     return false;
                 }
                 self.activity = self.activity.wrapping_add(1);

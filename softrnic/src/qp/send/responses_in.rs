@@ -44,13 +44,13 @@ impl Requester {
         self.flight.replies = replies;
         pair.is_handling.store(false, Ordering::Release);
         if goes_on && is_lost && !self.flight.is_empty() && pair.parts().service.is_reliable() {
-            log::debug!("QP {:#x}: the peer's process has ended", pair.number());
+            rdma_mummy_sys::log!(debug, "QP {:#x}: the peer's process has ended", pair.number());
             self.await_response(pair);
             return false;
         }
         // The clock is read only on an alarm, because on some machines reading the clock is a system call.
         if goes_on && is_alarm && self.flight.has_timed_out(pair, &self.attributes) {
-            log::debug!("QP {:#x} failed: the peer does not respond", pair.number());
+            rdma_mummy_sys::log!(debug, "QP {:#x} failed: the peer does not respond", pair.number());
             self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
             return false;
         }
@@ -70,7 +70,12 @@ impl Requester {
                 self.await_response(pair);
                 return false;
             }
-            log::debug!("QP {:#x}: ignored a response to PSN {:#x}, out of order", pair.number(), arrival.psn);
+            rdma_mummy_sys::log!(
+                debug,
+                "QP {:#x}: ignored a response to PSN {:#x}, out of order",
+                pair.number(),
+                arrival.psn
+            );
             return true;
         }
         match arrival.reply {
@@ -86,7 +91,7 @@ impl Requester {
 
     fn oldest_done(&mut self, pair: &QueuePair, original: u64) -> bool {
         if self.flight.next() == 0 {
-            log::debug!("QP {:#x}: ignored a response to a request that was not sent", pair.number());
+            rdma_mummy_sys::log!(debug, "QP {:#x}: ignored a response to a request that was not sent", pair.number());
             return true;
         }
         let Some(work) = self.ring.front() else {

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys::{ibv_inc_rkey, ibv_mw, ibv_mw_bind, ibv_mw_type, ibv_qp, ibv_recv_wr, ibv_send_wr};
 
 use super::{Pair, request};
@@ -28,6 +29,7 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: guaranteed by the caller.
         return unsafe { refuse(wr, bad_wr, Errno::INVALID) };
     }
+    let _held = Held::new();
     let mut batch = pair.batch();
     // SAFETY: guaranteed by the caller: each pointer of the list is null or a readable request.
     while let Some(requested) = unsafe { wr.as_ref() } {
@@ -97,6 +99,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     let code = unsafe { post_receives(&pair.parts().receives, wr, bad_wr) };
     // The state is checked after posting, because a concurrent move to the error state may have missed these receives.
     if pair.state() == State::Error {
+        let _held = Held::new();
         pair.receive_posted();
     }
     code
@@ -114,6 +117,7 @@ fn accepts_receives(pair: &QueuePair) -> bool {
 ///
 /// As in C: the QP, the window and the region are alive, and the binding is readable.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
+    let _held = Held::new();
     // SAFETY: guaranteed by the caller.
     failure::result(unsafe { bind(qp, mw, &*mw_bind) })
 }

@@ -64,7 +64,7 @@ impl Tcp {
                 }
                 Err(_) if self.drop_silent() => continue,
                 Err(error) => {
-                    log::warn!("cannot accept a connection for now: {error}");
+                    rdma_mummy_sys::log!(warn, "cannot accept a connection for now: {error}");
                     self.listeners[at].paused = Some(now() + PAUSE);
                     return self.watch_listener(at);
                 }
@@ -103,7 +103,7 @@ impl Tcp {
         let flags = if *is_held || paused.is_some() { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         let data = epoll::EventData::new_u64(OF_LISTENER | u64::from(id.0));
         if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
-            log::error!("cannot watch a listener: {error}");
+            rdma_mummy_sys::log!(error, "cannot watch a listener: {error}");
         }
     }
 
@@ -123,7 +123,8 @@ impl Tcp {
                 let listening = self.listeners.iter_mut().find(|listening| listening.id == listener);
                 if let Some(listening) = listening.filter(|listening| link.is_iwarp() && !listening.refused_iwarp) {
                     listening.refused_iwarp = true;
-                    log::warn!(
+                    rdma_mummy_sys::log!(
+                        warn,
                         "refused an iWARP connection from {host}: this listener uses its port for TCP; to accept iWARP \
                          instead, set Options::transport to Rdma"
                     );

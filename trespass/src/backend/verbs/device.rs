@@ -159,7 +159,7 @@ impl Device {
 pub(crate) fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
     #[cfg(feature = "softrnic")]
     if let Err(error) = softrnic::register() {
-        log::warn!("cannot register softrnic: {error}");
+        rdma_mummy_sys::log!(warn, "cannot register softrnic: {error}");
     }
     rdmacm::devices()
 }

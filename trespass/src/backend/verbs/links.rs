@@ -195,7 +195,8 @@ fn fail(link: &mut VerbsLink, status: WorkCompletionStatus) {
     };
     if status == WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError {
         // Credits are granted only for posted receives, so one side has counted credits incorrectly.
-        log::error!(
+        rdma_mummy_sys::log!(
+            error,
             "the peer has no receive posted for a message: credits were granted for receives that are not posted"
         );
     }
@@ -212,7 +213,7 @@ pub(super) fn broken(error: &PollCompletionQueueError) -> u32 {
 
 #[cold]
 fn report_broken(error: &PollCompletionQueueError) {
-    log::error!("the completion queue is broken: {error}");
+    rdma_mummy_sys::log!(error, "the completion queue is broken: {error}");
 }
 
 /// The status of a request, which an error contains as its source.

@@ -105,7 +105,7 @@ impl Verbs {
                 Ok(Some(event)) => self.handle(event, events),
                 Ok(None) => return count,
                 Err(error) => {
-                    log::error!("{error}");
+                    rdma_mummy_sys::log!(error, "{error}");
                     return count;
                 }
             }
@@ -122,7 +122,7 @@ impl Verbs {
             return self.request(listener, id, info, events);
         }
         let Some(&Owner::VerbsLink(number)) = id.get_context::<Owner>().as_deref() else {
-            return log::debug!("{kind:?} at a listener");
+            return rdma_mummy_sys::log!(debug, "{kind:?} at a listener");
         };
         let Some(link) = self.links.get(number).filter(|link| Arc::ptr_eq(&link.identifier, &id)) else { return };
         let stepped = match (&mut link.state, kind) {
@@ -156,7 +156,7 @@ impl Verbs {
             (State::Resolving(_) | State::Connecting, kind) => return refused(link, &kind),
             // Ignored: late events, and events that do not affect an established connection, such as an unreachable
             // neighbour or the end of TIMEWAIT.
-            (_, kind) => return log::debug!("{kind:?}"),
+            (_, kind) => return rdma_mummy_sys::log!(debug, "{kind:?}"),
         };
         if let Err(error) = stepped
             && let Some(link) = self.links.get(number)
@@ -168,7 +168,7 @@ impl Verbs {
     fn request(&mut self, listener: ListenerId, id: Arc<Identifier>, info: ConnectionInfo, events: &mut impl Events) {
         if let Err(error) = self.check_device(&id) {
             // Dropping the request rejects it.
-            return log::warn!("a request to connect is rejected: {error}");
+            return rdma_mummy_sys::log!(warn, "a request to connect is rejected: {error}");
         }
         let number = self.next_incoming;
         self.next_incoming += 1;
@@ -214,7 +214,7 @@ impl Verbs {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
         if let Err(error) = id.set_ack_timeout(ACK_TIMEOUT) {
-            log::debug!("{error}");
+            rdma_mummy_sys::log!(debug, "{error}");
         }
         let mut builder = self.device.queue_pair(&self.cq);
         id.create_qp_generic(builder.setup_srq(self.links.receives.queue())).map_err(verb)
@@ -252,7 +252,7 @@ pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     let is_gone = match link.identifier.disconnect() {
         Ok(()) => false,
         Err(error) => {
-            log::debug!("{error}");
+            rdma_mummy_sys::log!(debug, "{error}");
             true
         }
     };
@@ -280,7 +280,7 @@ fn refused(link: &mut VerbsLink, kind: &EventKind) {
         EventKind::Unreachable(unreachable) => failure(TimedOut, unreachable),
         EventKind::Disconnected(_) => Ended::PeerClosed,
         EventKind::DeviceRemoval => failure(NetworkDown, "the device was removed"),
-        kind => return log::debug!("{kind:?}"),
+        kind => return rdma_mummy_sys::log!(debug, "{kind:?}"),
     };
     abandon(link, why);
 }

@@ -261,7 +261,7 @@ impl Backend for Verbs {
         if let Some(incoming) = self.incoming.remove(&incoming.0)
             && let Err(error) = incoming.identifier.reject(refusal)
         {
-            log::debug!("{error}");
+            rdma_mummy_sys::log!(debug, "{error}");
         }
     }
 
@@ -288,7 +288,7 @@ impl Backend for Verbs {
         // Requests that the driver rejected also occupy their entries until the link ends.
         *room -= link.entries() - before;
         if let Err(error) = posted {
-            log::debug!("{error}");
+            rdma_mummy_sys::log!(debug, "{error}");
             manager::drain(link, Ended::Failed(error), false);
             let index = link.id.index;
             self.links.unsettle(index);
@@ -333,7 +333,7 @@ impl Backend for Verbs {
 
     fn post_receives(&mut self, buffers: &mut Vec<Buf>) {
         if let Err(error) = self.links.receives.post(buffers) {
-            log::error!("receives were not posted: {error}");
+            rdma_mummy_sys::log!(error, "receives were not posted: {error}");
         }
     }
 

@@ -123,7 +123,10 @@ impl Verbs {
         self.links.room += link.entries();
         let ended = link.end(spare, |retired| report(id, retired, events));
         let why = ended.unwrap_or_else(|error| {
-            log::error!("{error}: the link's buffers are leaked now, and all receives are leaked when the worker ends");
+            rdma_mummy_sys::log!(
+                error,
+                "{error}: the link's buffers are leaked now, and all receives are leaked when the worker ends"
+            );
             self.links.receives.leak();
             Ended::Failed(device::verb(error))
         });

@@ -349,7 +349,7 @@ impl<B: Backend> Driver<B> {
                     self.backend.accept(incoming.id, link, &hello.emit());
                 }
                 Err(refusal) => {
-                    log::info!("rejected a connection from {}: {refusal}", incoming.peer);
+                    rdma_mummy_sys::log!(info, "rejected a connection from {}: {refusal}", incoming.peer);
                     self.backend.reject(incoming.id, &refusal.emit());
                 }
             }

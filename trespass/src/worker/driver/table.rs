@@ -387,7 +387,7 @@ impl Events for Table {
 
 #[cold]
 fn violated(protocol: &mut Protocol, violation: Failure) {
-    log::warn!("ended a connection: {violation}");
+    rdma_mummy_sys::log!(warn, "ended a connection: {violation}");
     protocol.whole().fail(violation);
 }
 

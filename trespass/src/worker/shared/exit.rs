@@ -53,13 +53,19 @@ impl Shared {
                 return;
             }
             if begun.elapsed() >= linger {
-                log::warn!("the process ends, and {left} peers have not received everything within {linger:?}");
+                rdma_mummy_sys::log!(
+                    warn,
+                    "the process ends, and {left} peers have not received everything within {linger:?}"
+                );
                 return;
             }
             thread::sleep(pause);
             pause = (pause * 2).min(longest);
         }
-        log::warn!("the process ends while a thread holds the worker: peers may not receive everything");
+        rdma_mummy_sys::log!(
+            warn,
+            "the process ends while a thread holds the worker: peers may not receive everything"
+        );
     }
 }
 

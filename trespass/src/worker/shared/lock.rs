@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rdma_mummy_sys::program::Held;
+
 use super::{Core, Shared};
 use crate::worker::waiters::Woken;
 
@@ -14,10 +16,12 @@ use crate::worker::waiters::Woken;
 const TURNS: u32 = 16;
 const MOST_PAUSE: Duration = Duration::from_micros(200);
 
-/// A worker that is locked. After the lock is released, the wakers that have become due are called and dropped.
+/// A worker that is locked. After the lock is released, the logger gets the lines, and the wakers that have become due are
+/// called and dropped.
 pub(super) struct Locked<'s> {
     core: MutexGuard<'s, Core>,
-    /// Fields are dropped in order, so this one is dropped after the lock is released.
+    /// Fields are dropped in order, so these are dropped after the lock is released.
+    _held: Held,
     woken: Woken,
 }
 
@@ -58,6 +62,7 @@ pub(super) fn within<T>(most: Duration, mutex: &Mutex<T>) -> Option<MutexGuard<'
 
 impl Shared {
     pub(super) fn lock(&self) -> Locked<'_> {
+        let held = Held::new();
         let core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
@@ -69,16 +74,17 @@ impl Shared {
                 core
             }
         };
-        Locked { core, woken: Woken::default() }
+        Locked { core, _held: held, woken: Woken::default() }
     }
 
     /// Locks the worker, unless this takes longer than `most`.
-    pub(super) fn lock_within(&self, most: Duration) -> Option<MutexGuard<'_, Core>> {
+    pub(super) fn lock_within(&self, most: Duration) -> Option<Locked<'_>> {
+        let held = Held::new();
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let core = within(most, &self.core);
         self.wanting.fetch_sub(1, Ordering::Relaxed);
         self.served.fetch_add(1, Ordering::Relaxed);
-        core
+        Some(Locked { core: core?, _held: held, woken: Woken::default() })
     }
 
     /// Releases the lock for a moment.

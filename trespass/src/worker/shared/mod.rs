@@ -24,6 +24,8 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use rdma_mummy_sys::program::Held;
+
 use crate::backend::verbs::devices;
 use crate::memory::check_spare;
 
@@ -211,6 +213,7 @@ impl Handle {
         static GLOBAL: PerProcess<Mutex<Option<Handle>>> = PerProcess::new(Mutex::new(None), Box::default);
         // A fork may happen while another thread holds the lock.
         Generation::this();
+        let _held = Held::new();
         let mut global = GLOBAL.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &*global {
             return Ok(handle.clone());
@@ -352,7 +355,7 @@ impl Core {
     /// sleeps next gets the error.
     fn rearm_or_log(&mut self) {
         if let Err(error) = self.rearm() {
-            log::warn!("cannot request a wake-up of the worker: {error}");
+            rdma_mummy_sys::log!(warn, "cannot request a wake-up of the worker: {error}");
         }
     }
 

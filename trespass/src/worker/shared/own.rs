@@ -59,7 +59,7 @@ impl Shared {
                 Ok(Duration::ZERO) => continue,
                 Ok(time) => time,
                 Err(error) => {
-                    log::error!("the worker's own thread has stopped: {error}");
+                    rdma_mummy_sys::log!(error, "the worker's own thread has stopped: {error}");
                     AWAY
                 }
             };

@@ -53,7 +53,7 @@ impl Handle {
         if !self.shared.has_task.load(Ordering::Relaxed)
             && let Err(error) = self.drive_in_tokio()
         {
-            log::debug!("{error}");
+            rdma_mummy_sys::log!(debug, "{error}");
         }
     }
 }
@@ -109,7 +109,7 @@ impl Task {
                 Ok(Duration::ZERO) => continue,
                 Ok(_) => core.worker.due() < core.own_due,
                 Err(error) => {
-                    log::error!("cannot request a wake-up of the worker: {error}");
+                    rdma_mummy_sys::log!(error, "cannot request a wake-up of the worker: {error}");
                     true
                 }
             };
@@ -144,7 +144,7 @@ fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
             true
         }
         Poll::Ready(Err(error)) => {
-            log::error!("cannot wait for the worker's descriptor: {error}");
+            rdma_mummy_sys::log!(error, "cannot wait for the worker's descriptor: {error}");
             true
         }
         Poll::Pending => false,

@@ -67,7 +67,7 @@ fn all_calls_that_wait_for_one_connection_are_woken() {
 fn a_call_that_sleeps_on_the_descriptor_is_woken_if_another_thread_takes_its_event() {
     let (server, _client) = pair();
     let handle = server.handle();
-    handle.shared.lock().worker.never_tick();
+    handle.shared.lock().worker.set_ticking(false);
     let is_done = AtomicBool::new(false);
     let (results, outcome) = mpsc::channel();
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn a_call_that_sleeps_on_the_descriptor_is_woken_if_another_thread_takes_its_eve
 fn deadline_that_arises_while_a_task_drives_the_worker_ends_the_sleep_of_its_own_thread() {
     let handle = Handle::new(&Options { transport: Transport::Tcp, ..Options::default() }).unwrap();
     let acceptor = Acceptor::bind_on(&handle, "127.0.0.1:0").unwrap();
-    handle.shared.lock().worker.never_tick();
+    handle.shared.lock().worker.set_ticking(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         handle.drive_in_tokio().unwrap();

@@ -79,7 +79,7 @@ impl Server {
         socket.write_all(&[1, hello.len() as u8]).unwrap();
         socket.write_all(&hello).unwrap();
         let accepted = self.accept(|| {});
-        self.worker.never_tick();
+        self.worker.set_ticking(false);
         self.worker.poll();
         socket.read_exact(&mut vec![0; 2 + hello.len()]).unwrap();
         (socket, accepted)
@@ -360,6 +360,7 @@ fn peer_whose_program_reads_nothing_for_a_while_keeps_its_connection() {
     let mut server = Server::new(Transport::Tcp);
     let mut peer = server.raw_peer_with(16);
     let key = send_to_reader(&mut server, &mut peer, LENGTH);
+    server.worker.set_ticking(true);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(12) {
         server.worker.poll();
@@ -373,6 +374,7 @@ fn peer_that_closes_amid_a_message_receives_the_end_of_the_stream() {
     let mut server = Server::new(Transport::Tcp);
     let mut peer = server.raw_peer_with(16);
     send_to_reader(&mut server, &mut peer, 24 << 20);
+    server.worker.set_ticking(true);
     server.worker.poll();
     server.worker.close(peer.1, 0, "");
     let begun = Instant::now();

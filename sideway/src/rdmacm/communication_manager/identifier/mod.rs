@@ -297,7 +297,7 @@ impl Drop for Identifier {
             });
             if let Err(error) = rejected {
                 // The call can fail because the peer has given up. Destroying the identifier also rejects the request.
-                log::debug!("{error}: rejecting an untaken connect request");
+                rdma_mummy_sys::log!(debug, "{error}: rejecting an untaken connect request");
             }
         }
         if !self.groups.is_empty() {
@@ -316,7 +316,7 @@ impl Drop for Identifier {
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };
         if let Err(error) = destroyed {
             drop(calls);
-            log::warn!("{error}; the identifier is leaked");
+            rdma_mummy_sys::log!(warn, "{error}; the identifier is leaked");
             if *self.holds.get_mut() {
                 home.lose();
             }

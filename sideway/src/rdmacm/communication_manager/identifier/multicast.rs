@@ -171,7 +171,7 @@ impl Identifier {
     pub(super) fn leave_all(&self, id: *mut rdma_cm_id, channel: &EventChannel) {
         for group in self.groups.all() {
             if let Err(error) = self.leave(id, channel, group) {
-                log::warn!("{error}");
+                rdma_mummy_sys::log!(warn, "{error}");
             }
         }
     }

@@ -184,7 +184,7 @@ impl Connection {
             let event = match stream.segment(frames.segment(&found), buffer) {
                 Ok(event) => event,
                 Err(code) => {
-                    log::debug!("QP {:#x}: the peer has violated the protocol: {code:?}", self.number);
+                    rdma_mummy_sys::log!(debug, "QP {:#x}: the peer has violated the protocol: {code:?}", self.number);
                     (out.end.is_terminated, out.end.is_ending) = (true, true);
                     continue;
                 }
@@ -193,7 +193,7 @@ impl Connection {
             let (offset, payload) = match event {
                 Event::Nothing => continue,
                 Event::Terminated(code) => {
-                    log::debug!("QP {:#x}: the peer has ended the connection: {code:?}", self.number);
+                    rdma_mummy_sys::log!(debug, "QP {:#x}: the peer has ended the connection: {code:?}", self.number);
                     out.end.refusal = Some(refusal_of(code));
                     (out.end.is_terminated, out.end.is_ending) = (true, true);
                     continue;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use rdma_mummy_sys::program::Held;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
@@ -94,6 +95,7 @@ impl Connection {
     /// `false`. The caller must hold no lock of a QP.
     pub(super) fn serve(&self, waits: bool) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
+        let _held = Held::new();
         let has_found;
         {
             let mut incoming = match self.incoming.try_lock() {
@@ -165,7 +167,7 @@ impl Connection {
 
     /// Handles a failure of TCP.
     fn lose(&self, out: &mut Outgoing, error: Errno) {
-        log::debug!("QP {:#x}: the connection is lost: {error}", self.number);
+        rdma_mummy_sys::log!(debug, "QP {:#x}: the connection is lost: {error}", self.number);
         out.stop_sending();
     }
 

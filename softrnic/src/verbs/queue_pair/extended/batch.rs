@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::mem;
 
 use rdma_mummy_sys::ibv_qp_ex;
+use rdma_mummy_sys::program::Held;
 
 use super::super::post::accepts_sends;
 use super::super::{Pair, request};
@@ -181,6 +182,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 ///
 /// As in C: the QP is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let _held = Held::new();
     // SAFETY: guaranteed by the caller: this thread holds the turn.
     unsafe { end(qp, |open| failure::result(open.batch.post(open.pair))) }.unwrap_or_else(failure::code)
 }

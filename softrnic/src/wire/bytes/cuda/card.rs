@@ -77,7 +77,7 @@ impl Card {
     #[cold]
     pub(super) fn fault(&self, failure: Failure) -> Fault {
         if self.last_error.swap(failure.code, Ordering::Relaxed) != failure.code {
-            log::debug!("cannot copy memory of a GPU: {failure}");
+            rdma_mummy_sys::log!(debug, "cannot copy memory of a GPU: {failure}");
         }
         Fault::Unmapped
     }
@@ -98,7 +98,11 @@ impl Device {
         if pointer.is_on_device() && pointer.buffer() == self.buffer {
             return Ok(card);
         }
-        log::debug!("cannot access memory of a GPU at {:#x}: it was freed before it was deregistered", self.address);
+        rdma_mummy_sys::log!(
+            debug,
+            "cannot access memory of a GPU at {:#x}: it was freed before it was deregistered",
+            self.address
+        );
         Err(Fault::Unmapped)
     }
 }
@@ -118,6 +122,6 @@ fn context_of(driver: &Driver, pointer: &Pointer) -> Result<Context, Failure> {
 fn refused(failure: Failure) -> Errno {
     /// The error code `CUDA_ERROR_OUT_OF_MEMORY`.
     const OUT_OF_MEMORY: u32 = 2;
-    log::debug!("cannot register memory of a GPU: {failure}");
+    rdma_mummy_sys::log!(debug, "cannot register memory of a GPU: {failure}");
     if failure.code == OUT_OF_MEMORY { Errno::NO_MEMORY } else { Errno::FAULT }
 }

@@ -51,7 +51,10 @@ pub(crate) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> 
     let Some(pointer) = driver.query(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };
     let remaining = address.checked_sub(pointer.start).and_then(|before| pointer.size.checked_sub(before));
     if remaining.is_none_or(|remaining| remaining < length) {
-        log::debug!("cannot register {length} bytes at {address:#x}: they exceed one allocation of a GPU's memory");
+        rdma_mummy_sys::log!(
+            debug,
+            "cannot register {length} bytes at {address:#x}: they exceed one allocation of a GPU's memory"
+        );
         return Err(Errno::FAULT);
     }
     let card = Card::of(driver, &pointer)?;

@@ -284,7 +284,7 @@ impl VerbsLink {
                     self.windows.len() - 1
                 }
                 Err(error) => {
-                    log::warn!("no memory window, so this message is copied: {error}");
+                    rdma_mummy_sys::log!(warn, "no memory window, so this message is copied: {error}");
                     return Err(held);
                 }
             },
@@ -303,7 +303,7 @@ impl VerbsLink {
         self.inline = 0;
         let Some(queue_pair) = &mut self.queue_pair else { return false };
         if let Err(error) = queue_pair.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)) {
-            log::debug!("a queue pair is destroyed without a flush: {error}");
+            rdma_mummy_sys::log!(debug, "a queue pair is destroyed without a flush: {error}");
             return false;
         }
         let mut guard = queue_pair.start_post_send();
@@ -314,7 +314,7 @@ impl VerbsLink {
         match guard.post() {
             Ok(()) => true,
             Err(error) => {
-                log::debug!("a queue pair is destroyed without a flush: {error}");
+                rdma_mummy_sys::log!(debug, "a queue pair is destroyed without a flush: {error}");
                 false
             }
         }
@@ -476,7 +476,7 @@ pub(super) fn is_of(wr_id: u64, id: LinkId) -> bool {
 
 #[cold]
 fn not_posted(error: &PostSendError) -> bool {
-    log::debug!("{error}");
+    rdma_mummy_sys::log!(debug, "{error}");
     false
 }
 

@@ -64,6 +64,6 @@ impl Held {
 pub(super) fn bound(window: Option<&mut Window>) {
     let Some(Window { window: Some(window), key, .. }) = window else { return };
     if let Err(error) = window.set_rkey(*key) {
-        log::debug!("{error}");
+        rdma_mummy_sys::log!(debug, "{error}");
     }
 }
