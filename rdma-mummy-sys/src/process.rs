@@ -97,18 +97,37 @@ impl<T> fmt::Debug for PerProcess<T> {
 pub const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// What a new thread maps: its stack, and what the standard library maps on the thread itself before it runs. Without
+/// memory for the latter, that library ends the process, so such a thread must not be started.
+const THREAD: usize = (2 << 20) + (256 << 10);
+
+fn check_memory_of_thread() -> io::Result<()> {
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use, and nothing refers to
+    // it when it is unmapped.
+    unsafe {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let first = libc::mmap(ptr::null_mut(), THREAD, access, kind, -1, 0);
+        if first == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(first, THREAD);
+    }
+    Ok(())
+}
+
 /// Starts a thread that blocks all signals except the synchronous ones, because the program's own threads must handle
 /// them. A program that blocks a signal in its threads, and waits for it with sigwait(3), would otherwise end when this
 /// thread gets it. A new thread inherits the signal mask of the thread that creates it.
 ///
 /// # Errors
 ///
-/// The error of `start`.
+/// The error of `start`; or there is no memory for a thread.
 pub fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     // Miri does not support signals.
     if cfg!(miri) {
         return start();
     }
+    check_memory_of_thread()?;
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` has space for a set, and `sigfillset` fills the set before the other calls read it. `before` has

@@ -13,6 +13,8 @@ use trespass::{Acceptor, Connection, Handle, Transport};
 const LONG: Duration = Duration::from_secs(60);
 /// The transport of the test `child` in a child process, because the limits apply to the process.
 const CHILD: &str = "TRESPASS_TEST_LIMITS";
+/// How much more address space than it has the test `narrow_child` may use, in KiB.
+const NARROW: &str = "TRESPASS_TEST_NARROW";
 /// How much more address space than it has the process may use.
 const MORE: u64 = 40 << 20;
 
@@ -39,10 +41,10 @@ impl Pair {
     }
 }
 
-fn limit_address_space() -> Rlimit {
+fn limit_address_space(more: u64) -> Rlimit {
     let before = getrlimit(Resource::As);
     let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
-    setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + MORE), maximum: before.maximum }).unwrap();
+    setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + more), maximum: before.maximum }).unwrap();
     before
 }
 
@@ -88,7 +90,7 @@ fn child() {
 
     let new_worker = || try_worker(transport, LONG);
 
-    let before = limit_address_space();
+    let before = limit_address_space(MORE);
     let (workers, refused) = until_refused(200, new_worker);
     println!("{} workers, then: {}", workers.len(), refused.as_ref().unwrap());
     assert_eq!(refused.unwrap().kind(), io::ErrorKind::OutOfMemory);
@@ -118,6 +120,35 @@ fn child() {
     drop(new_worker().unwrap());
     Pair::new(&client, &acceptor).unwrap().echo(b"new").unwrap();
     established.echo(&message).unwrap();
+}
+
+/// Runs in a child process.
+#[test]
+fn narrow_child() {
+    let Ok(more) = std::env::var(NARROW) else { return };
+    limit_address_space(more.parse::<u64>().unwrap() << 10);
+    if let Ok(handle) = Handle::new(&trespass::Options::default()) {
+        // The thread of the worker begins meanwhile.
+        std::thread::sleep(Duration::from_millis(5));
+        if let Ok((near, far)) = Connection::pair_on(&handle) {
+            _ = near.send(b"a message").and_then(|()| far.recv_until(Some(Instant::now() + LONG)));
+        }
+    }
+    // The end of the test's thread would need memory.
+    std::process::exit(0);
+}
+
+/// Starts workers with different amounts of memory. None of them ends its process.
+#[test]
+fn worker_without_memory_for_its_thread_is_refused() {
+    device();
+    for more in (1_000..6_000).step_by(50) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["limits::narrow_child", "--exact", "--nocapture"]).env(NARROW, more.to_string());
+        let ran = command.env("MALLOC_ARENA_MAX", "1").output().unwrap();
+        let text = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success() && !text.contains("panicked"), "{more} KiB: {}: {text}", ran.status);
+    }
 }
 
 #[test]
