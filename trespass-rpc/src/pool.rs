@@ -123,11 +123,11 @@ impl Inner {
         match outcome {
             None => {}
             Some(Ok(channel)) => {
-                log::info!("the connection to {} runs over RDMA again", self.address);
+                rdma_mummy_sys::log!(info, "the connection to {} runs over RDMA again", self.address);
                 // The former channel is dropped without the lock.
                 let _former = mem::replace(&mut *lock(&slot.state), State::of(Some(channel)));
             }
-            Some(Err(error)) => log::debug!("the connection to {} stays on TCP: {error}", self.address),
+            Some(Err(error)) => rdma_mummy_sys::log!(debug, "the connection to {} stays on TCP: {error}", self.address),
         }
     }
 }

@@ -4,10 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::channel::resolve;
-use crate::endpoint::{Command, Endpoint, Listened};
+use crate::endpoint::{Command, Endpoint, Listened, Reply};
 use crate::service::{Handler, Pair, runner_of};
 
 /// A server that does not listen yet.
@@ -75,7 +73,7 @@ impl Serving {
     /// running calls have ended, but at most for the given time. Returns how many connections still had calls after
     /// this time.
     pub async fn drain(self, time: Duration) -> usize {
-        let (reply, left) = oneshot::channel();
+        let (reply, left) = Reply::channel();
         let deadline = self.endpoint.shared().after(time);
         self.endpoint.shared().command(Command::Drain { listener: self.listened.number, deadline, reply });
         left.await.unwrap_or(0)

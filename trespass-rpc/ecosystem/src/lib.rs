@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "for tests")]
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
@@ -194,13 +195,22 @@ pub fn transport_of(variable: &str) -> Option<Transport> {
     }
 }
 
+/// Waits for a future, at most for [`LONG`]. `tokio::time::timeout` would poll the future once more at the end of that time,
+/// and so hide a lost wake-up.
+pub async fn within<F: Future>(future: F) -> F::Output {
+    let (mut future, mut limit) = (pin!(future), pin!(tokio::time::sleep(LONG)));
+    poll_fn(|task| {
+        assert!(limit.as_mut().poll(task).is_pending(), "the operation hangs");
+        future.as_mut().poll(task)
+    })
+    .await
+}
+
 /// Runs a test over RDMA and over TCP, in a runtime of one thread.
 pub fn on_both<F: Future<Output = ()>>(test: impl Fn(Options) -> F) {
     for transport in [Transport::Rdma, Transport::Tcp] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            tokio::time::timeout(LONG, test(options(transport))).await.unwrap();
-        });
+        runtime.block_on(async { within(test(options(transport))).await });
     }
 }
 

@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind};
 
 use super::state::State;
-use super::{Command, Link, Turns};
+use super::{Command, Link, Reply, Turns};
 
 /// For each attachment and target: the memory for which a key is requested, and whether the peer may write to it.
 pub(crate) type Parts = SmallVec<[Option<(Region, Range<usize>, bool)>; 2]>;
@@ -115,7 +115,7 @@ pub(super) struct Job {
     pub(super) memory: Memory,
     pub(super) rest: Range<usize>,
     /// Completes when all bytes were sent.
-    pub(super) done: Option<oneshot::Sender<()>>,
+    pub(super) done: Option<Reply<()>>,
 }
 
 impl std::fmt::Debug for Job {
@@ -222,7 +222,7 @@ impl Drop for Pull<'_> {
 impl Link {
     /// Requests keys to memory.
     pub(crate) async fn open(self: &Arc<Self>, parts: Parts) -> Option<Keys> {
-        let (reply, keys) = oneshot::channel();
+        let (reply, keys) = Reply::channel();
         self.shared.command(Command::Open { link: Arc::clone(self), parts, reply });
         keys.await.ok()
     }
@@ -238,7 +238,7 @@ impl Link {
         if !self.begin_transfer(id) {
             return Err(gone());
         }
-        let (reply, done) = oneshot::channel();
+        let (reply, done) = Reply::channel();
         let length = range.len();
         let memory = (memory.clone(), range);
         self.shared.command(Command::Transfer { link: Arc::clone(self), id, is_put, memory, remote, reply });
@@ -265,11 +265,12 @@ impl Link {
         std::future::poll_fn(|task| {
             self.shared.process.check()?;
             pull.link.with(|state| {
-                let expected = state.serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
+                let State { serving, later, .. } = state;
+                let expected = serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
                 match expected {
                     Some(expected) if expected.state == Expecting::Arrived => Poll::Ready(Ok(())),
                     Some(expected) if expected.state != Expecting::Gone => {
-                        expected.waker = Some(task.waker().clone());
+                        later.replace(&mut expected.waker, task.waker());
                         Poll::Pending
                     }
                     _ => Poll::Ready(Err(gone())),
@@ -301,7 +302,7 @@ impl Link {
         rest: Range<usize>,
     ) -> io::Result<()> {
         self.shared.process.check()?;
-        let (done, sent) = oneshot::channel();
+        let (done, sent) = Reply::channel();
         let job = Job { id, index, offset, memory: memory.clone(), rest, done: Some(done) };
         self.with(|state| state.jobs.push_back(job));
         sent.await.map_err(|_| gone())

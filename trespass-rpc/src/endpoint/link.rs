@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake};
 
 #[cfg(feature = "tls")]
@@ -143,7 +143,7 @@ impl Link {
     }
 
     pub(super) fn lock(&self) -> Guard<'_> {
-        Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+        Guard::new(&self.state)
     }
 
     /// Runs a function on the state of the connection. The driver then sends the frames that the function has produced.

@@ -9,6 +9,7 @@ mod driver;
 mod home;
 mod link;
 mod options;
+mod reply;
 mod run;
 mod state;
 mod tasks;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use rdma_mummy_sys::program::Held;
 use tokio::sync::oneshot;
 use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey, Transport};
 
@@ -35,6 +37,7 @@ pub use driver::Driver;
 pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
 pub use options::Options;
+pub(crate) use reply::Reply;
 pub(crate) use run::has_timer;
 use tasks::Task;
 pub(crate) use tasks::{Arrived, Outcome, Runner, runner};
@@ -169,7 +172,7 @@ pub(crate) struct Listened {
 
 impl Drop for Listened {
     fn drop(&mut self) {
-        let (reply, _) = oneshot::channel();
+        let (reply, _) = Reply::channel();
         self.shared.command(Command::Drain { listener: self.number, deadline: self.shared.now(), reply });
     }
 }
@@ -183,19 +186,19 @@ pub(crate) enum Command {
         /// The transports to try for each address, in this order.
         kinds: &'static [Kind],
         runner: Option<Box<dyn Runner>>,
-        reply: oneshot::Sender<io::Result<Linked>>,
+        reply: Reply<io::Result<Linked>>,
     },
     Listen {
         addresses: Vec<SocketAddr>,
         runner: Box<dyn Runner>,
-        reply: oneshot::Sender<io::Result<Listened>>,
+        reply: Reply<io::Result<Listened>>,
     },
     /// Stops accepting connections. The running calls of the listener's connections may continue until the deadline.
     Drain {
         listener: u32,
         /// By the endpoint's clock.
         deadline: u64,
-        reply: oneshot::Sender<usize>,
+        reply: Reply<usize>,
     },
     Close {
         link: Arc<Link>,
@@ -206,7 +209,7 @@ pub(crate) enum Command {
     Open {
         link: Arc<Link>,
         parts: Parts,
-        reply: oneshot::Sender<Keys>,
+        reply: Reply<Keys>,
     },
     Revoke {
         link: Arc<Link>,
@@ -219,7 +222,7 @@ pub(crate) enum Command {
         is_put: bool,
         memory: (Memory, Range<usize>),
         remote: (RegionKey, u64),
-        reply: oneshot::Sender<io::Result<()>>,
+        reply: Reply<io::Result<()>>,
     },
     /// Wakes the thread that runs the driver for its owner: the owner is free again.
     Return,
@@ -292,6 +295,7 @@ impl Endpoint {
         type Known = Vec<(tokio::runtime::Id, Weak<Shared>, Weak<Alive>)>;
         static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
         let id = tokio::runtime::Handle::try_current().map_err(io::Error::other)?.id();
+        let _held = Held::new();
         let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().filter(|(runtime, ..)| *runtime == id);
         for (_, shared, alive) in found {
@@ -335,14 +339,14 @@ impl Endpoint {
         kinds: &'static [Kind],
         runner: Option<Box<dyn Runner>>,
     ) -> Linking {
-        let (reply, linking) = oneshot::channel();
+        let (reply, linking) = Reply::channel();
         self.shared.command(Command::Connect { host, addresses, kinds, runner, reply });
         linking
     }
 
     pub(crate) async fn listen(&self, addresses: Vec<SocketAddr>, runner: Box<dyn Runner>) -> io::Result<Listened> {
         self.shared.process.check()?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.shared.command(Command::Listen { addresses, runner, reply });
         answer.await.map_err(|_| ended())?
     }
@@ -402,7 +406,7 @@ impl Shared {
         let waker = signal.waker.take();
         drop(signal);
         if let Some(waker) = waker {
-            waker.wake();
+            reply::wake(waker);
         }
     }
 

@@ -32,7 +32,7 @@ impl Driver {
     pub async fn run(self) {
         match self.in_tokio() {
             Ok(run) => run.await,
-            Err(error) => log::error!("the driver has failed: {error}"),
+            Err(error) => rdma_mummy_sys::log!(error, "the driver has failed: {error}"),
         }
     }
 
@@ -61,7 +61,7 @@ impl Driver {
     pub(super) fn run_thread(self) {
         let mut thread = match OnThread::new() {
             Ok(thread) => thread,
-            Err(error) => return log::error!("the driver has failed: {error}"),
+            Err(error) => return rdma_mummy_sys::log!(error, "the driver has failed: {error}"),
         };
         let home = Home::new(&self.shared, None);
         let mut driver = Some(Box::new(self));
@@ -110,7 +110,7 @@ impl Driver {
             Ok(Duration::ZERO) => None,
             Ok(time) => Some(time),
             Err(error) => {
-                log::error!("cannot request a wake-up of the worker: {error}");
+                rdma_mummy_sys::log!(error, "cannot request a wake-up of the worker: {error}");
                 Some(Duration::from_millis(1))
             }
         }
@@ -304,7 +304,7 @@ fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
             true
         }
         Poll::Ready(Err(error)) => {
-            log::error!("cannot wait for the driver's descriptor: {error}");
+            rdma_mummy_sys::log!(error, "cannot wait for the driver's descriptor: {error}");
             true
         }
         Poll::Pending => false,

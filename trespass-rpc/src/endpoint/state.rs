@@ -3,16 +3,18 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use rdma_mummy_sys::program::Held;
 
 use crate::body::Body;
 use crate::core::{Connection, IdMap};
 use crate::error::{RpcError, Status};
 
-use super::Turns;
 use super::bulk::{Job, Keys, Local, Reads};
+use super::reply::{guard, wake};
+use super::{Reply, Turns};
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -44,13 +46,16 @@ thread_local! {
 pub(super) struct Later {
     first: Option<Waker>,
     others: Vec<Waker>,
+    /// Wakers to drop.
     idle: Vec<Waker>,
+    /// Handlers whose bytes were sent.
+    pub(super) done: Vec<Reply<()>>,
 }
 
 impl Later {
     fn is_empty(&self) -> bool {
         // The vector `others` is used only after `first`.
-        self.first.is_none() && self.idle.is_empty()
+        self.first.is_none() && self.idle.is_empty() && self.done.is_empty()
     }
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
@@ -75,13 +80,24 @@ impl Later {
 
 /// The state under the link's lock.
 #[derive(Debug)]
-pub(crate) struct Guard<'l>(pub(super) Option<MutexGuard<'l, State>>);
+pub(crate) struct Guard<'l> {
+    state: Option<MutexGuard<'l, State>>,
+    /// Dropped after the lock is released.
+    _held: Held,
+}
+
+impl<'l> Guard<'l> {
+    pub(super) fn new(state: &'l Mutex<State>) -> Self {
+        let held = Held::new();
+        Self { state: Some(state.lock().unwrap_or_else(PoisonError::into_inner)), _held: held }
+    }
+}
 
 impl Deref for Guard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        match &self.0 {
+        match &self.state {
             Some(state) => state,
             None => unreachable!("the lock is held until the drop"),
         }
@@ -90,7 +106,7 @@ impl Deref for Guard<'_> {
 
 impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        match &mut self.0 {
+        match &mut self.state {
             Some(state) => state,
             None => unreachable!("the lock is held until the drop"),
         }
@@ -102,23 +118,17 @@ impl Drop for Guard<'_> {
         if self.later.is_empty() {
             return;
         }
-        let Later { first, mut others, idle } = std::mem::take(&mut self.later);
-        drop(self.0.take());
-        drop(idle);
-        first.into_iter().for_each(call);
+        let Later { first, mut others, idle, done } = std::mem::take(&mut self.later);
+        drop(self.state.take());
+        idle.into_iter().for_each(|waker| guard(|| drop(waker)));
+        done.into_iter().for_each(|reply| reply.send(()));
+        first.into_iter().for_each(wake);
         if others.capacity() != 0 {
-            others.drain(..).for_each(call);
+            others.drain(..).for_each(wake);
+
             // If the thread is exiting, this fails and nothing is cached.
             _ = SPARE.try_with(|spare| spare.set(others));
         }
-    }
-}
-
-/// Calls a waker. If it panics, only its own task suffers: this thread may be the driver's, and other wakers follow.
-fn call(waker: Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // Its drop could panic too.
-        std::mem::forget(payload);
     }
 }
 

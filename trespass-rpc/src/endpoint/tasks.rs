@@ -256,7 +256,8 @@ where
         if let Some(method) = self.method()
             && method.suspected.swap(SUSPECTED, Ordering::Relaxed) == 0
         {
-            log::warn!(
+            rdma_mummy_sys::log!(
+                warn,
                 "the handler of {} blocks its thread for {} ms or longer; run blocking code with \
                  tokio::task::spawn_blocking",
                 method.method.name,
@@ -347,7 +348,7 @@ fn now() -> Duration {
 fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);
     let incident = INCIDENTS.fetch_add(1, Ordering::Relaxed);
-    log::error!("a handler panicked: incident {incident}");
+    rdma_mummy_sys::log!(error, "a handler panicked: incident {incident}");
     let body = Body::copy(format!("incident {incident}").as_bytes());
     Outcome { status: Status::INTERNAL, is_refused: false, body }
 }

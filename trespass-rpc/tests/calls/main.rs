@@ -12,3 +12,4 @@ mod processes;
 mod readme;
 mod streams;
 mod unary;
+mod wakers;

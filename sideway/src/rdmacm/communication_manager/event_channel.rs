@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::load::LoadError;
+use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys::{rdma_cm_id, rdma_event_channel};
 
 use super::event::RawEvent;

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::sync::oneshot;
 use trespass::{ConnectionId, Kind};
 
 use crate::core::{Connection, IdMap, Side};
 use crate::wire::Hello;
 
 use super::super::link::Readable;
-use super::super::{Link, Runner, Security, TransportInfo};
+use super::super::{Link, Reply, Runner, Security, TransportInfo};
 use super::tls::Session;
 use super::{Driver, Entry, Listening, Ready};
 
@@ -66,8 +65,7 @@ impl Driver {
                 }
                 Some(Err(error)) => {
                     if let Some(reply) = connecting.reply.take() {
-                        // Fails if the caller has abandoned the attempt.
-                        _ = reply.send(Err(error));
+                        reply.send(Err(error));
                     }
                 }
             }
@@ -167,13 +165,13 @@ impl Driver {
                     self.free_runner(runner);
                 }
                 if let Some(ready) = ready {
-                    _ = ready.send(Err(error));
+                    ready.send(Err(error));
                 }
                 return;
             }
         };
         if let Some(reason) = &fallback {
-            log::warn!("the connection to {} runs over TCP: no RDMA: {reason}", addresses.1);
+            rdma_mummy_sys::log!(warn, "the connection to {} runs over TCP: no RDMA: {reason}", addresses.1);
         }
         let fallback = fallback.or(stats.fallback);
         let security = match (&tls, stats.transport) {
@@ -223,7 +221,7 @@ impl Driver {
 impl Connecting {
     /// Whether the caller has abandoned the attempt.
     fn is_given_up(&self) -> bool {
-        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.reply.as_ref().is_none_or(Reply::is_closed)
     }
 }
 

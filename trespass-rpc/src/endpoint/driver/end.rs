@@ -3,13 +3,11 @@
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::task::Waker;
-
-use tokio::sync::oneshot;
 
 use crate::error::{Certainty, RpcError, Status};
 
-use super::super::driver_ended;
+use super::super::reply::wake;
+use super::super::{Reply, driver_ended};
 use super::Driver;
 use super::tls::Session;
 
@@ -33,14 +31,14 @@ impl Driver {
         drop((jobs, late_keys));
         for serving in serving.into_values() {
             let wakers = [serving.reader, serving.writer].into_iter().flatten();
-            wakers.chain(serving.expected.into_wakers()).for_each(Waker::wake);
+            wakers.chain(serving.expected.into_wakers()).for_each(wake);
         }
         self.drop_ready(&entry.link, None);
         for (_, task) in entry.tasks.drain() {
             self.cancel(Some(task));
         }
         if let Some(ready) = entry.ready.take() {
-            _ = ready.send(Err(error));
+            ready.send(Err(error));
         }
         self.worker.close(entry.id, code, reason);
         if let Some(runner) = entry.runner {
@@ -88,7 +86,7 @@ impl Driver {
         self.check_drains(now);
     }
 
-    pub(super) fn drain(&mut self, listener: u32, deadline: u64, reply: oneshot::Sender<usize>) {
+    pub(super) fn drain(&mut self, listener: u32, deadline: u64, reply: Reply<usize>) {
         let Some(listening) = self.listeners.get_mut(listener as usize) else { return };
         if let Some(id) = listening.id.take() {
             self.worker.unlisten(id);
@@ -136,7 +134,7 @@ impl Driver {
             }
             self.free_runner(self.listeners[number].runner);
             if let Some((_, reply)) = self.listeners[number].drain.take() {
-                _ = reply.send(left);
+                reply.send(left);
             }
         }
     }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
 use trespass::{ConnectionId, ListenId, Transferring, Worker};
 
 use crate::core::IdMap;
@@ -28,7 +27,7 @@ use crate::wire::{HEADER, META_LIMIT};
 use super::bulk::Keys;
 use super::home::{Begun, Due, Ended, Results};
 use super::tasks::{Arrived, Task};
-use super::{Command, Link, Linked, Listened, Runner, Shared, Signal};
+use super::{Command, Link, Linked, Listened, Reply, Runner, Shared, Signal};
 
 use connect::Connecting;
 use tls::Session;
@@ -61,6 +60,8 @@ pub struct Driver {
     pub(super) ready: VecDeque<Due>,
     /// What has become of handlers, until [`settle`](Self::settle) records it.
     pub(super) results: Results,
+    /// The link whose hello has arrived, and the caller to whom it is passed without the link's lock.
+    established: Option<(Ready, Arc<Link>)>,
     expired: Vec<u32>,
     /// Whether all endpoints were dropped; the driver then ends after the last connection.
     is_ending: bool,
@@ -73,7 +74,7 @@ impl std::fmt::Debug for Driver {
 }
 
 /// The channel through which a caller that connects receives its link.
-type Ready = oneshot::Sender<io::Result<Linked>>;
+type Ready = Reply<io::Result<Linked>>;
 
 struct Entry {
     link: Arc<Link>,
@@ -92,7 +93,7 @@ struct Entry {
 /// An RDMA request of a handler: the link, and the number of the peer's request.
 struct Transfer {
     transferring: Transferring,
-    reply: oneshot::Sender<io::Result<()>>,
+    reply: Reply<io::Result<()>>,
     link: Arc<Link>,
     id: u32,
     /// The memory on this side, which its pool must not reuse and its budget must count until the end.
@@ -102,7 +103,7 @@ struct Transfer {
 struct Listening {
     id: Option<ListenId>,
     runner: u32,
-    drain: Option<(u64, oneshot::Sender<usize>)>,
+    drain: Option<(u64, Reply<usize>)>,
 }
 
 impl Driver {
@@ -130,6 +131,7 @@ impl Driver {
             arrived: Vec::new(),
             ready: VecDeque::new(),
             results: Results::default(),
+            established: None,
             expired: Vec::new(),
             is_ending: false,
             shared,
@@ -276,7 +278,7 @@ impl Driver {
                     }
                 }
                 // If the receiver was dropped, this drops the value, which ends the listener.
-                _ = reply.send(listened.map(|(id, address)| {
+                reply.send(listened.map(|(id, address)| {
                     let runner = self.add_runner(runner);
                     self.listeners.push(Listening { id: Some(id), runner, drain: None });
                     let (shared, number) = (Arc::clone(&self.shared), self.listeners.len() as u32 - 1);
@@ -302,7 +304,7 @@ impl Driver {
                 });
                 let open = open.collect();
                 // If the caller has cancelled the call, this drops the keys, which revokes them.
-                _ = reply.send(Keys { link, open });
+                reply.send(Keys { link, open });
             }
             Command::Revoke { link, open } => {
                 if let Some(id) = self.id_of(&link) {
@@ -324,8 +326,7 @@ impl Driver {
                         self.transfers.push(Transfer { transferring, reply, link, id, _memory: memory })
                     }
                     Err(error) => {
-                        // Fails if the handler has ended and dropped the receiver.
-                        _ = reply.send(Err(error));
+                        reply.send(Err(error));
                         link.end_transfer(id);
                     }
                 }
@@ -351,8 +352,7 @@ impl Driver {
             let Transfer { reply, link, id, .. } = self.transfers.swap_remove(at);
             let text = "the caller abandoned the call, or the connection ended";
             let outcome = if is_well { Ok(()) } else { Err(io::Error::new(io::ErrorKind::ConnectionAborted, text)) };
-            // Fails if the handler has ended and dropped the receiver.
-            _ = reply.send(outcome);
+            reply.send(outcome);
             link.end_transfer(id);
         }
     }

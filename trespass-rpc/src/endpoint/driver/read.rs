@@ -35,7 +35,7 @@ impl Driver {
                     Ok(()) => continue,
                     Err(failure) => {
                         self.arrived.clear();
-                        log::warn!("ended a connection: {}", failure.detail);
+                        rdma_mummy_sys::log!(warn, "ended a connection: {}", failure.detail);
                         failure
                     }
                 },
@@ -91,8 +91,12 @@ impl Driver {
 
     /// Processes the frames of a message.
     fn message(&mut self, index: u32, message: Buf) -> Result<(), RpcError> {
-        self.frames(index, message)
-            .map_err(|violation| RpcError::new(violation.status(), Certainty::Unknown, violation.to_string()))
+        let outcome = self.frames(index, message);
+        if let Some((ready, link)) = self.established.take() {
+            // If the caller has abandoned the attempt, dropping the link closes the connection.
+            ready.send(Ok(Linked::new(&link)));
+        }
+        outcome.map_err(|violation| RpcError::new(violation.status(), Certainty::Unknown, violation.to_string()))
     }
 
     fn frames(&mut self, index: u32, mut message: Buf) -> Result<(), Violation> {
@@ -121,10 +125,7 @@ impl Driver {
                     #[cfg(feature = "tls")]
                     link.set_certificates(entry.tls.as_ref().map_or_else(Vec::new, Session::certificates));
                     entry.hello_until = u64::MAX;
-                    if let Some(ready) = entry.ready.take() {
-                        // If the caller has abandoned the attempt, dropping the link closes the connection.
-                        _ = ready.send(Ok(Linked::new(&link)));
-                    }
+                    self.established = entry.ready.take().map(|ready| (ready, Arc::clone(&link)));
                 }
                 Event::Request(request) => {
                     let body = if keeps { Body::default() } else { Body::copy(request.body) };
@@ -180,7 +181,7 @@ impl Driver {
                 }
                 Event::Bulk(frame) => state.on_bulk(&frame)?,
                 Event::GoAway { reason } => {
-                    log::info!("the peer accepts no more calls: {}", String::from_utf8_lossy(reason));
+                    rdma_mummy_sys::log!(info, "the peer accepts no more calls: {}", String::from_utf8_lossy(reason));
                 }
             }
         }

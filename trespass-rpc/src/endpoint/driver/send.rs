@@ -88,7 +88,7 @@ fn send_frames(
 
 /// Sends parts of `Memory` objects in frames, until the connection returns `WouldBlock`.
 fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, state: &mut State) -> io::Result<()> {
-    let State { core, jobs, .. } = state;
+    let State { core, jobs, later, .. } = state;
     while let Some(job) = jobs.front_mut() {
         send_records(worker, id, tls)?;
         // If the call has ended, its bytes are no longer needed.
@@ -112,8 +112,7 @@ fn send_jobs(worker: &mut Worker, id: ConnectionId, tls: &mut Option<Session>, s
             && let Some(job) = jobs.pop_front()
             && let Some(done) = job.done
         {
-            // Fails if the handler has ended and dropped the receiver.
-            _ = done.send(());
+            later.done.push(done);
         }
     }
     send_records(worker, id, tls)
