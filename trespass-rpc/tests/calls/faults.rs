@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Pool, Server, Status};
-use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair};
+use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair, within};
 
 #[test]
 fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
@@ -254,7 +254,7 @@ fn dropped_runtime_fails_calls_instead_of_hanging() {
         let client = SumsClient::over(channel).unwrap();
         assert_eq!(client.add(1, 2).await, Ok(3));
         serving.shutdown_background();
-        let error = tokio::time::timeout(LONG, client.wait(60_000)).await.unwrap().unwrap_err();
+        let error = within(client.wait(60_000)).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::UNAVAILABLE);
         assert!(matches!(client.add(1, 2).await, Err(Error::Rpc(_))));
     });

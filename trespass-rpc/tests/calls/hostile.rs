@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trespass::{Connection, Handle};
 use trespass_rpc::wire::{Bulk, BulkKind, Flags, Frame, Header, Hello, Kind, write};
 use trespass_rpc::{Attachment, Channel, Endpoint, Options, Server};
-use trespass_rpc_ecosystem::{ADDRESS, LONG, options, transport_of};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, options, transport_of, within};
 
 use crate::bulk::{Kept, StoreClient, StoreServer};
 
@@ -116,7 +116,7 @@ fn child() {
     // What the peer announced is 100 GiB. Threads and their heaps take a part of this.
     assert!(grown < 1 << 30, "the process has grown by {} MiB", grown >> 20);
     for _ in 0..20 {
-        assert_eq!(runtime.block_on(async { tokio::time::timeout(LONG, put()).await.unwrap() }), Ok(100_000));
+        assert_eq!(runtime.block_on(async { within(put()).await }), Ok(100_000));
     }
     runtime.shutdown_timeout(Duration::from_secs(60));
 }

@@ -13,7 +13,7 @@ use sideway_tests::usage::Usage;
 use trespass::{Connection, Handle, Transport};
 use trespass_rpc::wire::{Bulk, BulkKind, Flags, Header, Kind, write};
 use trespass_rpc::{Attachment, CallOptions, Channel, Endpoint, Options};
-use trespass_rpc_ecosystem::{LONG, Listed, SumsClient, options, transport_of};
+use trespass_rpc_ecosystem::{LONG, Listed, SumsClient, options, transport_of, within};
 
 use crate::bulk::StoreClient;
 use crate::hostile::Raw;
@@ -73,14 +73,14 @@ impl World {
     async fn call(&mut self) {
         for number in 0..20 {
             let begun = Instant::now();
-            let sum = tokio::time::timeout(LONG, self.honest.add(number, 1)).await.unwrap();
+            let sum = within(self.honest.add(number, 1)).await;
             assert_eq!(sum, Ok(number + 1));
             self.latencies.push(begun.elapsed());
         }
         let channel = Channel::connect_on(&self.endpoint, &self.address);
-        let store = StoreClient::new(tokio::time::timeout(LONG, channel).await.unwrap().unwrap());
+        let store = StoreClient::new(within(channel).await.unwrap());
         let put = store.put(Attachment::from(vec![3; 100_000]), 7, Attachment::from(&[7; 5][..]));
-        assert_eq!(tokio::time::timeout(LONG, put).await.unwrap(), Ok(100_000));
+        assert_eq!(within(put).await, Ok(100_000));
     }
 
     async fn disturb(&mut self, which: usize) {
@@ -208,7 +208,7 @@ impl World {
         let soon = Some(Duration::from_millis(20));
         let peers: Vec<_> = (0..6).filter_map(|_| Connection::connect_on(&handle, &*self.address, soon).ok()).collect();
         for number in 0..20 {
-            let sum = tokio::time::timeout(LONG, self.honest.add(number, 1)).await.unwrap();
+            let sum = within(self.honest.add(number, 1)).await;
             assert_eq!(sum, Ok(number + 1));
         }
         prlimit(id, Resource::Nofile, whole).unwrap();

@@ -11,7 +11,7 @@ use trespass_rpc::{
     CallOptions, Certainty, Channel, Endpoint, Health, HealthReporter, HealthsClient, Options, Pool, Server, Serving,
     Status, blocking,
 };
-use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options};
+use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options, within};
 
 async fn serve(options: &Options, service: &Arc<Service>, address: &str) -> Serving {
     let endpoint = Endpoint::spawn(options).unwrap();
@@ -40,7 +40,7 @@ async fn pool_continues_connecting_when_a_call_is_cancelled() {
         let error = error.rpc().unwrap();
         assert_eq!((error.status, error.certainty), (Status::DEADLINE, Certainty::NotSent), "{error}");
     }
-    let _first = tokio::time::timeout(LONG, silent.accept()).await.unwrap().unwrap();
+    let _first = within(silent.accept()).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), silent.accept()).await.is_err(), "a second attempt");
 }
 
@@ -84,7 +84,7 @@ fn pool_returns_to_rdma_after_a_fall_back_to_tcp() {
             while service.begun.load(Ordering::SeqCst) == begun {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::timeout(LONG, all_over(Kind::Rdma)).await.unwrap();
+            within(all_over(Kind::Rdma)).await;
             assert!(!running.is_finished(), "the call in flight stays on its connection");
             running.abort();
             // RDMA is lost, and comes back.
@@ -94,9 +94,9 @@ fn pool_returns_to_rdma_after_a_fall_back_to_tcp() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            tokio::time::timeout(LONG, lost).await.unwrap();
+            within(lost).await;
             let _over_rdma = serve(&options(Transport::Rdma), &service, &address).await;
-            tokio::time::timeout(LONG, all_over(Kind::Rdma)).await.unwrap();
+            within(all_over(Kind::Rdma)).await;
         }
     });
 }

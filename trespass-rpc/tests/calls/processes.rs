@@ -15,7 +15,7 @@ use sideway_tests::process::{Lines, alone, end_with_parent};
 use trespass::Transport;
 use trespass_rpc::blocking::wait;
 use trespass_rpc::{Attachment, Certainty, Channel, Endpoint, Error, Pool, Server, Serving, Stream, Target};
-use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options, transport_of};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, Listed, Service, SumsClient, SumsServer, options, transport_of, within};
 
 /// The variable with the role of the test `child` in a child process: a server, or the address of the server to which a
 /// client connects. The second variable selects the transport.
@@ -197,7 +197,7 @@ fn killed_server_fails_its_calls_and_no_others() {
             tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;
             drop(server);
             for call in calls {
-                let certainty = tokio::time::timeout(LONG, call).await.unwrap().unwrap();
+                let certainty = within(call).await.unwrap();
                 // The handlers never return an error, so the call failed because the connection was lost. The certainty
                 // must be that of a lost connection, also for attachments over TCP.
                 assert!(matches!(certainty, Some(Certainty::Unknown | Certainty::NotSent)), "{certainty:?}");
@@ -205,7 +205,7 @@ fn killed_server_fails_its_calls_and_no_others() {
             let error = SumsClient::new(channel).ping().await.unwrap_err();
             assert_eq!(error.rpc().unwrap().certainty, Certainty::NotSent);
             stop.store(true, Ordering::SeqCst);
-            assert!(tokio::time::timeout(LONG, neighbour).await.unwrap().unwrap() > 0);
+            assert!(within(neighbour).await.unwrap() > 0);
         }
         assert_eq!(serving.drain(LONG).await, 0);
     });
@@ -224,15 +224,15 @@ fn killed_client_ends_its_handlers_and_no_others() {
             let role = address.clone();
             // The process is started on another thread, because its client connects while this runtime serves.
             let starting = tokio::task::spawn_blocking(move || Process::start(&role, transport));
-            let (client, _) = tokio::time::timeout(LONG, starting).await.unwrap().unwrap();
+            let (client, _) = within(starting).await.unwrap();
             tokio::time::sleep(Duration::from_millis(round * 7 % 40)).await;
             drop(client);
             stop.store(true, Ordering::SeqCst);
-            assert!(tokio::time::timeout(LONG, neighbour).await.unwrap().unwrap() > 0);
+            assert!(within(neighbour).await.unwrap() > 0);
         }
         drop(beside);
         // The connections of the killed clients have ended.
-        assert_eq!(tokio::time::timeout(LONG, serving.drain(LONG)).await, Ok(0));
+        assert_eq!(within(serving.drain(LONG)).await, 0);
     });
 }
 
