@@ -303,10 +303,8 @@ impl Walk<'_> {
             if !is_directory && entry_of(name, &names).is_some() {
                 continue;
             }
-            if !self.filter.is_empty() {
-                if !self.filter.allows(&join(&below, name), is_directory) {
-                    continue;
-                }
+            if !self.filter.is_empty() && !self.filter.allows(&join(&below, name), is_directory) {
+                continue;
             }
             let entry = match found {
                 Ok(found) if self.is_written(&own, name, &found) => Err(into_itself(&path)),
