@@ -60,7 +60,7 @@ pub struct Driver {
     pub(super) ready: VecDeque<Due>,
     /// What has become of handlers, until [`settle`](Self::settle) records it.
     pub(super) results: Results,
-    /// The link whose hello has arrived, and the caller to whom it is passed without the link's lock.
+    /// The link whose hello has arrived, with the reply to the caller that connects, which is sent without the link's lock.
     established: Option<(Ready, Arc<Link>)>,
     expired: Vec<u32>,
     /// Whether all endpoints were dropped; the driver then ends after the last connection.
