@@ -319,6 +319,7 @@ fn device_memory_is_copied_and_registered() {
 }
 
 #[test]
+#[cfg(target_pointer_width = "64")]
 #[cfg_attr(miri, ignore = "makes system calls")]
 fn gpu_memory_is_registered_by_address() {
     use rdma_cuda::Fake;

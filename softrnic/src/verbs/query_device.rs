@@ -232,7 +232,9 @@ mod tests {
         };
         let (mask, first) = read(u32::MAX);
         assert_eq!(mask, 1);
-        assert!(first > 0 && read(1).1 >= first);
+        assert_ne!(first, 0);
+        // With 32 bits, the field has the low bits of the clock.
+        assert!(cfg!(target_pointer_width = "32") || read(1).1 >= first);
         assert_eq!(read(2), (0, 0));
     }
 }

@@ -59,7 +59,8 @@ fn open_device_reports_its_attributes() {
         let mut values: ibv_values_ex = zeroed();
         values.comp_mask = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
         assert_eq!(ibv_query_rt_values_ex(context, &raw mut values), 0);
-        assert!(values.raw_clock.tv_nsec > 0);
+        // With 32 bits, the field has the low bits of the clock, as with mlx5.
+        assert_ne!(values.raw_clock.tv_nsec, 0);
 
         let mut pkey = 0;
         assert_eq!(ibv_query_pkey(context, 1, 0, &raw mut pkey), 0);

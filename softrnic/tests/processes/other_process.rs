@@ -17,7 +17,7 @@ const OWNER: &str = "SOFTRNIC_TEST_OWNER";
 /// The prefix of the lines that the child prints.
 const OUTPUT: &str = "OUTPUT:";
 /// The ID of the receives for messages that are echoed.
-pub(crate) const ECHO: u64 = 1 << 40;
+pub(crate) const ECHO: u64 = 1 << 31;
 const BYTES: usize = 9 << 20;
 
 pub(crate) fn setup(kind: ibv_qp_type) -> Setup {

@@ -122,7 +122,7 @@ mod tests {
             }
         }
         let all = Registration::new(0, usize::MAX, BIND);
-        assert_eq!(all.refuses_window(u64::MAX - 1, 1, READ), None);
+        assert_eq!(all.refuses_window(usize::MAX as u64 - 1, 1, READ), None);
     }
 
     #[test]

@@ -4,6 +4,8 @@ mod backpressure;
 mod datagrams;
 mod elsewhere;
 mod errors;
+// CUDA has no driver of 32 bits.
+#[cfg(target_pointer_width = "64")]
 mod gpus;
 mod groups;
 mod keys;

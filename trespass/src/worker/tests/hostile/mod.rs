@@ -73,10 +73,7 @@ impl Drop for Process {
 /// How many mappings and how many KiB of resident memory the server may have more than before. The allocator and the
 /// pool keep memory that was used once: the tolerance is the memory of one disturbance, so that a leak exceeds it in a few
 /// rounds.
-///
-/// The kernel joins neighbouring mappings of one kind and splits them again, so their number changes while the memory does
-/// not: between 102 and 121 in one server.
-const TOLERANCE: (usize, usize) = (40, 16 << 10);
+const TOLERANCE: (usize, usize) = (16, 16 << 10);
 
 /// The honest client: a connection that lives as long as the server, and the latencies of its echoes.
 struct Honest {
