@@ -127,8 +127,8 @@
 //!
 //! Polling occupies a processor. A [`CompletionChannel`] is a file descriptor that becomes readable when an *armed*
 //! queue has a completion. Poll until the queue is empty, arm it ([`req_notify`]), **poll again**, then sleep.
-//! Completions that arrive between the first poll and the arming raise no event. So a program that omits the second
-//! poll may sleep forever.
+//! On many devices, completions that arrive between the first poll and the arming raise no event. So a program that
+//! omits the second poll may sleep forever.
 //!
 //! A completion may already exist when the post returns. For example, softrnic completes requests on the thread that
 //! posts them. So if you arm the queue after posting, poll once more before sleeping.

@@ -28,6 +28,25 @@ struct Inner {
     completions: VecDeque<Completion>,
     capacity: usize,
     armed: Armed,
+    /// `Some` if completions were added since the last event, and the newest of them is not polled. The value is true
+    /// if one of them was solicited.
+    unannounced: Option<bool>,
+}
+
+impl Inner {
+    /// Returns whether an event is due now. If so, the queue is no longer armed.
+    fn take_due_event(&mut self) -> bool {
+        let is_due = match self.armed {
+            Armed::No => false,
+            Armed::Solicited => self.unannounced == Some(true),
+            Armed::Next => self.unannounced.is_some(),
+        };
+        if is_due {
+            self.armed = Armed::No;
+            self.unannounced = None;
+        }
+        is_due
+    }
 }
 
 /// The result of adding a completion, reported after the lock is released.
@@ -51,6 +70,7 @@ impl CompletionQueue {
                 // The capacity is at least one, so that a completion that overruns the queue can replace another one.
                 capacity: capacity.max(1) as usize,
                 armed: Armed::No,
+                unannounced: None,
             }),
             length: AtomicUsize::new(0),
             is_overrun: AtomicBool::new(false),
@@ -106,19 +126,12 @@ impl CompletionQueue {
             if let Some(lost) = inner.completions.pop_front() {
                 release(lost);
             }
+            self.removed(&mut inner);
         }
         inner.completions.push_back(completion);
         self.length.store(inner.completions.len(), Ordering::Release);
-        let is_asked_for = match inner.armed {
-            Armed::No => false,
-            Armed::Solicited => is_solicited,
-            Armed::Next => true,
-        };
-        if !is_asked_for {
-            return AddResult::Added;
-        }
-        inner.armed = Armed::No;
-        AddResult::Completed
+        inner.unannounced = Some(is_solicited || inner.unannounced == Some(true));
+        if inner.take_due_event() { AddResult::Completed } else { AddResult::Added }
     }
 
     /// Removes and returns the oldest completion, and releases its slots. If the queue is empty, this function takes no
@@ -129,7 +142,7 @@ impl CompletionQueue {
         }
         let mut inner = self.lock();
         let completion = self.take(&mut inner);
-        self.length.store(inner.completions.len(), Ordering::Release);
+        self.removed(&mut inner);
         completion
     }
 
@@ -149,7 +162,7 @@ impl CompletionQueue {
             each(taken, completion);
             taken += 1;
         }
-        self.length.store(inner.completions.len(), Ordering::Release);
+        self.removed(&mut inner);
         taken
     }
 
@@ -161,18 +174,34 @@ impl CompletionQueue {
         Some(completion)
     }
 
+    /// Adapts the state after completions were removed.
+    fn removed(&self, inner: &mut Inner) {
+        if inner.completions.is_empty() {
+            inner.unannounced = None;
+        }
+        self.length.store(inner.completions.len(), Ordering::Release);
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Requests one event for the next completion. Completions that are already in the queue raise no event (InfiniBand
-    /// specification, volume 1, section 11.4.2.2). A request for any completion stays valid after a later request for
+    /// Requests one event for the next completion. A request for any completion stays valid after a later request for
     /// solicited completions.
+    ///
+    /// If a completion was added since the last event and is not polled, this raises the event at once, as ConnectX
+    /// does. The InfiniBand specification does not require it (volume 1, section 11.4.2.2), but programs such as UCX
+    /// arm the queue after they have found it empty, and do not poll again before they sleep.
     pub(crate) fn arm(&self, armed: Armed) {
         let mut inner = self.lock();
         if inner.armed != Armed::Next {
             inner.armed = armed;
+        }
+        let is_due = inner.take_due_event();
+        drop(inner);
+        if is_due {
+            self.events.completed();
         }
     }
 
@@ -217,7 +246,7 @@ impl CompletionQueue {
             }
             stays
         });
-        self.length.store(inner.completions.len(), Ordering::Release);
+        self.removed(&mut inner);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
