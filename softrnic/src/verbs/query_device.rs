@@ -7,7 +7,7 @@ use std::ptr;
 use rdma_mummy_sys::{
     IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
     ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits,
-    ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
+    ibv_pci_atomic_caps, ibv_pci_atomic_op_size, ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
 };
 
 use super::device::Device;
@@ -71,9 +71,9 @@ pub(super) fn attributes(guid: u64) -> ibv_device_attr {
     attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
     attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
     attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
-    // Atomics in host memory use instructions of the processor, so they are also atomic with respect to the atomic
-    // instructions of programs.
-    attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
+    // Atomics in host memory are also atomic with respect to the atomic instructions of programs, as IBV_ATOMIC_GLOB
+    // promises. But UCX 1.13 uses only the atomics of devices that report IBV_ATOMIC_HCA.
+    attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_HCA;
     attr.max_mw = number(limits::MAX_MW);
     attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);
     attr.max_mcast_qp_attach = number(limits::MAX_MCAST_QP_ATTACH);
@@ -117,6 +117,9 @@ fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     // Any values for moderation are accepted.
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attr.max_dm_size = limits::MAX_DM_SIZE;
+    // The operations that are atomic with respect to those of programs. RDMA has no swap.
+    let size = ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
+    attr.pci_atomic_caps = ibv_pci_atomic_caps { fetch_add: size, swap: 0, compare_swap: size };
     attr.phys_port_cnt_ex = PORT.into();
     on_demand_operations(&mut attr, device.is_iwarp());
     attr
@@ -213,6 +216,9 @@ mod tests {
             assert_eq!((attr.hca_core_clock, attr.completion_timestamp_mask), (1_000_000, u64::MAX));
             assert_eq!(attr.device_cap_flags_ex, u64::from(attr.orig_attr.device_cap_flags) | 0x140_0000_0000);
             assert_eq!(query_device_ex(context, ptr::null(), &raw mut attr, old), 0);
+            let atomics = attr.pci_atomic_caps;
+            assert_eq!(attr.orig_attr.atomic_cap, ibv_atomic_cap::IBV_ATOMIC_HCA);
+            assert_eq!((atomics.fetch_add, atomics.swap, atomics.compare_swap), (2, 0, 2));
             let mut plain: ibv_device_attr = mem::zeroed();
             assert_eq!(query_device(context, &raw mut plain), 0);
             assert_eq!(plain.max_qp, attr.orig_attr.max_qp);
