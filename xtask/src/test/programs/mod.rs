@@ -28,6 +28,7 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("files.c", "cc", &["-ldl"]),
     ("cancel.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("mpi.c", "mpicc", &[]),
+    ("shmem.c", "oshcc", &[]),
     ("gloo.cc", "c++", &["-lgloo", "-libverbs"]),
 ];
 

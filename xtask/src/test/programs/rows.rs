@@ -142,6 +142,37 @@ macro_rules! ucx {
     };
 }
 
+/// A row of ucx_perftest whose processes sleep while they wait: the transport and the client's arguments.
+macro_rules! ucx_asleep {
+    ($name:literal, $transport:literal, $words:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Pair(
+                concat!("env UCX_TLS=", $transport, " ucx_perftest -p {port} -E sleep"),
+                concat!("env UCX_TLS=", $transport, " ucx_perftest 127.0.0.1 -p {port} -E sleep -w 10 -t ", $words),
+            ),
+            "Final:",
+        )
+    };
+}
+
+/// A row of ucx_perftest on UCX's lower layer, which has no substitute for what the device lacks: the transport, and
+/// the client's arguments.
+macro_rules! uct {
+    ($name:literal, $transport:literal, $words:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Pair(
+                concat!("ucx_perftest -p {port} -d soft0:1 -x ", $transport),
+                concat!("ucx_perftest 127.0.0.1 -p {port} -d soft0:1 -x ", $transport, " -w 10 -n 1000 -t ", $words),
+            ),
+            "Final:",
+        )
+    };
+}
+
 /// A row of our program for Open MPI with four processes: MPI's options for sending.
 macro_rules! mpi {
     ($name:literal, $words:literal) => {
@@ -457,8 +488,29 @@ pub(crate) const ROWS: &[Row] = &[
     ucx!("ucx_ud_fetch_and_add", "ud_v", "ucp_fadd -n 1000"),
     ucx!("ucx_ud_swap", "ud_v", "ucp_swap -n 1000"),
     ucx!("ucx_ud_compare_and_swap", "ud_v", "ucp_cswap -n 1000"),
+    // Both sides sleep until a completion event wakes them.
+    always(ucx_asleep!("ucx_rc_asleep", "rc_v", "ucp_am_lat -n 20000")),
+    ucx_asleep!("ucx_rc_asleep_large", "rc_v", "tag_lat -n 1000 -s 1000000"),
+    ucx_asleep!("ucx_ud_asleep", "ud_v", "tag_lat -n 2000"),
+    always(uct!("uct_rc_fetch_and_add", "rc_verbs", "fadd -D bcopy")),
+    uct!("uct_rc_add", "rc_verbs", "add_mr -D short"),
+    uct!("uct_rc_compare_and_swap", "rc_verbs", "cswap -D bcopy"),
+    uct!("uct_rc_send_gathered", "rc_verbs", "am_bw -s 4000 -D zcopy"),
+    uct!("uct_rc_put_gathered", "rc_verbs", "put_bw -s 100000 -D zcopy"),
+    uct!("uct_rc_get_gathered", "rc_verbs", "get -s 100000 -D zcopy"),
+    uct!("uct_ud_send_gathered", "ud_verbs", "am_bw -s 4000 -D zcopy"),
     //
     mpi!("mpi_ucx_rc", "--mca pml ucx --mca osc ucx --mca btl ^openib,ofi --mca mtl ^ofi -x UCX_TLS=rc_v,self"),
+    // OpenSHMEM writes to and reads from other processes' memory, with atomics and a lock.
+    row(
+        "shmem",
+        Preload,
+        Shape::One(
+            "oshrun --allow-run-as-root --oversubscribe --timeout 110 -n 4 --mca spml ucx --mca pml ucx --mca osc ucx \
+             --mca btl ^openib,ofi --mca mtl ^ofi -x UCX_TLS=rc_v,self {build}/shmem",
+        ),
+        "all is well",
+    ),
     //
     qperf!("qperf_rc_bw", "rc_bw", "bw ="),
     qperf!("qperf_rc_bi_bw", "rc_bi_bw", "bw ="),
