@@ -40,7 +40,7 @@ fn while_exchanged(place: &Place, (one, other): (&str, &str), arguments: &[&str]
     while_changed(place, arguments, exchange, check);
 }
 
-/// Creates a file with an old time, so that files of one length cannot be told apart by size and time.
+/// Creates a file with an old time, so that size and time do not distinguish files of one length.
 fn old(place: &Place, name: &str, contents: &str, mode: u32) {
     let path = place.write(name, contents);
     let file = std::fs::File::options().write(true).open(&path).unwrap();
