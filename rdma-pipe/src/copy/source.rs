@@ -79,9 +79,6 @@ pub fn send(
     let is_chain = chain.len() > 1;
     let mut options = options.clone();
     let (mut carried, mut lost) = (0, Vec::new());
-    // Hosts that were reported as lost once since the last progress. Only a second report counts, because a connection between two hosts may
-    // break although both are running.
-    let mut suspects: Vec<String> = Vec::new();
     let mut broken: Option<Error> = None;
     let (mut idle, mut most) = (0, 0);
     loop {
@@ -94,9 +91,6 @@ pub fn send(
                 carried += sent;
                 // Sent blocks alone are not progress, because a short file is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
-                if idle == 0 {
-                    suspects.clear();
-                }
                 most = most.max(kept);
                 match result {
                     Ok(outcome) => {
@@ -117,7 +111,7 @@ pub fn send(
             None => 0,
         };
         let is_alone = chain.len() < 2;
-        if is_final || (!is_alone && suspects.contains(&chain[at].name)) {
+        if is_final {
             if !is_chain {
                 return Err(error);
             }
@@ -127,9 +121,10 @@ pub fn send(
             }
             log::warn!("{error}; the copy continues without it");
             lost.push(error);
+            idle = 0;
         } else {
+            // A connection between two hosts may break although both are running.
             log::info!("{error}; connecting again");
-            suspects.extend(chain.get(at).map(|peer| peer.name.clone()));
             broken = Some(error);
         }
         options.again = true;

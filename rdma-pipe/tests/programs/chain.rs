@@ -273,3 +273,22 @@ fn file_that_another_process_changes_is_replaced_after_a_break() {
     Ran::from(&mut command, b"").expect(0);
     assert!(is_same(&place.path("tree"), &place.path("copy/tree")));
 }
+
+/// Connections that break, which both ends survive, cost no host its place in the chain, as they do not end a copy to one
+/// host. The file is too short for a copy to continue it.
+#[test]
+fn hosts_of_a_chain_keep_their_places_when_connections_break() {
+    let place = Place::with_tcp();
+    place.write("tree/file", bytes(6_000_000));
+    let mut arguments = ["-r", "--json", "--no-encrypt", "--bwlimit", "4M", "tree"].map(str::to_owned).to_vec();
+    arguments.extend(copies(&place));
+    let mut command = place.command("rdcp", &arguments).spawn().unwrap();
+    wait_for(|| place.has_begun("copy3", 1_000_000));
+    for _ in 0..3 {
+        // One connection to each neighbour.
+        let middle = place.far_side("h2").unwrap();
+        wait_for(|| break_connections(middle) != 0);
+    }
+    Ran::from(&mut command, b"").expect(0);
+    ["copy1", "copy2", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
+}
