@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
-use rdma_pipe::proto::Purpose;
+use rdma_pipe::proto::{Peer, Purpose};
 use rdma_pipe::stream::{Output, receive};
 use rustix::io::Errno;
 use sideway_test_names::Folder;
@@ -107,7 +107,7 @@ fn others(role: &str, count: &str, port: &str) -> Done {
     });
     let (count, address): (usize, String) = (count.parse()?, format!("127.0.0.1:{port}"));
     let socket: SocketAddr = address.parse()?;
-    let (address, options) = ([address], options());
+    let (peer, options) = (Peer::unnamed(address, b"guess"), options());
     std::thread::scope(|scope| {
         match role {
             "idle" => (0..count).step_by(SHARE).for_each(|_| _ = scope.spawn(|| stay(socket))),
@@ -115,7 +115,7 @@ fn others(role: &str, count: &str, port: &str) -> Done {
                 scope.spawn(|| {
                     loop {
                         // Ignores the refusal, which is what the peer is here for.
-                        _ = connect(&address, b"guess", Purpose::Send, Patience::Coming(Duration::ZERO), &options);
+                        _ = connect(&peer, Purpose::Send, Patience::Coming(Duration::ZERO), &options);
                     }
                 });
             }),

@@ -19,6 +19,7 @@ pub(crate) fn start<'scope, T: Send + 'scope>(
 
 /// The error of a thread that the system refused.
 pub(crate) fn refused(error: &io::Error) -> Error {
-    let text = format!("cannot start a thread: {}; raise the limit of processes (ulimit -u)", reason(error));
+    let text =
+        format!("cannot start a thread: {}; raise the limits of processes and memory (ulimit -u, -v)", reason(error));
     Error::new(Kind::File, text)
 }

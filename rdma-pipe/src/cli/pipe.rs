@@ -1,5 +1,6 @@
 //! `rdpipe`.
 
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -89,10 +90,15 @@ impl PipeCommand {
         for (index, operand) in operands.iter().enumerate().rev() {
             let has_input = if index == 0 { takes_input } else { operands[index - 1].has_output() };
             let key = random_key()?;
-            let segment = Segment { action: operand.action.clone(), has_input, next };
+            let label = |index: usize| {
+                let host = operands[index].host.as_deref().unwrap_or("this host");
+                format!("segment {} at {host}", index + 1)
+            };
+            let previous = index.checked_sub(1).map_or_else(|| pipeline::STARTER.to_owned(), label);
+            let segment = Segment { action: operand.action.clone(), previous, has_input, next };
             let request =
                 Request { key: key.clone(), role: Role::Segment(segment), link: LinkRequest::new(&options, self.port) };
-            let mut far = Far::start(&shell, operand.host.as_deref(), &request)?;
+            let mut far = Far::start(&shell, (operand.host.as_deref(), Some(label(index))), &request)?;
             let peer = far.peer(key)?;
             last.get_or_insert_with(|| peer.clone());
             next = Next::Connect(peer);
@@ -125,19 +131,26 @@ impl PipeCommand {
         let received = open(&last, Purpose::Receive, &options)
             .inspect_err(|error| stop(&own, error))
             .and_then(|(link, again)| stream::receive(link, again, output));
-        let statuses: Vec<(String, Result<u8>)> = segments.into_iter().map(finish).collect();
+        let ended: Vec<(String, Result<u8>)> = segments.into_iter().map(finish).collect();
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).1.take();
-        for (index, (host, status)) in statuses.into_iter().enumerate() {
-            match status {
-                Ok(0) => {}
-                Ok(status) => {
-                    print_error(&format!("rdpipe: segment {} at {host} failed with status {status}", index + 1));
-                    return Ok(status);
-                }
-                // This process has stopped it.
-                Err(error) if error.kind() == Kind::Broken && own.is_some() => {}
-                Err(error) => return Err(error.within(format!("segment {}", index + 1))),
+        let (causes, effects) = failures(ended, own.is_some());
+        // What has failed ends the connections of its neighbours, whose errors then add nothing.
+        if causes.is_empty()
+            && let Err(error) = &received
+            && error.parts().0.is_empty()
+        {
+            return Err(error.clone());
+        }
+        let mut failed = if causes.is_empty() { effects } else { causes }.into_iter();
+        let first = failed.next();
+        failed.for_each(|failure| print_error(&format!("rdpipe: {failure}")));
+        match first {
+            Some(Failed::Status(label, status)) => {
+                print_error(&format!("rdpipe: {}", Failed::Status(label, status)));
+                return Ok(status);
             }
+            Some(Failed::Error(error)) => return Err(error),
+            None => {}
         }
         if let Some(error) = own {
             return Err(error);
@@ -159,8 +172,8 @@ fn open<'p>(
     purpose: Purpose,
     options: &'p Options,
 ) -> Result<(Link, impl FnMut(Instant) -> Result<Link> + use<'p>)> {
-    let link = connect(&peer.addresses, &peer.key, purpose, Patience::Listening(CONNECT), options)?;
-    Ok((link, move |until| reconnect(&peer.addresses, &peer.key, purpose, until, options)))
+    let link = connect(peer, purpose, Patience::Listening(CONNECT), options)?;
+    Ok((link, move |until| reconnect(peer, purpose, until, options)))
 }
 
 /// Waits until a segment exits.
@@ -172,5 +185,37 @@ fn finish(mut far: Far) -> (String, Result<u8>) {
             Err(error) => break Err(error),
         }
     };
-    (far.name().to_owned(), status)
+    (far.label().to_owned(), status)
+}
+
+/// The failure of a segment.
+enum Failed {
+    /// The name of the segment, and the exit status of its command.
+    Status(String, u8),
+    Error(Error),
+}
+
+impl Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Status(label, status) => write!(f, "{label} failed with status {status}"),
+            Failed::Error(error) => error.fmt(f),
+        }
+    }
+}
+
+/// The failures of the segments, and the errors of the connections between them. `is_stopped` is whether this process
+/// has stopped the segments.
+fn failures(ended: Vec<(String, Result<u8>)>, is_stopped: bool) -> (Vec<Failed>, Vec<Failed>) {
+    let (mut causes, mut effects) = (Vec::new(), Vec::new());
+    for (label, status) in ended {
+        match status {
+            Ok(0) => {}
+            Ok(status) => causes.push(Failed::Status(label, status)),
+            Err(error) if error.kind() == Kind::Broken && is_stopped => {}
+            Err(error) if error.parts().0 == label => causes.push(Failed::Error(error)),
+            Err(error) => effects.push(Failed::Error(error)),
+        }
+    }
+    (causes, effects)
 }

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{KeyArgument, LinkArguments};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Listener, Patience, address, connect, reconnect};
-use crate::proto::Purpose;
+use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
 use crate::standard::Standard;
 use crate::stream::{self, Output};
@@ -77,13 +77,15 @@ impl SendCommand {
             None => (Standard::Input.open()?.into(), Standard::Input.name().to_owned()),
         };
         refuse_directory(&input, &name)?;
-        let (address, options) = ([address(&self.host, self.port)], self.link.options());
-        let link = connect(&address, &key, Purpose::Send, Patience::Coming(PATIENCE), &options)?;
+        let options = self.link.options();
+        // Its name is on the command line.
+        let peer = Peer::unnamed(address(&self.host, self.port), &key);
+        let link = connect(&peer, Purpose::Send, Patience::Coming(PATIENCE), &options)?;
         if self.link.verbose > 1 {
             print_error(&format!("rdsend: {}", link.stats()?));
         }
-        let summary =
-            stream::send(link, |until| reconnect(&address, &key, Purpose::Send, until, &options), &input, &name)?;
+        let again = |until| reconnect(&peer, Purpose::Send, until, &options);
+        let summary = stream::send(link, again, &input, &name)?;
         if self.link.verbose > 0 {
             print_error(&summary.bandwidth());
         }

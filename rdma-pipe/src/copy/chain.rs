@@ -42,19 +42,19 @@ pub(super) fn open(
     if chain.is_empty() {
         return Ok(None);
     }
-    let Peer { name, addresses, key } = chain.remove(0);
-    let linked = connect(&addresses, &key, Purpose::Send, patience, options)
+    let next = chain.remove(0);
+    let linked = connect(&next, Purpose::Send, patience, options)
         .and_then(|link| link.sender.frame(&Frame::Begin { again, chain }).map(|()| link));
     match linked {
         Ok(Link { sender, receiver }) => Ok(Some(Next {
-            name,
+            name: next.name,
             sender,
             receiver: Mutex::new(receiver),
             answers: Mutex::default(),
             is_ending: AtomicBool::new(false),
         })),
         Err(error) => {
-            upstream.frame(&Frame::Lost(name, Failure::from(&error)))?;
+            upstream.frame(&Frame::Lost(next.name, Failure::from(&error)))?;
             upstream.flush();
             Err(Error::new(Kind::Broken, "the next host of the chain is lost"))
         }

@@ -1,10 +1,15 @@
 //! Starts the far side, and exchanges requests and replies with it.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::{Reply, Request};
 use crate::error::{Error, Kind, Result, reason};
@@ -14,8 +19,14 @@ use crate::tree::Ancestry;
 
 /// Time limit for the far side to exit.
 const END: Duration = Duration::from_secs(5);
-/// Maximum length of a line that the far side sends.
-const LINE: u64 = 16 << 20;
+/// Minimum time limit for the remote shell to connect and the far side to start.
+const START: Duration = Duration::from_secs(10);
+/// Maximum length of a reply.
+const LINE: usize = 16 << 20;
+/// Maximum length of the other output before a reply.
+const OTHERS: usize = 1 << 20;
+/// Maximum length of the part of such output that an error quotes.
+const QUOTED: usize = 60;
 
 /// The remote shell that starts programs on other hosts.
 #[derive(Clone, Debug)]
@@ -32,14 +43,20 @@ pub struct Shell {
 #[derive(Debug)]
 pub struct Far {
     name: String,
+    /// The name of the far side in errors.
+    label: String,
     /// The remote shell and the name of the far side's program, for messages.
     shell: String,
     program: &'static str,
     host: Option<String>,
     child: Child,
     input: Input,
-    lines: BufReader<ChildStdout>,
+    output: ChildStdout,
+    /// The part of the output that was read and not parsed yet.
+    unparsed: Vec<u8>,
     into: Option<Ancestry>,
+    /// The time after which a silent far side has failed.
+    timeout: Duration,
 }
 
 /// The standard input of a far side. Without it, the far side ends.
@@ -80,13 +97,14 @@ impl Shell {
 }
 
 impl Far {
-    /// Starts the far side: on another host through the remote shell, or on this host directly.
+    /// Starts the far side: on another host through the remote shell, or on this host directly. Errors name it by
+    /// `label`, or by its host.
     ///
     /// # Errors
     ///
-    /// The host's name begins with `-`, which the remote shell would interpret as an option, or the remote shell cannot
-    /// be run.
-    pub fn start(shell: &Shell, host: Option<&str>, request: &Request) -> Result<Far> {
+    /// The host's name begins with `-`, which the remote shell would interpret as an option, the remote shell cannot be
+    /// run, or it does not read the request.
+    pub fn start(shell: &Shell, (host, label): (Option<&str>, Option<String>), request: &Request) -> Result<Far> {
         let mut command = match host {
             Some(host) => {
                 if host.starts_with('-') || host.is_empty() {
@@ -100,7 +118,8 @@ impl Far {
                 let this = std::env::current_exe()
                     .map_err(|error| Error::new(Kind::Usage, format!("cannot find this program: {error}")))?;
                 let mut command = Command::new(this);
-                command.arg("--server");
+                // Ctrl-C of the terminal would end it before it has ended its commands, as it does when its input ends.
+                command.arg("--server").process_group(0);
                 command
             }
         };
@@ -113,26 +132,46 @@ impl Far {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Kind::Protocol, "the far side has no standard streams"));
         };
-        let far = Far {
+        let mut far = Far {
+            label: label.unwrap_or_else(|| name.clone()),
             name,
             shell: shell.program[0].clone(),
             program: shell.far,
             host: host.map(str::to_owned),
             child,
             input: Input(Arc::new(Mutex::new(Some(input)))),
-            lines: BufReader::new(output),
+            output,
+            unparsed: Vec::new(),
             into: None,
+            timeout: Duration::from_secs(request.link.timeout),
         };
         far.write(request)?;
         Ok(far)
     }
 
-    fn write(&self, request: &Request) -> Result<()> {
+    /// Writes the request. If the far side has already exited, `reply` returns its reason.
+    fn write(&mut self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
         line.push(b'\n');
-        if let Some(input) = &mut *self.input.lock() {
-            // If the far side has already exited, `reply` returns its reason.
-            _ = input.write_all(&line).and_then(|()| input.flush());
+        let input = self.input();
+        let mut input = input.lock();
+        let Some(input) = &mut *input else { return Ok(()) };
+        if let Err(error) = rustix::io::ioctl_fionbio(&*input, true) {
+            return Err(Error::protocol(format!("cannot write to the remote shell: {error}")));
+        }
+        let until = Instant::now() + self.timeout.max(START);
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            match input.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !is_ready(input.as_fd(), PollFlags::OUT, until) {
+                        return Err(self.silent());
+                    }
+                }
+                Err(_) => break,
+            }
         }
         Ok(())
     }
@@ -147,6 +186,11 @@ impl Far {
         self.into.as_ref()
     }
 
+    /// Returns the name of the far side in errors.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
     /// Returns the name of the far side's host.
     pub fn name(&self) -> &str {
         &self.name
@@ -156,26 +200,79 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// The far side has exited, or reported an error.
+    /// The far side has exited, was silent for longer than the time-out, or reported an error.
     pub fn reply(&mut self) -> Result<Reply> {
+        self.reply_within(self.timeout)
+    }
+
+    fn reply_within(&mut self, limit: Duration) -> Result<Reply> {
+        let until = Instant::now() + limit;
+        let mut others = Vec::new();
         loop {
-            let mut line = Vec::new();
-            let read = std::io::Read::take(&mut self.lines, LINE).read_until(b'\n', &mut line);
-            match read {
-                Ok(count) if count != 0 => {}
-                _ => return Err(self.ended()),
-            }
+            let Some(line) = self.line(until, &others)? else { return Err(self.ended()) };
             match serde_json::from_slice(&line) {
-                Ok(Reply::Failed(failure)) => return Err(Error::from(failure).on(&self.name)),
+                Ok(Reply::Failed(failure)) => return Err(self.of_link(failure.into()).on(&self.label)),
                 Ok(reply) => return Ok(reply),
+                Err(_) if line.trim_ascii().is_empty() => {}
                 // This line may be output of a login script on the other host.
-                Err(_) => log::info!(
-                    "{}: {}",
-                    self.name,
-                    crate::error::escape(String::from_utf8_lossy(&line).trim().as_ref())
-                ),
+                Err(_) => {
+                    log::info!("{}: {}", self.name, quoted(&line));
+                    others.extend(line);
+                    others.push(b'\n');
+                }
             }
         }
+    }
+
+    /// Reads a line, without its end; `None` at the end of the output. `others` is the output since the last reply.
+    fn line(&mut self, until: Instant, others: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut searched = 0;
+        loop {
+            if searched > LINE || others.len() > OTHERS {
+                let text = quoted(if others.is_empty() { &self.unparsed } else { others });
+                let remedy = "check that the login script there prints nothing";
+                let text = format!("the remote shell printed {text} and more instead of a reply; {remedy}");
+                return Err(Error::protocol(text).on(&self.label));
+            }
+            if let Some(at) = self.unparsed[searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.unparsed.split_off(searched + at + 1);
+                let mut line = std::mem::replace(&mut self.unparsed, rest);
+                line.truncate(searched + at);
+                return Ok(Some(line));
+            }
+            searched = self.unparsed.len();
+            if !is_ready(self.output.as_fd(), PollFlags::IN, until) {
+                return Err(self.silent());
+            }
+            let mut bytes = [0; 16 << 10];
+            match self.output.read(&mut bytes) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.unparsed.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Names both hosts of a connection that has failed, because the one that reports it may be the one that is
+    /// disconnected.
+    fn of_link(&self, error: Error) -> Error {
+        match error.parts() {
+            ("", _) => error,
+            (peer, text) if matches!(error.kind(), Kind::Broken | Kind::TimedOut) => {
+                Error::new(error.kind(), text).on(&format!("{} to {peer}", self.label))
+            }
+            _ => error,
+        }
+    }
+
+    /// Ends the remote shell, because nothing else would.
+    fn silent(&mut self) -> Error {
+        // Ignores the error: the process may have exited in the meantime.
+        _ = self.child.kill();
+        let seconds = self.timeout.as_secs();
+        let text = format!("the far side was silent for {seconds} s; check that it is not stopped, or raise --timeout");
+        Error::new(Kind::TimedOut, text).on(&self.label)
     }
 
     /// Returns the addresses at which the far side listens.
@@ -184,8 +281,12 @@ impl Far {
     ///
     /// See [`Far::reply`].
     pub fn peer(&mut self, key: Vec<u8>) -> Result<Peer> {
-        let Reply::Listening { port, addresses, into } = self.reply()? else {
-            return Err(Error::protocol(format!("{}: the far side does not listen", self.name)));
+        let (port, addresses, into) = loop {
+            match self.reply_within(self.timeout.max(START))? {
+                Reply::Listening { port, addresses, into } => break (port, addresses, into),
+                Reply::Progress(..) => {}
+                _ => return Err(Error::protocol("the far side does not listen").on(&self.label)),
+            }
         };
         self.into = into;
         let host = self.host.as_deref().map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
@@ -197,45 +298,72 @@ impl Far {
                 all.push(address);
             }
         }
-        Ok(Peer { name: self.name.clone(), addresses: all, key })
+        Ok(Peer { name: self.label.clone(), addresses: all, key })
     }
 
     fn ended(&mut self) -> Error {
-        let status = self.child.wait().ok().and_then(|status| status.code());
-        let text = match status {
-            Some(127) => {
-                let (name, program) = (&self.name, self.program);
-                let remedy = format!("install rdma-pipe there, or pass its path with --{program}-path");
-                format!("{name}: {program} is not installed; {remedy}")
+        let text = match self.wait().map(|status| status.code()) {
+            Some(Some(127)) => {
+                let program = self.program;
+                format!("{program} is not installed; install rdma-pipe there, or pass its path with --{program}-path")
             }
-            Some(255) => format!(
-                "{}: the remote shell failed; check that `{} {}` works without a password",
-                self.name, self.shell, self.name
-            ),
-            Some(0) if self.input.lock().is_none() => {
-                return Error::new(Kind::Broken, format!("{}: the far side was stopped", self.name));
+            Some(Some(255)) => {
+                format!("the remote shell failed; check that `{} {}` works without a password", self.shell, self.name)
             }
-            Some(status) => format!("{}: the far side ended with status {status}", self.name),
-            None => format!("{}: the far side was killed", self.name),
+            Some(Some(0)) if self.input.lock().is_none() => {
+                return Error::new(Kind::Broken, "the far side was stopped").on(&self.label);
+            }
+            Some(Some(status)) => format!("the far side ended with status {status}"),
+            Some(None) => "the far side was killed".to_owned(),
+            None => "the far side has closed its output and does not end".to_owned(),
         };
-        Error::protocol(text)
+        Error::protocol(text).on(&self.label)
     }
+
+    /// Waits until the remote shell exits; kills it after the time limit, and then returns `None`.
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let until = Instant::now() + END;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() <= until => {}
+                _ => {
+                    // Ignores the error: the process may have exited in the meantime.
+                    _ = self.child.kill();
+                    _ = self.child.wait();
+                    return None;
+                }
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Waits until the descriptor is ready, or the deadline has passed.
+fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags, until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&limit)) {
+            Ok(0) if left.is_zero() => return false,
+            Ok(0) | Err(Errno::INTR) => {}
+            // The next call on the descriptor returns the error.
+            _ => return true,
+        }
+    }
+}
+
+/// Quotes the beginning of an output that is no reply.
+fn quoted(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(QUOTED)]).into_owned();
+    format!("\"{}\"", crate::error::escape(text.trim().as_ref()))
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
         self.input.close();
-        let until = Instant::now() + END;
-        let mut pause = Duration::from_micros(50);
-        while let Ok(None) = self.child.try_wait() {
-            if Instant::now() > until {
-                // Ignores the error: the process may have exited in the meantime.
-                _ = self.child.kill();
-                _ = self.child.wait();
-                return;
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(2));
-        }
+        self.wait();
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{Reply, Request, Role};
-use crate::copy::{self, CopyOptions, Outcome, Progress, Target, below, give_back_permissions};
+use crate::copy::{self, CopyOptions, Progress, Target, below, give_back_permissions};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Link, Listener, Options, connect};
 use crate::proto::{Failure, Peer, Purpose};
@@ -30,14 +30,18 @@ const REQUEST: u64 = 256 << 20;
 
 /// Writes replies to the standard output, one line each.
 #[derive(Clone, Debug, Default)]
-pub struct Line(Arc<Mutex<()>>);
+pub struct Line(Arc<Mutex<bool>>);
 
 impl Line {
     /// Writes a reply; returns false if the starter has ended.
     pub fn write(&self, reply: &Reply) -> bool {
-        let _turn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(mut line) = serde_json::to_vec(reply) else { return false };
         line.push(b'\n');
+        // The output of a login script may end without a line break.
+        if !std::mem::replace(&mut has_begun, true) {
+            line.insert(0, b'\n');
+        }
         Standard::Output.write(&line).is_ok()
     }
 }
@@ -110,9 +114,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
                 false => None,
             };
             let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
-                (Some(peer), _) => {
-                    connect(&peer.addresses, &peer.key, Purpose::Send, copy.patience(options.timeout), &options)
-                }
+                (Some(peer), _) => connect(peer, Purpose::Send, copy.patience(options.timeout), &options),
                 (None, Some(accept)) => accept(),
                 (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
             };
@@ -141,7 +143,9 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
         }
         Role::Segment(segment) => {
             let listening = |port| line.write(&Reply::Listening { port, addresses: addresses(), into: None });
-            let status = crate::pipeline::run_segment(&segment, &request.key, &options, request.link.port, listening)?;
+            let (key, port) = (&request.key, request.link.port);
+            let run = |_: &Progress| crate::pipeline::run_segment(&segment, key, &options, port, listening);
+            let status = with_progress(line, run)?;
             line.write(&Reply::Finished { status, totals: Default::default(), failures: Vec::new() });
             return Ok(0);
         }
@@ -167,28 +171,27 @@ fn listen<'l>(
     })
 }
 
-/// Runs a copy, and reports its progress.
-fn with_progress(line: &Line, run: impl FnOnce(&Progress) -> Result<Outcome>) -> Result<Outcome> {
+/// Runs a copy, and reports its progress. The starter takes a far side that reports none for one that has failed.
+/// Therefore the segments of a pipeline call this function too.
+fn with_progress<T>(line: &Line, run: impl FnOnce(&Progress) -> Result<T>) -> Result<T> {
     let progress = Arc::new(Progress::new(false));
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let reporting = {
         let (line, progress, over) = (line.clone(), Arc::clone(&progress), Arc::clone(&over));
-        // Without a thread, no progress is reported, but the copy continues.
-        thread::Builder::new().spawn(move || {
+        let reporting = thread::Builder::new().spawn(move || {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 thread::park_timeout(PROGRESS);
                 let now = progress.now();
                 line.write(&Reply::Progress(now.listed, now.done, now.is_listed));
             }
-        })
+        });
+        reporting.map_err(|error| refused(&error))?
     };
     let outcome = run(&progress);
     over.store(true, std::sync::atomic::Ordering::Relaxed);
-    if let Ok(reporting) = reporting {
-        reporting.thread().unpark();
-        // The thread only reports progress, so its failure is ignored.
-        _ = reporting.join();
-    }
+    reporting.thread().unpark();
+    // The thread only reports progress, so its failure is ignored.
+    _ = reporting.join();
     outcome
 }
 

@@ -12,7 +12,7 @@ use super::ends::Link;
 use super::options::{Options, resolve};
 use crate::channel::{Handshake, Message, Role};
 use crate::error::{Error, Kind, Result};
-use crate::proto::{Frame, Purpose};
+use crate::proto::{Frame, Peer, Purpose};
 
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,20 +30,14 @@ pub enum Patience {
     Listening(Duration),
 }
 
-/// Connects to the first of these addresses (`host:port`) that accepts, and authenticates both sides. If none accepts,
-/// retries until `patience` has expired.
+/// Connects to the first address of the peer that accepts, and authenticates both sides. If none accepts, retries until
+/// `patience` has expired, unless another attempt would fail too. Errors of the connection name the peer.
 ///
 /// # Errors
 ///
 /// No address accepts ([`Kind::Unreachable`]), the peer has a different key ([`Kind::WrongKey`]), or the peer is
 /// another program.
-pub fn connect(
-    addresses: &[String],
-    key: &[u8],
-    purpose: Purpose,
-    patience: Patience,
-    options: &Options,
-) -> Result<Link> {
+pub fn connect(peer: &Peer, purpose: Purpose, patience: Patience, options: &Options) -> Result<Link> {
     let handle = options.worker()?;
     let (patience, listens) = match patience {
         Patience::Coming(patience) => (patience, false),
@@ -51,13 +45,22 @@ pub fn connect(
     };
     let until = Instant::now() + patience;
     loop {
-        let (error, is_final) = match attempt(&handle, addresses) {
-            Ok(connection) => match authenticate(connection, key, purpose, options) {
-                Ok(link) => return Ok(link),
+        let (error, is_final) = match attempt(&handle, &peer.addresses) {
+            Ok(connection) => match authenticate(connection, &peer.key, purpose, options) {
+                Ok(link) => {
+                    link.name_peer(&peer.name);
+                    return Ok(link);
+                }
                 // If a peer disconnects, it may be a process that is exiting while its successor starts.
-                Err(error) => (error.clone(), !matches!(error.kind(), Kind::Broken | Kind::Unreachable)),
+                Err(error) => {
+                    let is_final = !matches!(error.kind(), Kind::Broken | Kind::Unreachable);
+                    (error.on(&peer.name), is_final)
+                }
             },
-            Err(Attempt { error, is_refused }) => (unreachable(addresses, &error, options), listens && is_refused),
+            Err(attempt) => {
+                let is_final = attempt.is_final || (listens && attempt.is_refused);
+                (unreachable(&peer.addresses, &attempt, listens, options), is_final)
+            }
         };
         if is_final || Instant::now() >= until {
             return Err(error);
@@ -71,14 +74,8 @@ pub fn connect(
 /// # Errors
 ///
 /// See [`connect`]. A refused connection is final: the peer's process has ended.
-pub fn reconnect(
-    addresses: &[String],
-    key: &[u8],
-    purpose: Purpose,
-    until: Instant,
-    options: &Options,
-) -> Result<Link> {
-    connect(addresses, key, purpose, Patience::Listening(until.saturating_duration_since(Instant::now())), options)
+pub fn reconnect(peer: &Peer, purpose: Purpose, until: Instant, options: &Options) -> Result<Link> {
+    connect(peer, purpose, Patience::Listening(until.saturating_duration_since(Instant::now())), options)
 }
 
 fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &Options) -> Result<Link> {
@@ -108,15 +105,20 @@ fn authenticate(connection: Connection, key: &[u8], purpose: Purpose, options: &
 }
 
 /// An attempt that failed at all addresses.
+#[derive(Debug)]
 struct Attempt {
     error: io::Error,
     /// Whether one of the addresses is reachable although no process listens there.
     is_refused: bool,
+    /// Whether another attempt would fail too.
+    is_final: bool,
+    /// Whether a name has an address.
+    has_address: bool,
 }
 
 fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connection, Attempt> {
     let mut error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-    let (mut is_refused, mut has_address) = (false, false);
+    let (mut is_refused, mut has_address, mut may_resolve) = (false, false, false);
     for address in addresses {
         match resolve(address) {
             Ok(found) => {
@@ -132,11 +134,16 @@ fn attempt(handle: &Handle, addresses: &[String]) -> std::result::Result<Connect
             // The starter's own name for a host may not resolve here. Another address has a better reason.
             Err(_) if has_address => {}
             Err(last) => {
+                // The text of EAI_AGAIN: the name servers cannot be reached at the moment.
+                let text = last.to_string();
+                may_resolve |= text.contains("Temporary failure") || text.contains("Try again");
                 error = io::Error::new(io::ErrorKind::InvalidInput, format!("cannot resolve the name: {last}"))
             }
         }
     }
-    Err(Attempt { error, is_refused })
+    // No address is left, or, without TCP, no device.
+    let is_final = if has_address { error.kind() == io::ErrorKind::NotFound } else { !may_resolve };
+    Err(Attempt { error, is_refused, is_final, has_address })
 }
 
 fn refused(connection: &Connection) -> Error {
@@ -148,15 +155,20 @@ fn refused(connection: &Connection) -> Error {
     }
 }
 
-fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Error {
+fn unreachable(addresses: &[String], attempt: &Attempt, listens: bool, options: &Options) -> Error {
+    let error = &attempt.error;
     let at = addresses.join(" or ");
     if options.transport == Transport::Rdma && error.kind() == io::ErrorKind::NotFound {
         return Error::new(Kind::NoRdma, format!("RDMA is unavailable: {error}; leave out --rdma to use TCP"));
     }
-    let remedy = if error.kind() == io::ErrorKind::InvalidInput {
-        "check the name"
-    } else {
-        "check that the receiver runs there"
+    let remedy = match (attempt.has_address, listens) {
+        (false, false) => "check the name",
+        // The remote shell may have another way to the host.
+        (false, true) => "the data does not pass through the remote shell: add the name to /etc/hosts",
+        (true, true) if !attempt.is_refused => {
+            "check the network; if a firewall blocks the port, choose another with --port"
+        }
+        (true, _) => "check that the receiver runs there",
     };
     Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; {remedy}"))
 }
@@ -164,4 +176,22 @@ fn unreachable(addresses: &[String], error: &io::Error, options: &Options) -> Er
 /// Returns the wildcard address, which accepts connections to all local addresses.
 pub(super) fn any_address(port: u16) -> SocketAddr {
     SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_end_if_another_one_would_fail_too() {
+        let options = Options { transport: Transport::Tcp, ..Options::default() };
+        let handle = options.worker().unwrap();
+        let is_final = |addresses: &[&str]| {
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            attempt(&handle, &addresses).unwrap_err().is_final
+        };
+        assert!(is_final(&["a..b:1"]) && is_final(&["a..b:1", ":1"]));
+        // A process may listen there later.
+        assert!(!is_final(&["127.0.0.1:1"]) && !is_final(&["127.0.0.1:1", "a..b:1"]));
+    }
 }

@@ -1,7 +1,7 @@
 //! The two ends of a connection: one thread receives, and any number of threads send.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,8 @@ impl std::ops::Deref for Payload {
 #[derive(Debug)]
 struct Shared {
     connection: Connection,
+    /// The name of the peer, for errors.
+    peer: OnceLock<String>,
     state: Mutex<State>,
     /// The time at which the last message was received.
     heard: Mutex<Instant>,
@@ -118,6 +120,7 @@ impl Link {
         let state = State { sealer, waiting, since: now, sent: now, faults: options.fault.map(Faults::new) };
         let shared = Arc::new(Shared {
             connection,
+            peer: OnceLock::new(),
             state: Mutex::new(state),
             heard: Mutex::new(Instant::now()),
             over: Mutex::new(false),
@@ -133,6 +136,11 @@ impl Link {
         let receiver = Receiver { shared: Arc::clone(&shared), opener, frames: Frames::default() };
         let sender = Sender { _alive: Arc::new(Alive(Arc::clone(&shared), Some(thread))), shared };
         Ok(Link { sender, receiver })
+    }
+
+    /// Gives the peer a name, which precedes the errors of the connection and those that the peer reports.
+    pub fn name_peer(&self, name: &str) {
+        self.receiver.shared.peer.get_or_init(|| name.to_owned());
     }
 
     /// Returns the transport of the connection.
@@ -298,7 +306,7 @@ impl Shared {
     fn send(&self, state: &mut State, buffer: Buf) -> Result<()> {
         match self.connection.try_send_buf(buffer) {
             Err((error, buffer)) if error.kind() == io::ErrorKind::WouldBlock => self.send_later(buffer)?,
-            sent => sent.map_err(|(error, _)| failed(&error, self.timeout))?,
+            sent => sent.map_err(|(error, _)| self.failed(&error))?,
         }
         state.sent = Instant::now();
         Ok(())
@@ -307,14 +315,24 @@ impl Shared {
     /// Waits for space in the send queue as long as the peer sends pings, because the peer's output may be paused.
     fn send_later(&self, buffer: Buf) -> Result<()> {
         let mut deadline = Instant::now() + self.timeout;
-        while !trespass::poll(&[Interest::Room(&self.connection)], Some(deadline))?.contains(&true) {
+        let has_room = |deadline| trespass::poll(&[Interest::Room(&self.connection)], Some(deadline));
+        while !has_room(deadline).map_err(|error| self.failed(&error))?.contains(&true) {
             let heard = *lock(&self.heard) + self.timeout;
             if heard <= deadline {
                 break;
             }
             deadline = heard;
         }
-        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| failed(&error, self.timeout))
+        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| self.failed(&error))
+    }
+
+    /// The error of a failed call on the connection.
+    fn failed(&self, error: &io::Error) -> Error {
+        self.of_peer(failed(error, self.timeout))
+    }
+
+    fn of_peer(&self, error: Error) -> Error {
+        error.on(self.peer.get().map_or("", String::as_str))
     }
 
     /// Sends a ping if nothing was sent for a quarter of the time-out. No ping is needed while a thread waits to send.
@@ -349,9 +367,9 @@ impl Receiver {
             if self.frames.is_empty() {
                 let timeout = self.shared.timeout;
                 let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
-                let Some(message) = message.map_err(|error| failed(&error, timeout))? else {
+                let Some(message) = message.map_err(|error| self.shared.failed(&error))? else {
                     let text = "the peer ended the connection before the transfer was complete";
-                    return Err(Error::new(Kind::Broken, text));
+                    return Err(self.shared.of_peer(Error::new(Kind::Broken, text)));
                 };
                 *lock(&self.shared.heard) = Instant::now();
                 match self.opener.open(message)? {
@@ -363,7 +381,7 @@ impl Receiver {
             }
             match self.frames.take()? {
                 Frame::Ping => {}
-                Frame::Abort(failure) => return Err(aborted(failure)),
+                Frame::Abort(failure) => return Err(self.shared.of_peer(aborted(failure))),
                 frame => return Ok(Received::Frame(frame)),
             }
         }
@@ -381,7 +399,7 @@ impl Receiver {
             match self.shared.connection.recv_until(Some(Instant::now() + timeout)) {
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(failed(&error, timeout)),
+                Err(error) => return Err(self.shared.failed(&error)),
             }
         }
     }

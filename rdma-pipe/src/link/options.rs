@@ -15,6 +15,9 @@ use crate::error::{Error, Kind, Result};
 const MEMORY: usize = 64 << 20;
 /// The minimum amount of registered memory for using the device. It suffices for the receive buffers and a few blocks.
 const LEAST_MEMORY: usize = 6 << 20;
+/// The minimum number of descriptors. With fewer, a connection is established or not according to the number that other
+/// threads have open at the moment, and the peer learns no reason.
+const LEAST_FILES: u64 = 64;
 /// The high-water mark of the send queue, in bytes. It admits enough blocks that the peer's READs can follow one
 /// another without a gap.
 const WAITING: usize = 3 << 20;
@@ -93,6 +96,11 @@ impl Options {
     pub(super) fn worker(&self) -> Result<Handle> {
         if let Some(handle) = self.worker.0.get() {
             return Ok(handle.clone());
+        }
+        if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < LEAST_FILES) {
+            let text =
+                format!("the limit of open files is {limit}; raise it to {LEAST_FILES} with `ulimit -n {LEAST_FILES}`");
+            return Err(Error::new(Kind::Unreachable, text));
         }
         let mut options = trespass::Options::default();
         options.transport = self.transport;

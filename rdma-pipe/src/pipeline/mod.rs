@@ -34,6 +34,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Exit status of a process that received SIGPIPE: the reader closed the pipe, which is not a failure.
 const PIPE: u8 = 13;
 
+/// The name of the starter in the errors of a segment.
+pub const STARTER: &str = "the starter";
+
 /// Process groups of the running commands; `None` if no command may start any more.
 static COMMANDS: Mutex<Option<Vec<Pid>>> = Mutex::new(Some(Vec::new()));
 
@@ -74,24 +77,29 @@ pub fn run_segment(
     let mut output = match &segment.next {
         Next::Connect(peer) => {
             let patience = Patience::Listening(Duration::from_secs(10));
-            Some(connect(&peer.addresses, &peer.key, Purpose::Send, patience, options)?)
+            Some(connect(peer, Purpose::Send, patience, options)?)
         }
         Next::Accept => None,
+    };
+    let named = |link: Link, purpose| {
+        link.name_peer(if purpose == Purpose::Send { &segment.previous } else { STARTER });
+        link
     };
     let mut input = None;
     let deadline = Some(Instant::now() + CONNECT);
     while input.is_none() || output.is_none() {
         match listener.accept(key, deadline)? {
-            (link, Purpose::Send) if input.is_none() => input = Some(link),
-            (link, Purpose::Receive) if output.is_none() => output = Some(link),
+            (link, purpose @ Purpose::Send) if input.is_none() => input = Some(named(link, purpose)),
+            (link, purpose @ Purpose::Receive) if output.is_none() => output = Some(named(link, purpose)),
             _ => return Err(Error::protocol("a second sender or a second receiver connected")),
         }
     }
     let (Some(input), Some(output)) = (input, output) else { return Ok(1) };
-    let input = End { link: input, again: Box::new(|until| listener.accept_for(key, Purpose::Send, until)) };
+    let accept = |purpose, until| listener.accept_for(key, purpose, until).map(|link| named(link, purpose));
+    let input = End { link: input, again: Box::new(|until| accept(Purpose::Send, until)) };
     let again: Again<'_> = match &segment.next {
-        Next::Connect(peer) => Box::new(|until| reconnect(&peer.addresses, &peer.key, Purpose::Send, until, options)),
-        Next::Accept => Box::new(|until| listener.accept_for(key, Purpose::Receive, until)),
+        Next::Connect(peer) => Box::new(|until| reconnect(peer, Purpose::Send, until, options)),
+        Next::Accept => Box::new(|until| accept(Purpose::Receive, until)),
     };
     run(segment, input, End { link: output, again })
 }

@@ -9,6 +9,8 @@ use crate::proto::Peer;
 pub struct Segment {
     /// The command, or a file to read or write.
     pub action: Action,
+    /// The name of the peer that sends the input, for errors.
+    pub previous: String,
     /// Whether the segment has an input stream.
     pub has_input: bool,
     /// The peer that receives the output: the segment connects to it, or accepts its connection.

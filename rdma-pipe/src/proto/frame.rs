@@ -116,6 +116,13 @@ pub struct Peer {
     pub key: Vec<u8>,
 }
 
+impl Peer {
+    /// A peer without a name, at one address (`host:port`).
+    pub fn unnamed(address: String, key: &[u8]) -> Peer {
+        Peer { name: String::new(), addresses: vec![address], key: key.to_vec() }
+    }
+}
+
 /// How much of a file the sink already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Have {

@@ -11,7 +11,7 @@ use trespass::Transport;
 use super::*;
 use crate::error::{Kind, Result};
 use crate::link::{Fault, Listener, Options, Patience, connect, reconnect};
-use crate::proto::Purpose;
+use crate::proto::{Peer, Purpose};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,11 +27,17 @@ fn transfer(bytes: &[u8], options: &Options) -> (Result<Summary>, Result<Summary
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, options).unwrap();
-    let address = [format!("127.0.0.1:{}", listener.port())];
+    let address = format!("127.0.0.1:{}", listener.port());
     let (sent, received) = thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let link = connect(&address, b"key", Purpose::Send, Patience::Coming(PATIENCE), options)?;
-            send(link, |until| reconnect(&address, b"key", Purpose::Send, until, options), &temporary(bytes), "input")
+            let link =
+                connect(&Peer::unnamed(address.clone(), b"key"), Purpose::Send, Patience::Coming(PATIENCE), options)?;
+            send(
+                link,
+                |until| reconnect(&Peer::unnamed(address.clone(), b"key"), Purpose::Send, until, options),
+                &temporary(bytes),
+                "input",
+            )
         });
         let received = listener.accept(b"key", None).and_then(|(link, purpose)| {
             assert_eq!(purpose, Purpose::Send);
@@ -89,12 +95,14 @@ fn wrong_key_ends_only_the_sender() {
     for transport in [Transport::Rdma, Transport::Tcp] {
         let options = options(transport);
         let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
-        let address = [format!("127.0.0.1:{}", listener.port())];
+        let address = format!("127.0.0.1:{}", listener.port());
         thread::scope(|scope| {
             scope.spawn(|| listener.accept(b"key", None).unwrap());
-            let refused = connect(&address, b"other", Purpose::Send, Patience::Coming(PATIENCE), &options);
+            let refused =
+                connect(&Peer::unnamed(address.clone(), b"other"), Purpose::Send, Patience::Coming(PATIENCE), &options);
             assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::WrongKey));
-            connect(&address, b"key", Purpose::Send, Patience::Coming(PATIENCE), &options).unwrap();
+            connect(&Peer::unnamed(address.clone(), b"key"), Purpose::Send, Patience::Coming(PATIENCE), &options)
+                .unwrap();
         });
     }
 }
@@ -102,9 +110,14 @@ fn wrong_key_ends_only_the_sender() {
 #[test]
 fn missing_receiver_is_unreachable_after_the_patience() {
     let free = sideway_test_names::Port::reserve();
-    let address = [format!("127.0.0.1:{}", free.number())];
+    let address = format!("127.0.0.1:{}", free.number());
     let patience = Duration::from_millis(100);
-    let refused = connect(&address, b"key", Purpose::Send, Patience::Coming(patience), &options(Transport::Tcp));
+    let refused = connect(
+        &Peer::unnamed(address.clone(), b"key"),
+        Purpose::Send,
+        Patience::Coming(patience),
+        &options(Transport::Tcp),
+    );
     assert_eq!(refused.map_err(|error| error.kind()).err(), Some(Kind::Unreachable));
 }
 

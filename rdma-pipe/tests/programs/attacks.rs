@@ -11,7 +11,7 @@ use rdma_pipe::channel::{Block, BlockKind};
 use rdma_pipe::copy::{CopyOptions, Outcome, Progress, Target, receive};
 use rdma_pipe::error::{Error, Kind, Result};
 use rdma_pipe::link::{Link, Listener, Options, Patience, connect};
-use rdma_pipe::proto::{Entry, EntryKind, Frame, Purpose, ROOT, Special, Totals};
+use rdma_pipe::proto::{Entry, EntryKind, Frame, Peer, Purpose, ROOT, Special, Totals};
 use rdma_pipe::tree::temporary_name;
 
 use crate::common::{Place, Ran, port};
@@ -38,11 +38,10 @@ fn attacked_with(
     let options =
         Options { timeout: Duration::from_secs(60), transport: trespass::Transport::Tcp, ..Options::default() };
     let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
-    let address = [format!("127.0.0.1:{}", listener.port())];
+    let peer = Peer::unnamed(format!("127.0.0.1:{}", listener.port()), b"key");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut link =
-                connect(&address, b"key", Purpose::Send, Patience::Coming(Duration::from_secs(60)), &options).unwrap();
+            let mut link = connect(&peer, Purpose::Send, Patience::Coming(Duration::from_secs(60)), &options).unwrap();
             link.sender.frame(&Frame::Begin { again: false, chain: Vec::new() }).unwrap();
             attack(&mut link);
             // Ignores the answer of the receiver.

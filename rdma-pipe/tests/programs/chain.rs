@@ -274,8 +274,47 @@ fn file_that_another_process_changes_is_replaced_after_a_break() {
     assert!(is_same(&place.path("tree"), &place.path("copy/tree")));
 }
 
-/// Connections that break, which both ends survive, cost no host its place in the chain, as they do not end a copy to one
-/// host. The file is too short for a copy to continue it.
+/// A host that is stopped while it starts is named too.
+#[test]
+fn host_of_a_chain_that_does_not_answer_is_named_and_the_others_are_complete() {
+    let place = Place::new();
+    tree(&place);
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    place.write("bin/ssh", ssh.replace("shift\nSSH", "shift\n[ \"$STAND_IN_HOST\" = h2 ] && exec sleep 1000\nSSH"));
+    let arguments = ["-r", "--timeout", "1", "tree"].map(str::to_owned);
+    let ran = place.run("rdcp", arguments.iter().chain(&copies(&place))).expect(23);
+    assert!(ran.err.contains("rdcp: h2: the far side was silent for 1 s"), "{}", ran.err);
+    ["copy1", "copy3"].iter().for_each(|copy| assert_same(&place, copy));
+}
+
+/// The host that fails is named, whether it sends or receives, and whichever process reads its messages.
+#[test]
+fn host_that_is_killed_or_stopped_is_named() {
+    for (from, to, failing) in [("h1", "h2", "h1"), ("h1", "h2", "h2"), ("", "h2", "h2"), ("h1", "", "h1")] {
+        for (signal, status) in [(Signal::KILL, 12), (Signal::STOP, 30)] {
+            let place = Place::new();
+            tree(&place);
+            let on = |host: &str, name: &str| match host {
+                "" => name.to_owned(),
+                host => format!("{host}:{}", place.path(name).display()),
+            };
+            let words = ["-r", "--timeout", "1", "--bwlimit", "4M", &on(from, "tree"), &on(to, "copy")];
+            let mut copy = place.command("rdcp", words).spawn().unwrap();
+            wait_for(|| place.has_begun("copy", 1_000_000));
+            let host = place.far_side(failing).unwrap();
+            rustix::process::kill_process(host, signal).unwrap();
+            // A host that is stopped has the standard error open.
+            copy.wait().unwrap();
+            // A host that was killed has ended already.
+            _ = rustix::process::kill_process(host, Signal::KILL);
+            let ran = Ran::from(&mut copy, b"").expect(status);
+            assert!(ran.err.contains(&format!("{failing}: the ")), "{from} to {to}, {signal:?}: {}", ran.err);
+        }
+    }
+}
+
+/// Connections that break, which both ends survive, cost no host its place in the chain, as they do not end a copy to
+/// one host. The file is too short for a copy to continue it.
 #[test]
 fn hosts_of_a_chain_keep_their_places_when_connections_break() {
     let place = Place::with_tcp();

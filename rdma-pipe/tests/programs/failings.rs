@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_pipe::link::{Listener, Options, Patience, connect};
-use rdma_pipe::proto::Purpose;
+use rdma_pipe::proto::{Peer, Purpose};
 
 use crate::common::{Place, Ran, bytes, may_not_run, port};
 
@@ -301,6 +301,21 @@ fn far_side_that_does_not_start_is_named() {
     assert!(ran.err.contains("ended with status 1"), "{}", ran.err);
 }
 
+/// A host may have a name for the remote shell only, such as that of an entry in ssh's configuration.
+#[test]
+fn name_that_only_the_remote_shell_has_is_an_error_with_its_remedy() {
+    let place = Place::new();
+    place.write("file", "x");
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    place.write("bin/ssh", ssh.replace("SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" ", ""));
+    // Two dots are no name, so no name server is asked.
+    let to = format!("a..b:{}", place.path("copy").display());
+    for words in [["rdcp", "file", &to].as_slice(), &["rdpipe", "a..b:cat"]] {
+        let ran = place.run(words[0], &words[1..]).expect(12);
+        assert!(ran.err.contains("cannot resolve the name") && ran.err.contains("/etc/hosts"), "{}", ran.err);
+    }
+}
+
 /// A host that guesses keys delays its own next guess, and no other host.
 #[test]
 fn wrong_keys_of_one_host_delay_no_other() {
@@ -313,14 +328,14 @@ fn wrong_keys_of_one_host_delay_no_other() {
     let timeout = Duration::from_secs(60);
     let options = Options { timeout, transport: trespass::Transport::Tcp, ..Options::default() };
     let listener = Listener::bind(None, 0, &options).unwrap();
-    let wrong = [format!("127.0.0.1:{}", listener.port())];
-    let right = [format!("[::1]:{}", listener.port())];
+    let wrong = Peer::unnamed(format!("127.0.0.1:{}", listener.port()), b"guess");
+    let right = Peer::unnamed(format!("[::1]:{}", listener.port()), b"key");
     let (refused, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..PEERS {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    _ = connect(&wrong, b"guess", Purpose::Send, Patience::Coming(Duration::ZERO), &options);
+                    _ = connect(&wrong, Purpose::Send, Patience::Coming(Duration::ZERO), &options);
                     refused.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -333,7 +348,7 @@ fn wrong_keys_of_one_host_delay_no_other() {
         }
         // Single attempts. The keys of the others are checked at three per second, and their number delays these by about
         // the time limit of a handshake, if they wait for their turn among them.
-        let attempt = || connect(&right, b"key", Purpose::Send, Patience::Coming(Duration::ZERO), &options).map(drop);
+        let attempt = || connect(&right, Purpose::Send, Patience::Coming(Duration::ZERO), &options).map(drop);
         let connected = (0..TIMES).try_for_each(|_| attempt());
         is_over.store(true, Ordering::Relaxed);
         connected.unwrap();

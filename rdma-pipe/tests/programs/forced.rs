@@ -74,9 +74,11 @@ impl Server {
     /// The next reply, other than the progress.
     fn reply(&mut self) -> Reply {
         loop {
-            match serde_json::from_str(&self.replies.next().unwrap().unwrap()).unwrap() {
-                Reply::Progress(..) => {}
-                reply => return reply,
+            let line = self.replies.next().unwrap().unwrap();
+            // The first line is empty.
+            match (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap()) {
+                None | Some(Reply::Progress(..)) => {}
+                Some(reply) => return reply,
             }
         }
     }
@@ -108,7 +110,8 @@ fn forced_command_connects_to_no_other_host() {
         let first = server.reply();
         let Reply::Listening { port, .. } = first else { return first };
         let patience = Patience::Coming(Duration::from_secs(60));
-        let link = connect(&[format!("127.0.0.1:{port}")], b"key", Purpose::Send, patience, &options).unwrap();
+        let link =
+            connect(&Peer::unnamed(format!("127.0.0.1:{port}"), b"key"), Purpose::Send, patience, &options).unwrap();
         link.sender.frame(&Frame::Begin { again: false, chain: vec![peer()] }).unwrap();
         server.reply()
     };
@@ -133,8 +136,8 @@ fn pulled(place: &Place, path: &str, copy: &CopyOptions, meanwhile: impl FnOnce(
     let Reply::Listening { port, .. } = server.reply() else { panic!("the server does not listen") };
     meanwhile();
     let target = Target::open(&place.path("stolen"), 1, true, false).unwrap();
-    let address = [format!("127.0.0.1:{port}")];
-    let accept = || connect(&address, b"key", Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
+    let sender = Peer::unnamed(format!("127.0.0.1:{port}"), b"key");
+    let accept = || connect(&sender, Purpose::Receive, Patience::Coming(Duration::from_secs(2)), &options);
     // The server may reject the connection.
     _ = receive(accept, &target, None, copy, &options, &Progress::default());
     server.reply()

@@ -3,11 +3,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::common::{Place, break_connections, bytes};
 
@@ -89,13 +91,37 @@ fn killed_starter_leaves_no_command() {
     wait(0);
 }
 
+/// The terminal sends the signal of Ctrl-C to all processes of its foreground group.
+#[test]
+fn interrupted_starter_leaves_no_command() {
+    let place = Place::new();
+    for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
+        let words = ["echo $$ > pid; exec sleep 1000", "cat"];
+        let mut starter = place.command("rdpipe", words).process_group(0).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let written = || fs::read_to_string(place.path("pid")).unwrap_or_default();
+        while !written().ends_with('\n') {
+            assert!(Instant::now() < until && starter.try_wait().unwrap().is_none(), "the command does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        rustix::process::kill_process_group(Pid::from_child(&starter), signal).unwrap();
+        starter.wait().unwrap();
+        let command = PathBuf::from(format!("/proc/{}/cmdline", written().trim()));
+        while fs::read(&command).is_ok_and(|line| line.starts_with(b"sleep")) {
+            assert!(Instant::now() < until, "the command survives {signal:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::remove_file(place.path("pid")).unwrap();
+    }
+}
+
 /// Commands end also if they ignore SIGTERM, and with them what they have started.
 #[test]
 fn killed_starter_leaves_no_command_that_ignores_sigterm() {
     let place = Place::new();
     let command = "a:trap '' TERM; echo $$ > outer; (echo $(exec sh -c 'echo $PPID') > inner; \
                    while :; do sleep 0.1; done)";
-    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+    for signal in [Signal::KILL, Signal::TERM] {
         let mut starter = place.command("rdpipe", [command, "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         let pid = |name: &str| {
@@ -197,4 +223,40 @@ fn pipeline_continues_over_other_connections() {
     });
     assert!(starter.wait().unwrap().success());
     assert!(arrived == data, "{} bytes", arrived.len());
+}
+
+/// The remote shell, or a login script that it runs, may print before the far side starts, and may do nothing at all.
+#[test]
+fn other_output_of_the_remote_shell_is_skipped_and_silence_is_an_error() {
+    let place = Place::new();
+    place.write("in", "data");
+    let ssh = String::from_utf8(place.read("bin/ssh")).unwrap();
+    let shells = [
+        ("printf 'no line break '", None),
+        ("seq 1000", None),
+        ("yes", Some("the remote shell printed \"y\\ny\\n")),
+        ("exec cat /dev/zero", Some("instead of a reply")),
+        ("exec sleep 1000", Some("the far side was silent for 1 s")),
+        ("exec >&-; exec sleep 1000", Some("the far side has closed its output")),
+        ("exit 0", Some("the far side ended with status 0")),
+    ];
+    for (line, error) in shells {
+        place.write("bin/ssh", ssh.replace("shift\nSSH", &format!("shift\n{line}\nSSH")));
+        let to = place.on_host("out");
+        // Both programs start the far side by the same function, which takes its time to find that it is silent.
+        let copy = vec!["rdcp", "--timeout", "1", "in", &to];
+        let pipe = error.is_none().then(|| vec!["rdpipe", "--timeout", "1", "h:cat"]);
+        for words in std::iter::once(copy).chain(pipe) {
+            let ran = place.run_with(b"data", words[0], &words[1..]);
+            match error {
+                None => assert_eq!(ran.status, 0, "{line}: {ran:?}"),
+                Some(error) => assert!(ran.status != 0 && ran.err.contains(error), "{line}: {ran:?}"),
+            }
+        }
+    }
+    // The request does not fit into the pipe to a program that does not read it.
+    place.write("bin/ssh", "#!/bin/sh\nexec sleep 1000\n");
+    let excluded = "x".repeat(100_000);
+    let ran = place.run("rdcp", ["--timeout", "1", "--exclude", &excluded, "in", &place.on_host("out")]).expect(30);
+    assert!(ran.err.contains("the far side was silent for 1 s"), "{}", ran.err);
 }

@@ -6,7 +6,7 @@ use rdma_pipe::channel::BLOCK;
 use rdma_pipe::copy::{CopyOptions, Progress, send};
 use rdma_pipe::error::Kind;
 use rdma_pipe::link::{Listener, Options, Patience, Received, connect};
-use rdma_pipe::proto::{Frame, Have, Purpose};
+use rdma_pipe::proto::{Frame, Have, Peer, Purpose};
 use rdma_pipe::tree::Origin;
 use rustix::process::{Signal, kill_process};
 
@@ -148,13 +148,13 @@ fn connections_that_complete_nothing_end_the_copy() {
     let most = 12;
     for (grows, expected) in [(false, 5), (true, most)] {
         let listener = Listener::bind(Some("127.0.0.1:0".parse().unwrap()), 0, &options).unwrap();
-        let address = [format!("127.0.0.1:{}", listener.port())];
+        let peer = Peer::unnamed(format!("127.0.0.1:{}", listener.port()), b"key");
         let connections = std::sync::atomic::AtomicUsize::new(0);
         let count = || connections.load(std::sync::atomic::Ordering::SeqCst);
         let connecting = || {
             let number = connections.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let patience = Patience::Coming(if number < most { timeout } else { Duration::ZERO });
-            connect(&address, b"key", Purpose::Send, patience, &options)
+            connect(&peer, Purpose::Send, patience, &options)
         };
         let has_ended = std::sync::atomic::AtomicBool::new(false);
         let ended = std::thread::scope(|scope| {

@@ -91,7 +91,8 @@ fn errors_of_a_device_name_its_path_and_the_reason() {
             let path = if to.is_empty() { PathBuf::from(name) } else { place.path(name) };
             let ran = place.shell(&format!("timeout 60 rdcp {from} {to}{}", path.display())).expect(23);
             let (line, end) = (ran.err.trim_end(), format!("{}: {reason}", path.display()));
-            let is_expected = line.starts_with("rdcp: cannot write ") && line.ends_with(&end);
+            let host = if to.is_empty() { "" } else { "h: " };
+            let is_expected = line.starts_with(&format!("rdcp: {host}cannot write ")) && line.ends_with(&end);
             assert!(is_expected && line.lines().count() == 1, "{from} {to}: {line}");
         }
     }

@@ -242,8 +242,8 @@ impl Verbs {
         let text = format!("the connection needs the device {other}, but this worker uses {}", self.device_name());
         let text = if other.starts_with("softiw") { format!("{text}; TCP is faster than {other}") } else { text };
         // The kind is not `Unsupported`: that would mean that the peer has refused the connection, but the address may
-        // still be reachable over TCP.
-        Err(io::Error::new(io::ErrorKind::HostUnreachable, text))
+        // still be reachable over TCP. It is that of a worker without a device, because no other attempt helps.
+        Err(io::Error::new(io::ErrorKind::NotFound, text))
     }
 }
 
