@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::common::{Place, break_connections, bytes};
+use crate::common::{Place, Ran, break_connections, bytes};
 
 #[test]
 fn command_of_a_host_gets_the_input() {
@@ -223,6 +223,37 @@ fn pipeline_continues_over_other_connections() {
     });
     assert!(starter.wait().unwrap().success());
     assert!(arrived == data, "{} bytes", arrived.len());
+}
+
+/// The segment that fails is named, not its neighbours, whose connections it ends.
+#[test]
+fn segment_that_is_killed_or_stopped_is_named() {
+    let fails = |failing: usize, signal: Signal, status: i32| {
+        let place = Place::new();
+        let words = ["--timeout", "4", "h1:cat", "h2:cat", "h3:cat"];
+        let mut pipe = place.command("rdpipe", words).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = pipe.stdin.take().unwrap();
+        input.write_all(b"begun").unwrap();
+        // The segments are connected if the data has passed through all of them.
+        pipe.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let far_side = place.far_side(&format!("h{failing}")).unwrap();
+        rustix::process::kill_process(far_side, signal).unwrap();
+        drop(input);
+        // A segment that is stopped has the standard error open.
+        pipe.wait().unwrap();
+        // A segment that was killed has ended already.
+        _ = rustix::process::kill_process(far_side, Signal::KILL);
+        let ran = Ran::from(&mut pipe, b"").expect(status);
+        let errors: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("rdpipe: ")).collect();
+        let named = format!("rdpipe: segment {failing} at h{failing}: the far side ");
+        assert!(errors.len() == 1 && errors[0].starts_with(&named), "{failing}, {signal:?}: {}", ran.err);
+    };
+    std::thread::scope(|scope| {
+        for failing in 1..=3 {
+            scope.spawn(move || fails(failing, Signal::KILL, 12));
+            scope.spawn(move || fails(failing, Signal::STOP, 30));
+        }
+    });
 }
 
 /// The remote shell, or a login script that it runs, may print before the far side starts, and may do nothing at all.
