@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use super::run::OnThread;
 use super::tasks::{Arrived, BLOCKED, Progress, Task};
-use super::{Command, Driver, Link, Shared};
+use super::{Command, Driver, Shared};
 
 /// Maximum number of threads that run the handlers of one driver beside it.
 const MOST: usize = 512;
@@ -31,7 +31,8 @@ pub(super) struct Due {
 
 /// A request, and the task that serves it.
 pub(super) struct Begun {
-    pub(super) link: Arc<Link>,
+    /// The number of the link, which exists until the driver has recorded the task.
+    pub(super) link: u32,
     pub(super) id: u32,
     pub(super) task: Arc<dyn Task>,
 }
@@ -55,18 +56,19 @@ impl Due {
     /// Runs a handler on this thread.
     pub(super) fn run(self, results: &mut Results) {
         let begins = self.begins();
-        let progress = Arc::clone(&self.task).run(self.request);
-        results.add(self.task, progress, begins);
+        let (task, progress) = self.task.run(self.request);
+        results.add(task, progress, begins);
     }
 
-    fn begins(&self) -> Option<(Arc<Link>, u32)> {
-        self.request.as_ref().map(|request| (Arc::clone(&request.link), request.id))
+    /// The numbers of the link and of the request that this begins.
+    fn begins(&self) -> Option<(u32, u32)> {
+        self.request.as_ref().map(|request| (request.link.index, request.id))
     }
 }
 
 impl Results {
     /// Adds the result of a task, and the request that it has begun unless it is recorded already.
-    fn add(&mut self, task: Arc<dyn Task>, progress: Progress, begins: Option<(Arc<Link>, u32)>) {
+    fn add(&mut self, task: Arc<dyn Task>, progress: Progress, begins: Option<(u32, u32)>) {
         match (progress, begins) {
             (Progress::Pending, Some((link, id))) => self.begun.push(Begun { link, id, task }),
             (Progress::Ended(link, id), None) => self.ended.push(Ended { task, request: Some((link, id)) }),
@@ -105,7 +107,7 @@ struct State {
     /// The handler that the owner runs, and the number of handlers that it has run.
     current: Option<Arc<dyn Task>>,
     /// The request that the current handler has begun.
-    begins: Option<(Arc<Link>, u32)>,
+    begins: Option<(u32, u32)>,
     count: u64,
     results: Results,
     watching: Watching,
@@ -199,12 +201,11 @@ impl Inner {
 
     /// Runs a handler on the thread of the owner, without the lock.
     fn run_here<'a>(&'a self, mut state: MutexGuard<'a, State>, due: Due) -> MutexGuard<'a, State> {
-        let Due { task, request } = due;
         state.count += 1;
-        state.begins = request.as_ref().map(|request| (Arc::clone(&request.link), request.id));
-        state.current = Some(Arc::clone(&task));
+        state.begins = due.begins();
+        state.current = Some(Arc::clone(&due.task));
         drop(state);
-        let progress = Arc::clone(&task).run(request);
+        let (task, progress) = due.task.run(due.request);
         let mut state = self.lock();
         if state.current.take().is_none() && !matches!(progress, Progress::Ended(..)) {
             // Another thread has taken the driver, and has recorded the request. If the server has been dropped, this
@@ -244,7 +245,7 @@ impl Inner {
         while !state.is_over {
             if let Some(Due { task, request }) = state.aside.pop_front() {
                 drop(state);
-                let progress = Arc::clone(&task).run(request);
+                let (task, progress) = task.run(request);
                 // If the server has been dropped, this drops the handler, which must happen without the lock.
                 let ended = Some(task).filter(|_| matches!(progress, Progress::Ended(..)));
                 state = self.lock();

@@ -69,9 +69,9 @@ pub(crate) trait Runner: Send {
 pub(crate) trait Task: Send + Sync {
     /// Begins a request, or continues the one that was begun. A request whose handler has ended is answered, unless the
     /// task was cancelled.
-    fn run(self: Arc<Self>, request: Option<Arrived>) -> Progress;
+    fn run(self: Arc<Self>, request: Option<Arrived>) -> (Arc<dyn Task>, Progress);
     /// Ends the task without an answer. Returns whether it ended now. Otherwise it has not begun or is running, and the
-    /// thread that runs it reports its end, or it has ended before.
+    /// thread that runs it reports its end; or it has ended before.
     fn cancel(&self) -> bool;
     /// The numbers of the runner, and of the task within the runner.
     fn place(&self) -> (u32, u32);
@@ -159,7 +159,7 @@ where
         let method = self.served.methods.binary_search_by_key(&method, |known| known.method.id).ok();
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(index as usize).map(Arc::get_mut) {
-            Some(Some(slot)) => (slot.method, *slot.state.get_mut()) = (method, 0),
+            Some(Some(slot)) => (slot.method, *slot.state.get_mut()) = (method, RUNNING),
             // A waker of an earlier request still refers to the slot, and could run the next request too early.
             Some(None) => self.slots[index as usize] = self.slot(index, method)?,
             None => {
@@ -183,7 +183,7 @@ impl<M, F> Tasks<M, F> {
     fn slot(&self, index: u32, method: Option<usize>) -> Option<Arc<Slot<M, F>>> {
         let (shared, runner) = self.place.clone()?;
         let work = Mutex::new(Work { request: None, future: Box::pin(None) });
-        let (served, place, state) = (Arc::clone(&self.served), (runner, index), AtomicU8::new(0));
+        let (served, place, state) = (Arc::clone(&self.served), (runner, index), AtomicU8::new(RUNNING));
         Some(Arc::new(Slot { served, shared, place, method, state, work }))
     }
 }
@@ -193,50 +193,9 @@ where
     M: Fn(Arrived) -> F + Send + Sync + 'static,
     F: Future<Output = Outcome> + Send + 'static,
 {
-    fn run(self: Arc<Self>, request: Option<Arrived>) -> Progress {
-        // No two threads run the task at a time, because the queues contain it once at most.
-        let run = |state| Some(state & CANCELLED | RUNNING);
-        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, run);
-        let (begun, mut work) = (now(), self.lock());
-        let mut polled = Poll::Pending;
-        if let Some(request) = request {
-            if before.is_ok_and(|before| before & CANCELLED != 0) {
-                return Progress::Ended(request.link.index, request.id);
-            }
-            work.request = Some((Arc::clone(&request.link), request.id));
-            // Creates the future in its slot, because it may be long.
-            let make = || work.future.as_mut().set(Some((self.served.make)(request)));
-            if catch_unwind(AssertUnwindSafe(make)).is_err() {
-                polled = Poll::Ready(panicked());
-            }
-        }
-        if let Some(future) = work.future.as_mut().as_pin_mut().filter(|_| !self.is_cancelled()) {
-            let waker = Waker::from(Arc::clone(&self));
-            let poll = || future.poll(&mut TaskContext::from_waker(&waker));
-            polled = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(panicked()));
-        }
-        self.check_time(begun);
-        if let Poll::Ready(outcome) = polled {
-            let request = work.clear();
-            drop(work);
-            let Some((link, id)) = request else { return Progress::Gone };
-            if !self.is_cancelled() {
-                link.answer(id, outcome.status, outcome.is_refused, &outcome.body);
-            }
-            return Progress::Ended(link.index, id);
-        }
-        drop(work);
-        // Sleeps, unless the task was cancelled meanwhile.
-        let sleep = |state| (state & CANCELLED == 0).then_some(state & QUEUED);
-        match self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, sleep) {
-            Ok(before) => {
-                if before & QUEUED != 0 {
-                    self.queue();
-                }
-                Progress::Pending
-            }
-            Err(_) => self.lock().clear().map_or(Progress::Gone, |(link, id)| Progress::Ended(link.index, id)),
-        }
+    fn run(self: Arc<Self>, request: Option<Arrived>) -> (Arc<dyn Task>, Progress) {
+        let progress = self.advance(request);
+        (self, progress)
     }
 
     fn cancel(&self) -> bool {
@@ -263,6 +222,61 @@ where
                 method.method.name,
                 BLOCKED.as_millis()
             );
+        }
+    }
+}
+
+impl<M, F> Slot<M, F>
+where
+    M: Fn(Arrived) -> F + Send + Sync + 'static,
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    fn advance(self: &Arc<Self>, request: Option<Arrived>) -> Progress {
+        // No two threads run the task at a time, because the queues contain it once at most. A new task counts as
+        // running already.
+        if request.is_none() {
+            let run = |state| Some(state & CANCELLED | RUNNING);
+            _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, run);
+        }
+        let (begun, mut work) = (now(), self.lock());
+        let mut polled = Poll::Pending;
+        if let Some(request) = request {
+            if self.is_cancelled() {
+                return Progress::Ended(request.link.index, request.id);
+            }
+            work.request = Some((Arc::clone(&request.link), request.id));
+            // Creates the future in its slot, because it may be long.
+            let make = || work.future.as_mut().set(Some((self.served.make)(request)));
+            if catch_unwind(AssertUnwindSafe(make)).is_err() {
+                polled = Poll::Ready(panicked());
+            }
+        }
+        if let Some(future) = work.future.as_mut().as_pin_mut().filter(|_| !self.is_cancelled()) {
+            let waker = Waker::from(Arc::clone(self));
+            let poll = || future.poll(&mut TaskContext::from_waker(&waker));
+            polled = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(panicked()));
+        }
+        self.check_time(begun);
+        if let Poll::Ready(outcome) = polled {
+            let request = work.clear();
+            drop(work);
+            let Some((link, id)) = request else { return Progress::Gone };
+            if !self.is_cancelled() {
+                link.answer(id, outcome.status, outcome.is_refused, &outcome.body);
+            }
+            return Progress::Ended(link.index, id);
+        }
+        drop(work);
+        // Sleeps, unless the task was cancelled meanwhile.
+        let sleep = |state| (state & CANCELLED == 0).then_some(state & QUEUED);
+        match self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, sleep) {
+            Ok(before) => {
+                if before & QUEUED != 0 {
+                    self.queue();
+                }
+                Progress::Pending
+            }
+            Err(_) => self.lock().clear().map_or(Progress::Gone, |(link, id)| Progress::Ended(link.index, id)),
         }
     }
 }

@@ -210,8 +210,8 @@ impl Driver {
     pub(super) fn settle(&mut self) {
         let mut results = mem::take(&mut self.results);
         for Begun { link, id, task } in results.begun.drain(..) {
-            match self.links.get_mut(link.index as usize) {
-                Some(Some(entry)) if Arc::ptr_eq(&entry.link, &link) => _ = entry.tasks.insert(id, task),
+            match self.links.get_mut(link as usize) {
+                Some(Some(entry)) => _ = entry.tasks.insert(id, task),
                 _ => self.cancel(Some(task)),
             }
         }
