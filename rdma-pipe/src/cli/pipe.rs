@@ -4,8 +4,9 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::proto::{Peer, Purpose};
 use crate::show::print_error;
 use crate::standard::Standard;
 use crate::stream::{self, Output};
-use crate::thread::refused;
+use crate::thread::{refused, start};
 
 /// Time limit for connecting to the segments, which are already listening.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -108,20 +109,13 @@ impl PipeCommand {
             return Err(Error::new(Kind::Usage, "no segments; see rdpipe --help"));
         };
         segments.reverse();
-        // Without its input, a segment ends. Otherwise it would wait for a connection that does not come.
-        let inputs: Vec<Input> = segments.iter().map(Far::input).collect();
-        let own = Arc::new(Mutex::new((inputs, None)));
-        let stop = |own: &Own, error: &Error| {
-            let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-            own.0.iter().for_each(Input::close);
-            own.1.get_or_insert(error.clone());
-        };
+        let own = Arc::new(Own { inputs: segments.iter().map(Far::input).collect(), stopped: Mutex::default() });
         // The thread is not joined, because it may still block in a read after the pipeline has ended. If the stream
         // fails later, the first segment reports this.
         let (connecting, sender) = (options.clone(), Arc::clone(&own));
         let sending = thread::Builder::new().spawn(move || {
             if let Ok((link, again)) =
-                open(&first, Purpose::Send, &connecting).inspect_err(|error| stop(&sender, error))
+                open(&first, Purpose::Send, &connecting).inspect_err(|error| sender.stop(Some(error)))
             {
                 // See above.
                 _ = stream::send(link, again, &input, "the standard input");
@@ -129,11 +123,17 @@ impl PipeCommand {
         });
         sending.map_err(|error| refused(&error))?;
         let received = open(&last, Purpose::Receive, &options)
-            .inspect_err(|error| stop(&own, error))
+            .inspect_err(|error| own.stop(Some(error)))
             .and_then(|(link, again)| stream::receive(link, again, output));
-        let ended: Vec<(String, Result<u8>)> = segments.into_iter().map(finish).collect();
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner).1.take();
-        let (causes, effects) = failures(ended, own.is_some());
+        // At the same time, because a segment may wait for its input until another one has failed.
+        let ended = thread::scope(|scope| {
+            let segments = segments.into_iter().map(|far| start(scope, || finish(far, &own)));
+            let segments = segments.collect::<Result<Vec<_>>>().inspect_err(|error| own.stop(Some(error)))?;
+            let join = segments.into_iter().map(|segment| segment.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            Ok::<Vec<_>, Error>(join.collect())
+        })?;
+        let (is_stopped, own) = std::mem::take(&mut *own.lock());
+        let (causes, effects) = failures(ended, is_stopped);
         // What has failed ends the connections of its neighbours, whose errors then add nothing.
         if causes.is_empty()
             && let Err(error) = &received
@@ -163,8 +163,30 @@ impl PipeCommand {
     }
 }
 
-/// The standard inputs of the segments, and the reason why this process has closed them.
-type Own = Mutex<(Vec<Input>, Option<Error>)>;
+/// What ends the segments.
+struct Own {
+    /// The standard inputs of the segments. Without its input, a segment ends. Otherwise it would wait for a connection,
+    /// or for data, that does not come.
+    inputs: Vec<Input>,
+    /// Whether this process has closed the inputs, and its own error.
+    stopped: Mutex<(bool, Option<Error>)>,
+}
+
+impl Own {
+    /// Ends the segments, because of an error of this process or of a segment.
+    fn stop(&self, error: Option<&Error>) {
+        let mut stopped = self.lock();
+        stopped.0 = true;
+        if stopped.1.is_none() {
+            stopped.1 = error.cloned();
+        }
+        self.inputs.iter().for_each(Input::close);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (bool, Option<Error>)> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Connects to a segment. Also returns a function that connects again after the connection broke.
 fn open<'p>(
@@ -176,13 +198,18 @@ fn open<'p>(
     Ok((link, move |until| reconnect(peer, purpose, until, options)))
 }
 
-/// Waits until a segment exits.
-fn finish(mut far: Far) -> (String, Result<u8>) {
+/// Waits until a segment exits. If its process has failed, ends the others.
+fn finish(mut far: Far, own: &Own) -> (String, Result<u8>) {
     let status = loop {
         match far.reply() {
             Ok(Reply::Finished { status, .. }) => break Ok(status),
             Ok(_) => {}
-            Err(error) => break Err(error),
+            Err(error) => {
+                if error.parts().0 == far.label() {
+                    own.stop(None);
+                }
+                break Err(error);
+            }
         }
     };
     (far.label().to_owned(), status)
