@@ -1,8 +1,10 @@
-//! Names that a file system may take for one, because it ignores the case of letters, or dots and spaces at the end.
+//! Names that a file system may take for one, because it ignores the case of letters, how accents are encoded (Unicode
+//! normalization), or dots and spaces at the end.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use twox_hash::XxHash3_128;
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
@@ -61,7 +63,11 @@ pub(super) fn is_other(directory: &Directory, name: &[u8]) -> bool {
 /// What is equal for all names that such a file system takes for one.
 pub(super) fn key(name: &[u8]) -> Vec<u8> {
     let key = match std::str::from_utf8(name) {
-        Ok(name) if !name.is_ascii() => name.to_lowercase().into_bytes(),
+        // Conversions in both directions, because "\u{df}", "\u{1e9e}" and "SS" are alike.
+        Ok(name) if !name.is_ascii() => {
+            let decomposed: String = name.nfkd().collect();
+            decomposed.to_lowercase().to_uppercase().to_lowercase().nfkd().collect::<String>().into_bytes()
+        }
         _ => name.to_ascii_lowercase(),
     };
     let end = key.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
@@ -92,5 +98,17 @@ mod tests {
             alike.found[&ROOT].iter().map(|name| String::from_utf8(name.clone()).unwrap()).collect();
         assert_eq!(found, ["A. ", "Makefile", "a", "makefile", "\u{c9}t\u{e9}", "\u{e9}T\u{c9}"]);
         assert!(alike.names.is_empty() && !alike.found.contains_key(&7));
+    }
+
+    /// What ext4 and f2fs with `casefold`, HFS+, APFS and NTFS take for one name.
+    #[test]
+    fn names_of_equal_letters_are_alike() {
+        let all_alike = |names: &[&str]| names.iter().all(|name| key(name.as_bytes()) == key(names[0].as_bytes()));
+        assert!(all_alike(&["caf\u{e9}", "cafe\u{301}", "CAF\u{c9}", "CAFE\u{301}"]));
+        assert!(all_alike(&["stra\u{df}e", "STRASSE", "Strasse", "stra\u{1e9e}e"]));
+        assert!(all_alike(&["\u{212b}ngstr\u{f6}m", "\u{c5}ngstro\u{308}m", "a\u{30a}ngstr\u{d6}M"]));
+        assert!(all_alike(&["\u{ac01}", "\u{1100}\u{1161}\u{11a8}"]), "Hangul");
+        assert!(!all_alike(&["cafe", "caf\u{e9}"]) && !all_alike(&["a", "b"]));
+        assert_eq!(key(b"\xff.A"), b"\xff.a", "not UTF-8");
     }
 }
