@@ -68,7 +68,12 @@ impl Place {
         self.prepare(Command::new(programs.join(program)), arguments)
     }
 
-    fn prepare<A: AsRef<OsStr>>(&self, mut command: Command, arguments: impl IntoIterator<Item = A>) -> Command {
+    /// Prepares a command that finds the programs.
+    pub(crate) fn prepare<A: AsRef<OsStr>>(
+        &self,
+        mut command: Command,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_rdcp")).parent().unwrap();
         let path = format!("{}:{}:{}", self.path("bin").display(), programs.display(), std::env::var("PATH").unwrap());
         command.args(arguments).current_dir(self.folder.path()).env("PATH", path).env("SHELL", "/bin/sh");

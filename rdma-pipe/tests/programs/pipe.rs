@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -96,8 +96,9 @@ fn killed_starter_leaves_no_command() {
 fn interrupted_starter_leaves_no_command() {
     let place = Place::new();
     for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
-        let words = ["echo $$ > pid; exec sleep 1000", "cat"];
-        let mut starter = place.command("rdpipe", words).process_group(0).spawn().unwrap();
+        // In a shell without job control, and under nohup, this process ignores some of the signals.
+        let words = ["--default-signal=HUP,INT,QUIT", "rdpipe", "echo $$ > pid; exec sleep 1000", "cat"];
+        let mut starter = place.prepare(Command::new("env"), words).process_group(0).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         let written = || fs::read_to_string(place.path("pid")).unwrap_or_default();
         while !written().ends_with('\n') {
