@@ -9,6 +9,7 @@ mod play;
 mod process;
 mod rows;
 mod table;
+mod ucx;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -92,7 +93,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
 
 /// All rows, those with the fewest requirements first.
 fn rows() -> impl Iterator<Item = &'static table::Row> {
-    rows::ROWS.iter().chain(others::ROWS)
+    rows::ROWS.iter().chain(ucx::ROWS).chain(others::ROWS)
 }
 
 /// Paths of the build.
