@@ -1,12 +1,15 @@
 //! Tests handlers that block their threads.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use trespass_rpc::{Channel, Endpoint, Error, Options, Server, Serving, Status};
-use trespass_rpc_ecosystem::{ADDRESS, Service, SumsClient, SumsServer, on_both};
+use trespass_rpc::{Channel, Endpoint, Error, Handler, Options, Server, Serving, Status};
+use trespass_rpc_ecosystem::{ADDRESS, LONG, Service, SumsClient, SumsServer, on_both};
+
+use crate::neighbours::Random;
 
 #[trespass_rpc::service(name = "test.Blocking")]
 trait Blocking {
@@ -62,6 +65,10 @@ impl Runs {
 
     async fn serve(&self, options: &Options, gate: &Arc<Gate>) -> Serving {
         let server = Server::new(BlockingServer::new(Arc::clone(gate))).and(SumsServer::new(Service::default()));
+        self.bind(options, server).await
+    }
+
+    async fn bind(&self, options: &Options, server: Server<impl Handler>) -> Serving {
         let endpoint = match self {
             Self::Alone => Endpoint::thread(options),
             Self::In(runtime) => {
@@ -166,6 +173,81 @@ fn end_of_the_runtime_ends_a_server_whose_handler_was_blocked() {
         assert!(matches!(blocked.await.unwrap(), Ok(()) | Err(Error::Rpc(_))));
         let error = beside.wait(60_000).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::UNAVAILABLE);
+    });
+}
+
+#[trespass_rpc::service(name = "test.Mixed")]
+trait Mixed {
+    /// Blocks its thread, then awaits other tasks this number of times.
+    async fn work(&self, blocks: u64, yields: u64) -> Result<u64, ()>;
+}
+
+#[derive(Default)]
+struct Works {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+struct Working(Arc<Works>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Mixed for Arc<Works> {
+    async fn work(&self, blocks: u64, yields: u64) -> Result<u64, ()> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let _working = Working(Arc::clone(self));
+        for _ in 0..=yields {
+            thread::sleep(Duration::from_millis(blocks));
+            tokio::task::yield_now().await;
+        }
+        Ok(blocks * 1000 + yields)
+    }
+}
+
+/// Each call that its caller waits for is answered, each handler ends, and the connections stay usable, whichever of the
+/// threads has the driver. `TRESPASS_SEED` chooses the calls.
+#[test]
+fn random_handlers_and_callers_that_give_up_lose_no_call() {
+    const CALLERS: u64 = 6;
+    let seed = std::env::var("TRESPASS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    on_both(|options| async move {
+        for (number, runs) in (0..).zip(Runs::all()) {
+            let works = Arc::new(Works::default());
+            let serving = runs.bind(&options, Server::new(MixedServer::new(Arc::clone(&works)))).await;
+            let mut callers = Vec::new();
+            for caller in 0..CALLERS {
+                let (endpoint, address) = (Endpoint::spawn(&options).unwrap(), serving.local_addr().to_string());
+                let client = MixedClient::new(Channel::connect_on(&endpoint, &address).await.unwrap());
+                callers.push(tokio::spawn(async move {
+                    let mut random = Random(seed * 100 + number * CALLERS + caller);
+                    for _ in 0..15 {
+                        let blocks = [0, 0, 0, 0, 1, 20, 130, 220][random.below(8) as usize];
+                        let yields = random.below(4) * u64::from(blocks < 100);
+                        let patience = [LONG, LONG, LONG, Duration::from_millis(random.below(150))];
+                        let call = client.work(blocks, yields);
+                        match tokio::time::timeout(patience[random.below(4) as usize], call).await {
+                            Ok(answer) => assert_eq!(answer, Ok(blocks * 1000 + yields)),
+                            Err(_) => tokio::task::yield_now().await,
+                        }
+                    }
+                    assert_eq!(client.work(0, 7).await, Ok(7));
+                }));
+            }
+            for caller in callers {
+                caller.await.unwrap();
+            }
+            while works.begun.load(Ordering::SeqCst) != works.ended.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(works.begun.load(Ordering::SeqCst) > CALLERS);
+            if let Runs::In(runtime) = runs {
+                runtime.shutdown_background();
+            }
+        }
     });
 }
 

@@ -27,7 +27,7 @@ const CHILD: &str = "TRESPASS_RPC_TEST_NEIGHBOURS";
 const TOLERANCE: (usize, usize) = (16, 24 << 10);
 
 /// Numbers that depend on the seed alone.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -35,7 +35,7 @@ impl Random {
         self.0 ^ self.0 >> 33
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 16) % end
     }
 }
