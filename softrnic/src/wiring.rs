@@ -1,15 +1,13 @@
 //! Connects QPs and transports.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
-use crate::qp::registry::{QpRegistry, ToQueuePairs};
-use crate::sys::errno::Errno;
+use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
-use crate::wire::address::Gid;
-use crate::wire::transport::{Carrier, Sockets, Transport};
+use crate::wire::fabric::Fabric;
+use crate::wire::transport::{Sockets, Transport};
 
 /// The transport to other processes. It delivers the packets that they send to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
@@ -29,73 +27,41 @@ pub(crate) fn streams() -> &'static Engine {
     STREAMS.get()
 }
 
-/// Enables QPs to reach other processes. Other processes see no effect until a QP has a number.
+/// Enables QPs to reach other processes and hosts. Other processes see no effect until a QP has a number.
 pub(crate) fn connect() {
-    static ALL: Both = Both(Some(&PROCESSES));
-    static STREAMS_ONLY: Both = Both(None);
-    QpRegistry::set_transport(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
+    static ALL: Transports = Transports { all: &[&PROCESSES, &Streams], routes: Some(&PROCESSES) };
+    static STREAMS_ONLY: Transports = Transports { all: &[&Streams], routes: None };
+    QpRegistry::set_transports(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
 }
 
-/// The transport to other processes, if it is enabled. It also polls the connections to other hosts, which have their
-/// own carriers.
+/// The transport to other hosts, which does nothing before the first connection.
 #[derive(Debug)]
-struct Both(Option<&'static Processes>);
+struct Streams;
 
-impl Transport for Both {
-    fn claim(&self) -> Option<u32> {
-        self.0?.claim()
+impl Streams {
+    #[inline]
+    fn begun(&self) -> Option<&'static Engine> {
+        HAS_STREAMS.load(Ordering::Relaxed).then(|| STREAMS.get())
     }
+}
 
-    fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
-        self.0?.carrier(destination, number)
-    }
-
-    fn reach(&self, number: u32) -> Result<(), Errno> {
-        self.0.ok_or(Errno(libc::ENETUNREACH))?.reach(number)
-    }
-
-    fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
-        self.0.map(|processes| processes.group(group)).unwrap_or_default()
-    }
-
-    fn joined(&self, group: Gid) {
-        if let Some(processes) = self.0 {
-            processes.joined(group);
-        }
-    }
-
-    fn left(&self, group: Gid) {
-        if let Some(processes) = self.0 {
-            processes.left(group);
-        }
+impl Transport for Streams {
+    fn fabric(&self) -> Fabric {
+        Fabric::Iwarp
     }
 
     #[inline]
     fn progress(&self) -> bool {
-        let has_found = self.0.is_some_and(Transport::progress);
-        has_found | (HAS_STREAMS.load(Ordering::Relaxed) && STREAMS.get().progress())
+        self.begun().is_some_and(Engine::progress)
     }
 
-    #[inline]
     fn armed(&self) {
-        if let Some(processes) = self.0 {
-            processes.armed();
-        }
-        if HAS_STREAMS.load(Ordering::Relaxed) {
-            STREAMS.get().armed();
+        if let Some(engine) = self.begun() {
+            engine.armed();
         }
     }
 
-    fn sockets(&self, is_iwarp: bool) -> Option<&'static dyn Sockets> {
-        match is_iwarp {
-            true => HAS_STREAMS.load(Ordering::Relaxed).then(|| STREAMS.get() as _),
-            false => self.0?.sockets(is_iwarp),
-        }
-    }
-
-    fn settle(&self) {
-        if let Some(processes) = self.0 {
-            processes.settle();
-        }
+    fn sockets(&self) -> Option<&'static dyn Sockets> {
+        Some(self.begun()?)
     }
 }

@@ -20,6 +20,7 @@ use crate::sys::addresses;
 use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
+use crate::wire::fabric::Fabric;
 
 /// The value of `AF_IB`, which is the family of `struct sockaddr_ib`.
 const INFINIBAND: c_int = 27;
@@ -97,20 +98,21 @@ fn is_local(ip: IpAddr) -> bool {
     addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
-/// Returns the source and the destination address for a connection to `to`, and whether an iWARP device is used. If the
-/// address belongs to this host, the RoCE device is preferred, because it is faster. Returns `ENETUNREACH` if no device
+/// Returns the source and the destination address for a connection to `to`, and the fabric. If the address belongs to
+/// this host, the RoCE device is preferred, because it is faster. Returns `ENETUNREACH` if no device
 /// or no route exists.
-fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, bool), Errno> {
+fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, Fabric), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
         to.set_ip(if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
     if gid(to.ip()).is_multicast() {
-        return Ok((source_for(to), to, false));
+        return Ok((source_for(to), to, Fabric::Host));
     }
     match is_local(to.ip()) {
-        true => Ok((to.ip(), to, may_be_iwarp && !device::exists(false))),
-        false if may_be_iwarp => Ok((routed(to).ok_or(Errno(libc::ENETUNREACH))?, to, true)),
+        true if may_be_iwarp && !device::exists(Fabric::Host) => Ok((to.ip(), to, Fabric::Iwarp)),
+        true => Ok((to.ip(), to, Fabric::Host)),
+        false if may_be_iwarp => Ok((routed(to).ok_or(Errno(libc::ENETUNREACH))?, to, Fabric::Iwarp)),
         false => Err(Errno(libc::ENETUNREACH)),
     }
 }
@@ -144,12 +146,12 @@ impl World {
         if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
             return Err(Errno::INVALID);
         }
-        let is_iwarp = self.id(id)?.is_iwarp;
-        let open = device::first(is_iwarp || !device::exists(false))?;
+        let fabric = self.id(id)?.fabric;
+        let open = device::first(if device::exists(Fabric::Host) { fabric } else { Fabric::Iwarp })?;
         // SAFETY: the identifier is alive.
         unsafe {
             // `rdma_bind_addr` may have bound the identifier to the RoCE device, before the destination was known.
-            if (*c).verbs.is_null() || is_iwarp && (*c).qp.is_null() {
+            if (*c).verbs.is_null() || fabric == Fabric::Iwarp && (*c).qp.is_null() {
                 ((*c).verbs, (*c).pd, (*c).port_num) = (open.context, open.pd, PORT);
             }
         }
@@ -254,8 +256,8 @@ impl World {
             return Err(Errno::INVALID);
         }
         // As in the kernel, if no route exists, the call fails and no event is raised.
-        let (source, to, is_iwarp) = route?;
-        identifier.is_iwarp = is_iwarp;
+        let (source, to, fabric) = route?;
+        identifier.fabric = fabric;
         if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
             identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
         }

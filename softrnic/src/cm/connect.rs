@@ -20,8 +20,8 @@ use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
 use super::transition::{ready_to_receive, ready_to_send, to_error};
 use super::{World, iwarp, world};
-use crate::net::iwarp::connect::MAX_PRIVATE_DATA;
 use crate::sys::errno::Errno;
+use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
 
@@ -104,7 +104,12 @@ impl Arguments {
     /// # Safety
     ///
     /// As for [`numbers`](Self::numbers).
-    unsafe fn message(&self, kind: Kind, id: *mut rdma_cm_id, data: &[u8]) -> Result<Message, Errno> {
+    unsafe fn message(
+        &self,
+        kind: Kind,
+        id: *mut rdma_cm_id,
+        (fabric, data): (Fabric, &[u8]),
+    ) -> Result<Message, Errno> {
         // SAFETY: guaranteed by the caller.
         let (qp_number, srq) = unsafe { self.numbers(id) };
         let message = Message {
@@ -116,7 +121,7 @@ impl Arguments {
             rnr_retry_count: self.parameters.rnr_retry_count & 7,
             ..Message::new(kind)
         };
-        message.with_data(data).ok_or(Errno::INVALID)
+        message.with_data_on(fabric, data).ok_or(Errno::INVALID)
     }
 }
 
@@ -131,11 +136,11 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let data = [world().id(id.addr())?.connect_data.clone(), given.data.clone()].concat();
         let kind = if datagram { Kind::DatagramRequest } else { Kind::Request };
-        let is_iwarp = world().id(id.addr())?.is_iwarp;
-        // SAFETY: guaranteed by the caller. The private data of iWARP has another limit.
+        let fabric = world().id(id.addr())?.fabric;
+        // SAFETY: guaranteed by the caller.
         let mut message = unsafe {
             given.check(id)?;
-            given.message(kind, id, if is_iwarp { &[] } else { &data })?
+            given.message(kind, id, (fabric, &data))?
         };
         let clamp = |requested: u8| if requested == MAXIMUM { DEVICE_LIMIT } else { requested };
         {
@@ -155,10 +160,9 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             message.traffic_class = identifier.options.traffic_class;
             identifier.connect_data.clear();
             identifier.state = State::Connecting;
-            let begun = if is_iwarp {
-                world.begin_connect(id.addr(), message.qp_number, data)
-            } else {
-                world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT)
+            let begun = match fabric {
+                Fabric::Host => world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT),
+                Fabric::Iwarp => world.begin_connect(id.addr(), message.qp_number, data),
             };
             if let Err(errno) = begun {
                 world.id(id.addr())?.state = State::RouteResolved;
@@ -241,11 +245,11 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
         // SAFETY: guaranteed by the caller.
         let (given, datagram) = unsafe { (read(conn_param), is_datagram(id)) };
         let kind = if datagram { Kind::DatagramReply } else { Kind::Reply };
-        let is_iwarp = world().id(id.addr())?.is_iwarp;
+        let fabric = world().id(id.addr())?.fabric;
         // SAFETY: guaranteed by the caller.
         let message = unsafe {
             given.check(id)?;
-            given.message(kind, id, if is_iwarp { &[] } else { &given.data })?
+            given.message(kind, id, (fabric, &given.data))?
         };
         let limits = {
             let mut world = world();
@@ -260,7 +264,7 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
                 clamp(given.parameters.responder_resources, identifier.responder_resources);
             (identifier.initiator_depth, identifier.responder_resources)
         };
-        if is_iwarp {
+        if fabric == Fabric::Iwarp {
             iwarp::accept(id.addr(), message.qp_number, limits, &given.data)?;
             return complete(id);
         }
@@ -376,16 +380,13 @@ unsafe fn send_rejection(id: *mut rdma_cm_id, reason: Reason, data: *const c_voi
     if !matches!(identifier.state, State::Requested | State::Responded) {
         return Err(Errno::INVALID);
     }
-    let is_iwarp = identifier.is_iwarp;
-    if is_iwarp && data.len() > MAX_PRIVATE_DATA {
-        return Err(Errno::INVALID);
-    }
+    let fabric = identifier.fabric;
     let message = Message { reason: reason.0, ..Message::new(kind) };
-    let message = message.with_data(if is_iwarp { &[] } else { &data }).ok_or(Errno::INVALID)?;
+    let message = message.with_data_on(fabric, &data).ok_or(Errno::INVALID)?;
     let identifier = world.id(id.addr())?;
     identifier.state = State::Closed;
     world.set_deadline(id.addr(), None);
-    if is_iwarp {
+    if fabric == Fabric::Iwarp {
         world.end_stream(id.addr(), &data);
     }
     world.send(id.addr(), &message);
@@ -419,7 +420,7 @@ pub(super) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
 impl World {
     fn begin_disconnect(&mut self, id: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
-        if identifier.is_iwarp {
+        if identifier.fabric == Fabric::Iwarp {
             self.end_stream(id, &[]);
         }
         match self.current(id)?.state {

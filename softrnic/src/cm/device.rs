@@ -16,6 +16,7 @@ use crate::verbs::context::open_device;
 use crate::verbs::protection_domain::alloc_pd;
 use crate::verbs::xrc_domain::open_xrcd;
 use crate::verbs::{device, failure};
+use crate::wire::fabric::Fabric;
 
 /// An open device.
 #[derive(Clone, Copy)]
@@ -47,18 +48,18 @@ fn open_all() -> Result<Vec<Open>, Errno> {
     Ok(opened.clone())
 }
 
-/// Returns the device for a connection, which is the first one of its kind. All devices of a kind have the same
-/// addresses.
-pub(super) fn first(is_iwarp: bool) -> Result<Open, Errno> {
-    let place = device::all().iter().position(|device| device.is_iwarp() == is_iwarp);
+/// Returns the device for a connection, which is the first one of the fabric. All devices of a fabric have the
+/// same addresses.
+pub(super) fn first(fabric: Fabric) -> Result<Open, Errno> {
+    let place = device::all().iter().position(|device| device.kind().fabric == fabric);
     place
         .and_then(|place| open_all().map(|opened| opened.get(place).copied()).transpose())
         .ok_or(Errno(libc::ENODEV))?
 }
 
-/// Whether a device of this kind exists.
-pub(super) fn exists(is_iwarp: bool) -> bool {
-    device::all().iter().any(|device| device.is_iwarp() == is_iwarp)
+/// Whether a device of this fabric exists.
+pub(super) fn exists(fabric: Fabric) -> bool {
+    device::all().iter().any(|device| device.kind().fabric == fabric)
 }
 
 /// Returns the XRC domain that the identifiers of a device share.

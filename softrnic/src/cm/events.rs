@@ -15,6 +15,7 @@ use super::listen::Request;
 use super::{ACKNOWLEDGED, World, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
 use crate::verbs::event_fd_queue::EventFdQueue;
+use crate::wire::fabric::Fabric;
 
 /// The largest value of `private_data_len`.
 const MAX_DATA: usize = 255;
@@ -264,13 +265,16 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
 
 /// Connects the QP of an identifier before the event is reported.
 fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
-    let is_iwarp = world().id(id.addr()).is_ok_and(|id| id.is_iwarp);
+    let fabric = world().id(id.addr()).map_or(Fabric::Host, |id| id.fabric);
     // SAFETY: the identifier is alive, because its event is not acknowledged.
-    if !is_iwarp && unsafe { (*id).qp }.is_null() {
+    if fabric == Fabric::Host && unsafe { (*id).qp }.is_null() {
         return;
     }
     pending.event = event_type::RDMA_CM_EVENT_ESTABLISHED;
-    let responded = if is_iwarp { iwarp::respond(id.addr()) } else { connect::respond(id) };
+    let responded = match fabric {
+        Fabric::Host => connect::respond(id),
+        Fabric::Iwarp => iwarp::respond(id.addr()),
+    };
     if let Err(errno) = responded {
         pending.fails(event_type::RDMA_CM_EVENT_CONNECT_ERROR, errno);
         if let Ok(id) = world().id(id.addr()) {

@@ -24,6 +24,7 @@ use super::peer::Reason;
 use super::port::Port;
 use super::{World, unknown, world, world_after};
 use crate::sys::errno::Errno;
+use crate::wire::fabric::Fabric;
 use crate::wire::packet::MAX_NUMBER;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
@@ -73,8 +74,8 @@ pub(super) struct Identifier {
     pub(super) stream_listener: Option<Watched>,
     /// The socket of the connection.
     pub(super) link: Option<Watched>,
-    /// Whether the identifier uses an iWARP device. If it does, `setup` is the progress of its connection.
-    pub(super) is_iwarp: bool,
+    /// The fabric of the connection. On iWARP, `setup` is the progress of the connection.
+    pub(super) fabric: Fabric,
     pub(super) setup: Option<Setup>,
     /// The request that is retried until this time.
     pub(super) waiting: Option<(Message, Instant)>,
@@ -181,7 +182,7 @@ impl World {
             new_connections: Vec::new(),
             stream_listener: None,
             link: None,
-            is_iwarp: false,
+            fabric: Fabric::Host,
             setup: None,
             waiting: None,
             deadline: None,
@@ -214,9 +215,9 @@ impl World {
         let identifier = self.id(id)?;
         let (channel, state) = (identifier.channel, mem::replace(&mut identifier.state, State::Destroyed));
         // SAFETY: the identifier is alive.
-        let (datagram, is_iwarp) = (unsafe { is_datagram(identifier.c) }, identifier.is_iwarp);
+        let (datagram, fabric) = (unsafe { is_datagram(identifier.c) }, identifier.fabric);
         match state {
-            _ if is_iwarp => self.end_stream(id, &[]),
+            _ if fabric == Fabric::Iwarp => self.end_stream(id, &[]),
             _ if datagram && state != State::Requested => {}
             State::Connecting => self.send(id, &Message { reason: Reason::TIMEOUT.0, ..Message::new(Kind::Reject) }),
             State::Requested if datagram => {

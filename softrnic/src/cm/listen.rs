@@ -28,6 +28,7 @@ use crate::ipc::socket::is_ours;
 use crate::net::iwarp::connect::{self as iwarp, Responder};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
+use crate::wire::fabric::Fabric;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;
@@ -274,7 +275,7 @@ impl World {
         let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
         let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
         let identifier = self.id(id)?;
-        identifier.is_iwarp = stream.is_some();
+        identifier.fabric = if stream.is_some() { Fabric::Iwarp } else { Fabric::Host };
         identifier.setup = stream.map(Setup::Requested);
         (identifier.link, identifier.state) = (Some(watched), State::Requested);
         (identifier.source, identifier.destination) = (Some(message.to), Some(message.from));

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use crate::net::iwarp::connect::MAX_PRIVATE_DATA;
+use crate::wire::fabric::Fabric;
 use crate::wire::packet::MAX_NUMBER;
 
 /// The size of a packet in bytes.
@@ -120,6 +122,15 @@ impl Message {
     pub(super) fn with_data(mut self, data: &[u8]) -> Option<Self> {
         self.data.get_mut(..data.len())?.copy_from_slice(data);
         Some(self)
+    }
+
+    /// Sets the private data for a peer on a fabric. iWARP carries private data in its own frames, which have another
+    /// limit. Returns `None` if the data is too long.
+    pub(super) fn with_data_on(self, fabric: Fabric, data: &[u8]) -> Option<Self> {
+        match fabric {
+            Fabric::Host => self.with_data(data),
+            Fabric::Iwarp => (data.len() <= MAX_PRIVATE_DATA).then_some(self),
+        }
     }
 
     pub(super) fn encode(&self) -> [u8; SIZE] {

@@ -13,6 +13,7 @@ use super::id::{Identifier, State};
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
 use crate::sys::errno::Errno;
+use crate::wire::fabric::Fabric;
 
 /// The time-out of requests, replies and disconnect requests. It is about as long as the connection manager of the
 /// kernel retries them.
@@ -86,7 +87,7 @@ pub(super) fn send_message(socket: impl AsFd, message: &Message) {
 impl World {
     /// Sends a packet to the peer of an identifier.
     pub(super) fn send(&mut self, id: usize, message: &Message) {
-        let identifier = self.id(id).ok().filter(|id| !id.is_iwarp);
+        let identifier = self.id(id).ok().filter(|id| id.fabric == Fabric::Host);
         if let Some(link) = identifier.and_then(|id| id.link.as_ref()) {
             send_message(&*link.socket, message);
         }
@@ -120,7 +121,7 @@ impl World {
     /// Handles the socket of a connection when it is ready. Returns whether further packets may have arrived.
     pub(super) fn handle_link(&mut self, id: usize) -> bool {
         let Ok(identifier) = self.id(id) else { return false };
-        if identifier.is_iwarp {
+        if identifier.fabric == Fabric::Iwarp {
             self.handle_stream(id);
             return false;
         }
@@ -255,7 +256,7 @@ impl World {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.state {
             State::Listening => self.close_silent(id, now),
-            State::Connecting if identifier.is_iwarp => self.set_up_expired(id),
+            State::Connecting if identifier.fabric == Fabric::Iwarp => self.set_up_expired(id),
             State::Connecting => match identifier.waiting.take() {
                 Some((message, until)) if now < until => self.retry_request(id, message, until),
                 _ => self.rejected(id, -libc::ETIMEDOUT, Vec::new()),

@@ -45,8 +45,9 @@ use std::sync::Arc;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
+use crate::wire::fabric::Fabric;
 use crate::wire::packet::BLOCK;
-use crate::wire::transport::{Carrier, Sockets, Transport};
+use crate::wire::transport::{Carrier, Routes, Sockets, Transport};
 
 pub(crate) use self::peers::Peers;
 
@@ -63,13 +64,12 @@ pub(crate) fn is_enabled() -> bool {
 #[derive(Debug)]
 pub(crate) struct Processes(pub(crate) &'static PerProcess<Peers>);
 
-impl Transport for Processes {
+impl Routes for Processes {
     fn claim(&self) -> Option<u32> {
         self.0.get().claim().map_err(|error| rdma_mummy_sys::log!(warn, "cannot reach other processes: {error}")).ok()
     }
 
-    /// The address is ignored, because a QP number is unique on the host.
-    fn carrier(&self, _destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
+    fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
         let session = self.0.get().session_with(number / BLOCK)?;
         Some(session)
     }
@@ -98,6 +98,16 @@ impl Transport for Processes {
         self.0.get().groups.leave(group);
     }
 
+    fn settle(&self) {
+        self.0.get().serve_all();
+    }
+}
+
+impl Transport for Processes {
+    fn fabric(&self) -> Fabric {
+        Fabric::Host
+    }
+
     #[inline]
     fn progress(&self) -> bool {
         self.0.get().progress()
@@ -107,11 +117,7 @@ impl Transport for Processes {
         self.0.get().armed();
     }
 
-    fn sockets(&self, _is_iwarp: bool) -> Option<&'static dyn Sockets> {
+    fn sockets(&self) -> Option<&'static dyn Sockets> {
         Some(self.0.get())
-    }
-
-    fn settle(&self) {
-        self.0.get().serve_all();
     }
 }

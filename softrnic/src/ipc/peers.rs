@@ -376,9 +376,8 @@ mod tests {
     use super::super::tests::{end, part, until};
     use super::*;
     use crate::sys::reactor::POLLING_AFTER;
-    use crate::wire::address::Gid;
     use crate::wire::packet::{BLOCK, Packet, Payload};
-    use crate::wire::transport::Transport;
+    use crate::wire::transport::Routes;
 
     #[test]
     fn requested_event_parks_the_thread_until_the_program_polls_again() {
@@ -405,7 +404,7 @@ mod tests {
         let peers = there.host.0.get();
         assert!(peers.attend().is_none(), "there is no session");
         here.host.claim().unwrap();
-        let carrier = here.host.carrier(Gid::ZERO, number).unwrap();
+        let carrier = here.host.carrier(number).unwrap();
         let mut sent = 0;
         let mut send = || {
             carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
@@ -444,7 +443,7 @@ mod tests {
         let (here, there) = (end(), end());
         let number = there.host.claim().unwrap() * BLOCK;
         here.host.claim().unwrap();
-        let carrier = here.host.carrier(Gid::ZERO, number).unwrap();
+        let carrier = here.host.carrier(number).unwrap();
         carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
         let peers = there.host.0.get();
         until(|| !there.seen.parts.lock().unwrap().is_empty());

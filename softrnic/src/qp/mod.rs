@@ -24,7 +24,7 @@
 //! | `registry/` | QP numbers, multicast groups, and delivery from other processes |
 //! | `exchange`, `datagram` | a message between requester and responder |
 //! | `attributes` | attributes and states |
-//! | `stream` | the connection of an iWARP QP |
+//! | `route` | how a QP reaches its peer: by the registry, or by a connection of its own |
 //! | `timer`, `deferred_run` | work that runs later, or after another thread unlocks |
 
 mod attributes;
@@ -33,8 +33,8 @@ mod deferred_run;
 pub(crate) mod exchange;
 mod recv;
 pub(crate) mod registry;
+mod route;
 mod send;
-mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod timer;
@@ -52,9 +52,9 @@ pub(crate) use send::batch::Batch;
 pub(crate) use send::work::{Destination, SendWork};
 
 use self::recv::responder::Responder;
+use self::route::Route;
 use self::send::inbox::Inbox;
 use self::send::requester::Requester;
-use self::stream::Stream;
 use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
 use crate::srq::ReceiveQueue;
@@ -101,7 +101,7 @@ pub(crate) struct QueuePair {
     responder: Mutex<Responder>,
     /// The inbox, whose lock is the innermost one.
     inbox: Mutex<Inbox>,
-    stream: Stream,
+    route: Route,
 }
 
 impl QueuePair {
@@ -111,6 +111,7 @@ impl QueuePair {
         // The number of the first attempt is random, so that a QP with a reused number ignores responses to the
         // previous QP with this number.
         let attempt = RandomState::new().hash_one(number) as u32;
+        let route = Route::of(parts.service);
         let pair = Arc::new_cyclic(|this| Self {
             number,
             parts,
@@ -125,7 +126,7 @@ impl QueuePair {
             responder: Mutex::new(Responder::new()),
             inbox: Mutex::new(Inbox::new(attempt)),
             pending: AtomicU8::new(0),
-            stream: Stream::default(),
+            route,
         });
         QpRegistry::of_process().enter(&pair);
         Ok(pair)
@@ -191,7 +192,7 @@ impl QueuePair {
         }
         match to {
             State::Reset => {
-                self.stream.end();
+                self.route.end();
                 attributes = Attributes::new();
                 self.state.store(to as u8, Ordering::Release);
                 self.sq_psn.store(0, Ordering::Relaxed);
@@ -333,10 +334,10 @@ impl QueuePair {
             self.settle();
         }
         {
-            // `stream_ended` waits for this lock, and then flushes nothing, because the QP is closed.
+            // `connection_ended` waits for this lock, and then flushes nothing, because the QP is closed.
             let _requester = unpoisoned(self.requester.lock());
-            // The stream ends before the QP closes, so that later messages of the peer are not reported as errors.
-            self.stream.end();
+            // The connection ends before the QP closes, so that later messages of the peer are not reported as errors.
+            self.route.end();
             self.is_closed.store(true, Ordering::SeqCst);
         }
         QpRegistry::of_process().leave(self.number);
@@ -362,11 +363,11 @@ impl QueuePair {
     /// Moves the QP to the error state. The caller must hold the requester's or the responder's lock.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
-        self.stream.end();
+        self.route.end();
     }
 
-    /// Moves the QP to the error state because of a message from the peer. On a stream, the refusal is sent after the
-    /// responses to earlier messages, and then the stream ends.
+    /// Moves the QP to the error state because of a message from the peer. On a connection, the refusal is sent after the
+    /// responses to earlier messages, and then the connection ends.
     fn fail_by_refusal(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
     }
@@ -379,7 +380,7 @@ impl QueuePair {
         let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
         if has_changed {
             self.parts.events.happened(PairEvent::Fatal);
-            self.stream.end();
+            self.route.end();
         }
         has_changed
     }

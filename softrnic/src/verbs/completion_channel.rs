@@ -12,14 +12,15 @@ use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_event_type};
 use super::async_event::Source;
 use super::completion_queue::Queue;
 use super::context::Context;
-use super::device::Device;
 use super::event_fd_queue::EventFdQueue;
+use super::kind::Kind;
 use super::object::Object;
 use super::{failure, guard};
 use crate::cq::CompletionEvents;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
+use crate::wire::fabric::Fabric;
 use crate::wire::transport::Sockets;
 
 /// A completion event, with the address of its queue.
@@ -37,7 +38,7 @@ pub(crate) struct CompletionChannel {
     /// Completion queues that use the channel.
     pub(crate) usage: Usage,
     pub(crate) uses: Vec<Use>,
-    is_iwarp: bool,
+    fabric: Fabric,
 }
 
 // SAFETY: a `CompletionChannel` starts with an `ibv_comp_channel`.
@@ -72,14 +73,14 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -
     // SAFETY: required by the C API: the context is open.
     let owner = unsafe { Context::of(context) };
     // SAFETY: as above.
-    let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
+    let fabric = unsafe { Kind::of(context) }.fabric;
     let events = match EventFdQueue::new() {
         Ok(events) => Arc::new(events),
         Err(errno) => return failure::null(errno),
     };
     let c = ibv_comp_channel { context, fd: events.as_raw_fd(), refcnt: 0 };
     let (usage, uses) = (Usage::default(), vec![owner.usage.begin()]);
-    CompletionChannel { c, events, usage, uses, is_iwarp }.into_c()
+    CompletionChannel { c, events, usage, uses, fabric }.into_c()
 }
 
 impl CompletionChannel {
@@ -107,7 +108,7 @@ impl CompletionChannel {
 
     /// Makes this thread serve the sockets, unless another thread does.
     fn attend(&self) -> Option<Attending> {
-        QpRegistry::of_process().sockets(self.is_iwarp).and_then(Attending::begin)
+        QpRegistry::of_process().sockets(self.fabric).and_then(Attending::begin)
     }
 
     fn try_take(&self) -> Option<*mut ibv_cq> {
@@ -225,6 +226,7 @@ mod tests {
 
     use super::*;
     use crate::verbs::context::{close_device, open_device};
+    use crate::verbs::device::Device;
 
     /// Sockets that are ready until they have been served `last` times. Then the completion event arrives.
     struct Fake {

@@ -6,16 +6,15 @@ use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
 
-use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
+use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status};
 
 use super::files;
+use super::kind::Kind;
 use crate::sys;
 use crate::wire::address::Gid;
 
 /// The size of a device name, including its terminator.
 pub(crate) const NAME_SIZE: usize = 64;
-/// The prefix of the names of iWARP devices.
-const IWARP_PREFIX: &str = "softiw";
 /// The index of the first soft device. The kernel numbers its devices from zero.
 const FIRST_INDEX: c_int = 1 << 16;
 
@@ -27,7 +26,7 @@ pub(crate) struct Device {
     /// The GUID in big-endian byte order, as in C.
     guid: u64,
     index: c_int,
-    is_iwarp: bool,
+    kind: &'static Kind,
 }
 
 // SAFETY: the C struct is written before the device is shared, except for the provider's mark, which is atomic.
@@ -50,12 +49,9 @@ impl Device {
             write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
             write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
         }
-        let is_iwarp = name.starts_with(IWARP_PREFIX);
-        (c.node_type, c.transport_type) = match is_iwarp {
-            true => (ibv_node_type::IBV_NODE_RNIC, ibv_transport_type::IBV_TRANSPORT_IWARP),
-            false => (ibv_node_type::IBV_NODE_CA, ibv_transport_type::IBV_TRANSPORT_IB),
-        };
-        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, is_iwarp }
+        let kind = Kind::named(name);
+        (c.node_type, c.transport_type) = (kind.node, kind.transport);
+        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, kind }
     }
 
     /// Returns the device of a C pointer.
@@ -68,17 +64,16 @@ impl Device {
         unsafe { &*device.cast::<Self>() }
     }
 
-    /// Returns the device of a context if it is an iWARP device. Returns `None` if it is a RoCE device, or if the
-    /// context or the device is null.
+    /// Returns the device of a context. Returns `None` if the context or the device is null.
     ///
     /// # Safety
     ///
     /// The context and its device are null or belong to this provider.
-    pub(crate) unsafe fn iwarp_of(context: *mut ibv_context) -> Option<&'static Self> {
+    pub(crate) unsafe fn of_context(context: *mut ibv_context) -> Option<&'static Self> {
         // SAFETY: guaranteed by the caller.
         let device = unsafe { context.as_ref() }.map(|context| context.device).filter(|device| !device.is_null())?;
         // SAFETY: guaranteed by the caller.
-        Some(unsafe { Self::of(device) }).filter(|device| device.is_iwarp())
+        Some(unsafe { Self::of(device) })
     }
 
     /// Returns the C pointer, which has provenance for the whole device. C writes only to the C struct, which is in a
@@ -102,8 +97,8 @@ impl Device {
         self.guid
     }
 
-    pub(crate) fn is_iwarp(&self) -> bool {
-        self.is_iwarp
+    pub(crate) fn kind(&self) -> &'static Kind {
+        self.kind
     }
 
     /// Returns the GID of an iWARP device. It consists of a MAC address, which is derived from the GUID, and zeros.
@@ -201,7 +196,10 @@ pub(crate) unsafe extern "C" fn is_fork_initialized() -> ibv_fork_status {
 
 #[cfg(test)]
 mod tests {
+    use rdma_mummy_sys::{ibv_node_type, ibv_transport_type};
+
     use super::*;
+    use crate::wire::fabric::Fabric;
 
     fn name(device: &Device) -> String {
         // SAFETY: the device is alive, its name ends with a zero byte, and is not written.
@@ -234,7 +232,8 @@ mod tests {
         assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
         let gid = device.iwarp_gid().0;
         assert_eq!((gid[0] & 3, &gid[6..]), (2, &[0; 10][..]));
-        assert!(device.is_iwarp() && !Device::new("soft0", 0).is_iwarp());
+        let fabrics = [&device, &Device::new("soft0", 0)].map(|device| device.kind().fabric);
+        assert_eq!(fabrics, [Fabric::Iwarp, Fabric::Host]);
     }
 
     #[test]

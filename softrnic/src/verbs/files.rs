@@ -98,7 +98,7 @@ impl Files {
         self.link(format!("{verbs}/device"), "../..".to_owned());
 
         self.link(format!("{rdma}/device"), "../..".to_owned());
-        self.text(format!("{rdma}/node_type"), if device.is_iwarp() { "4: RNIC" } else { "1: CA" });
+        self.text(format!("{rdma}/node_type"), device.kind().node_text);
         self.text(format!("{rdma}/node_desc"), &name);
         self.text(format!("{rdma}/node_guid"), groups(&attributes.node_guid.to_ne_bytes()));
         self.text(format!("{rdma}/sys_image_guid"), groups(&attributes.sys_image_guid.to_ne_bytes()));
@@ -112,7 +112,7 @@ impl Files {
     }
 
     fn add_port(&mut self, device: &Device, folder: &str) {
-        let attributes = port::attributes(device.is_iwarp());
+        let attributes = port::attributes(device.kind());
         let mut text = |name: &str, line: &dyn std::fmt::Display| self.text(format!("{folder}/{name}"), line);
         text("state", &format_args!("{}: ACTIVE", attributes.state.0));
         text("phys_state", &format_args!("{}: LinkUp", attributes.phys_state));
@@ -126,8 +126,7 @@ impl Files {
         text("pkeys/0", &format_args!("{PKEY:#06x}"));
         for (index, address) in gid::all(device) {
             self.text(format!("{folder}/gids/{index}"), groups(&Ipv6Addr::octets(&address.ip)));
-            let kind = if device.is_iwarp() { "IB/RoCE v1" } else { "RoCE v2" };
-            self.text(format!("{folder}/gid_attrs/types/{index}"), kind);
+            self.text(format!("{folder}/gid_attrs/types/{index}"), device.kind().gid_type_text);
             if let Some(interface) = interface_name(address.interface_index) {
                 self.text(format!("{folder}/gid_attrs/ndevs/{index}"), interface);
             }

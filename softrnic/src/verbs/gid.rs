@@ -8,17 +8,17 @@ use rdma_mummy_sys::{ibv_context, ibv_gid, ibv_gid_entry, ibv_gid_type};
 
 use super::device::Device;
 use super::failure;
+use super::kind::Kind;
 use super::port::PORT;
 use crate::sys::addresses::{self, Address};
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
+use crate::wire::fabric::Fabric;
 
 /// The length of the table, which is the range of the index in an address handle.
 pub(crate) const TABLE_LENGTH: u32 = 256;
-/// The value that `ibv_query_gid_type` returns for RoCE v2. This verb has its own numbers for the types.
-const SYSFS_ROCE_V2: c_uint = 1;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
 /// The addresses by their index. An address keeps its index while it exists, because QPs refer to it by this index.
@@ -55,16 +55,21 @@ fn table() -> Vec<Option<Address>> {
     table.0.clone()
 }
 
-/// Returns the table of a device, the length of the table, the type of its GIDs, and the value of this type in sysfs.
+/// Returns the table of a device, and its kind.
 ///
 /// # Safety
 ///
 /// The context is null, for a RoCE device, or belongs to this provider.
-unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, u32, ibv_gid_type, c_uint) {
+unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, &'static Kind) {
     // SAFETY: guaranteed by the caller.
-    match unsafe { Device::iwarp_of(context) } {
-        Some(device) => (iwarp_table(device), 1, ibv_gid_type::IBV_GID_TYPE_IB, 0),
-        None => (table(), TABLE_LENGTH, ibv_gid_type::IBV_GID_TYPE_ROCE_V2, SYSFS_ROCE_V2),
+    let (device, kind) = unsafe { (Device::of_context(context), Kind::of(context)) };
+    (device.map_or_else(table, device_table), kind)
+}
+
+fn device_table(device: &Device) -> Vec<Option<Address>> {
+    match device.kind().fabric {
+        Fabric::Host => table(),
+        Fabric::Iwarp => iwarp_table(device),
     }
 }
 
@@ -83,8 +88,7 @@ fn iwarp_table(device: &Device) -> Vec<Option<Address>> {
 
 /// Returns the GIDs of a device, with their indexes.
 pub(super) fn all(device: &Device) -> Vec<(usize, Address)> {
-    let table = if device.is_iwarp() { iwarp_table(device) } else { table() };
-    table.into_iter().enumerate().filter_map(|(index, slot)| Some((index, slot?))).collect()
+    device_table(device).into_iter().enumerate().filter_map(|(index, slot)| Some((index, slot?))).collect()
 }
 
 /// Returns the first index whose GID satisfies `is_it`.
@@ -100,8 +104,8 @@ pub(crate) unsafe extern "C" fn query_gid(
     gid: *mut ibv_gid,
 ) -> c_int {
     // SAFETY: the context belongs to this provider.
-    let (table, length, ..) = unsafe { table_of(context) };
-    let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < length) else {
+    let (table, kind) = unsafe { table_of(context) };
+    let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < kind.gids) else {
         return failure::minus_one(Errno::INVALID);
     };
     // If the table has no GID at the index, the program receives the zero GID.
@@ -118,15 +122,15 @@ pub(crate) unsafe extern "C" fn query_gid_type(
     gid_type: *mut c_uint,
 ) -> c_int {
     // SAFETY: the context belongs to this provider.
-    let (table, length, _, value) = unsafe { table_of(context) };
-    if port_num != PORT || index >= length {
+    let (table, kind) = unsafe { table_of(context) };
+    if port_num != PORT || index >= kind.gids {
         return failure::minus_one(Errno::INVALID);
     }
     if table.get(index as usize).copied().flatten().is_none() {
         return failure::minus_one(NO_DATA);
     }
     // SAFETY: the program provides space for a type.
-    unsafe { gid_type.write(value) };
+    unsafe { gid_type.write(kind.gid_type_code) };
     0
 }
 
@@ -143,15 +147,15 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
         return failure::code(Errno::NOT_SUPPORTED);
     }
     // SAFETY: the context belongs to this provider.
-    let (table, length, kind, _) = unsafe { table_of(context) };
-    if port_num != u32::from(PORT) || gid_index >= length || entry_size == 0 {
+    let (table, kind) = unsafe { table_of(context) };
+    if port_num != u32::from(PORT) || gid_index >= kind.gids || entry_size == 0 {
         return failure::code(Errno::INVALID);
     }
     let Some(address) = table.get(gid_index as usize).copied().flatten() else {
         return failure::code(NO_DATA);
     };
     // SAFETY: the program provides space for an entry of its size.
-    unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address, kind)) };
+    unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address, kind.gid_type)) };
     0
 }
 
@@ -169,7 +173,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         return refused(Errno::NOT_SUPPORTED);
     }
     // SAFETY: the context belongs to this provider.
-    let (table, _, kind, _) = unsafe { table_of(context) };
+    let (table, kind) = unsafe { table_of(context) };
     let filled = table.iter().zip(0..).filter_map(|(slot, index)| Some((index, (*slot)?)));
     let count = filled.clone().count();
     if entry_size == 0 || count > max_entries {
@@ -178,7 +182,11 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     for (place, (index, address)) in filled.enumerate() {
         // SAFETY: the program provides space for `max_entries` of its size, and the table has no more.
         unsafe {
-            put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address, kind))
+            put(
+                entries.wrapping_byte_add(place * entry_size).cast(),
+                entry_size,
+                &c_entry(index, address, kind.gid_type),
+            )
         };
     }
     count as isize

@@ -20,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod gid;
 pub(crate) mod guard;
 pub(crate) mod import;
+pub(crate) mod kind;
 pub(crate) mod memory_region;
 #[cfg(test)]
 mod memory_tests;

@@ -5,13 +5,11 @@ use std::mem::offset_of;
 use std::ptr;
 
 use rdma_mummy_sys::{
-    _compat_ibv_port_attr, IBV_LINK_LAYER_ETHERNET, ib_uverbs_query_port_flags, ibv_context, ibv_mtu, ibv_port_attr,
-    ibv_port_cap_flags, ibv_port_state,
+    _compat_ibv_port_attr, IBV_LINK_LAYER_ETHERNET, ibv_context, ibv_mtu, ibv_port_attr, ibv_port_state,
 };
 
-use super::device::Device;
 use super::failure;
-use super::gid::TABLE_LENGTH;
+use super::kind::Kind;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
@@ -30,13 +28,13 @@ const LINK_UP: u8 = 5;
 // The reported MTU must equal the MTU that limits datagrams and by which QPs count packets.
 const _: () = assert!(limits::MTU == 4096);
 
-pub(super) fn attributes(is_iwarp: bool) -> ibv_port_attr {
+pub(super) fn attributes(kind: &Kind) -> ibv_port_attr {
     ibv_port_attr {
         state: ibv_port_state::IBV_PORT_ACTIVE,
         max_mtu: ibv_mtu::IBV_MTU_4096,
         active_mtu: ibv_mtu::IBV_MTU_4096,
-        gid_tbl_len: if is_iwarp { 1 } else { TABLE_LENGTH as c_int },
-        port_cap_flags: if is_iwarp { 0 } else { ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0 },
+        gid_tbl_len: kind.gids as c_int,
+        port_cap_flags: kind.port_capabilities,
         max_msg_sz: limits::MAX_MSG_SIZE,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,
@@ -52,7 +50,7 @@ pub(super) fn attributes(is_iwarp: bool) -> ibv_port_attr {
         active_speed: SPEED_EDR,
         phys_state: LINK_UP,
         link_layer: IBV_LINK_LAYER_ETHERNET as u8,
-        flags: if is_iwarp { 0 } else { ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8 },
+        flags: kind.port_flags,
         port_cap_flags2: 0,
     }
 }
@@ -70,8 +68,8 @@ pub(crate) unsafe extern "C" fn query_port(
     let length = port_attr_len.min(size_of::<ibv_port_attr>());
     // SAFETY: the context is null in tests, or belongs to this provider; the program provides space for `length` bytes.
     unsafe {
-        let is_iwarp = Device::iwarp_of(context).is_some();
-        port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes(is_iwarp)).cast(), length);
+        let attributes = attributes(Kind::of(context));
+        port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes).cast(), length);
     }
     0
 }
@@ -168,7 +166,7 @@ mod tests {
             assert_eq!(query_port_speed(NO_CONTEXT, 1, &raw mut speed), 0);
             assert_eq!(query_port_speed(NO_CONTEXT, 2, &raw mut speed), libc::EINVAL);
         }
-        let attributes = attributes(false);
+        let attributes = attributes(Kind::named("soft0"));
         // Four lanes of 25 Gbit/s.
         assert_eq!((attributes.active_width, attributes.active_speed, speed), (2, 32, 4 * 250));
     }

@@ -6,12 +6,13 @@ use std::ptr;
 
 use rdma_mummy_sys::{
     IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
-    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits,
-    ibv_pci_atomic_caps, ibv_pci_atomic_op_size, ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
+    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_pci_atomic_caps,
+    ibv_pci_atomic_op_size, ibv_qp_type, ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
 };
 
 use super::device::Device;
 use super::failure;
+use super::kind::Kind;
 use super::port::PORT;
 use crate::sys::clock;
 use crate::sys::errno::Errno;
@@ -87,24 +88,13 @@ pub(super) fn attributes(guid: u64) -> ibv_device_attr {
     attr
 }
 
-/// The operations that work on memory with on-demand paging: all operations of each transport.
-fn on_demand_operations(attr: &mut ibv_device_attr_ex, is_iwarp: bool) {
-    use ibv_odp_transport_cap_bits as bits;
-    let datagrams = bits::IBV_ODP_SUPPORT_SEND.0 | bits::IBV_ODP_SUPPORT_RECV.0 | bits::IBV_ODP_SUPPORT_SRQ_RECV.0;
-    let connected = datagrams | bits::IBV_ODP_SUPPORT_WRITE.0 | bits::IBV_ODP_SUPPORT_READ.0;
-    let atomic = connected | bits::IBV_ODP_SUPPORT_ATOMIC.0;
-    let reliable = atomic | bits::IBV_ODP_SUPPORT_FLUSH.0 | bits::IBV_ODP_SUPPORT_ATOMIC_WRITE.0;
+fn on_demand_operations(attr: &mut ibv_device_attr_ex, kind: &Kind) {
     attr.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
     let transports = &mut attr.odp_caps.per_transport_caps;
-    if is_iwarp {
-        transports.rc_odp_caps = atomic;
-        return;
-    }
-    transports.rc_odp_caps = reliable;
-    transports.uc_odp_caps =
-        bits::IBV_ODP_SUPPORT_SEND.0 | bits::IBV_ODP_SUPPORT_RECV.0 | bits::IBV_ODP_SUPPORT_WRITE.0;
-    transports.ud_odp_caps = datagrams;
-    attr.xrc_odp_caps = reliable;
+    transports.rc_odp_caps = kind.on_demand(ibv_qp_type::IBV_QPT_RC);
+    transports.uc_odp_caps = kind.on_demand(ibv_qp_type::IBV_QPT_UC);
+    transports.ud_odp_caps = kind.on_demand(ibv_qp_type::IBV_QPT_UD);
+    attr.xrc_odp_caps = kind.on_demand(ibv_qp_type::IBV_QPT_XRC_SEND);
 }
 
 fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
@@ -121,7 +111,7 @@ fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     let size = ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
     attr.pci_atomic_caps = ibv_pci_atomic_caps { fetch_add: size, swap: 0, compare_swap: size };
     attr.phys_port_cnt_ex = PORT.into();
-    on_demand_operations(&mut attr, device.is_iwarp());
+    on_demand_operations(&mut attr, device.kind());
     attr
 }
 

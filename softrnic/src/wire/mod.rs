@@ -1,11 +1,12 @@
 //! The messages between QPs, and the traits that connect QPs and transports.
 //!
 //! A work request becomes a [`message::Request`]. If the destination is in the same process, its QP handles the message
-//! directly. Otherwise a [`transport::Transport`] carries the message as [`packet::Part`]s and returns
+//! directly. Otherwise a [`transport::Carrier`] carries the message as [`packet::Part`]s and returns
 //! [`packet::Response`]s. The bytes of both are [`bytes::Segment`]s.
 
 pub(crate) mod address;
 pub(crate) mod bytes;
+pub(crate) mod fabric;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod operation;

@@ -1,5 +1,6 @@
-//! Traits between QPs and transports. A [`Transport`] finds the route to a peer, a [`Carrier`] sends packets on it,
-//! [`Deliver`] receives packets, and [`Wake`] is called when a full carrier has space.
+//! Traits between QPs and transports. A [`Transport`] serves the sockets of a fabric. A [`Carrier`] sends packets: those
+//! that QPs share come from [`Routes`], and a [`Dedicated`] one serves a single QP. [`Deliver`] receives packets, and [`Wake`]
+//! is called when a full carrier has space.
 //!
 //! Every transport guarantees:
 //!
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use super::address::Gid;
 use super::bytes::Segment;
+use super::fabric::Fabric;
 use super::message::Refusal;
 use super::packet::{Packet, Part, Payload, Response};
 use crate::sys::errno::Errno;
@@ -35,25 +37,40 @@ use crate::sys::errno::Errno;
 /// request, so that no request of another process fails for this reason.
 pub(crate) const MAX_UNSETTLED: Duration = Duration::from_secs(3);
 
-/// Finds the carriers to QPs outside this process.
+/// Brings the packets of a fabric to the QPs.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
+    /// The fabric of the devices that use this transport.
+    fn fabric(&self) -> Fabric;
+
+    /// Delivers the packets that have arrived, and returns whether there were any. This function is called when a
+    /// program polls an empty completion queue. It is cheap if no packets have arrived, and does not wait for locks.
+    fn progress(&self) -> bool;
+
+    /// Notifies the transport that a program will wait for an event of a completion queue instead of polling.
+    fn armed(&self);
+
+    /// Returns the sockets of the transport, if it has any.
+    fn sockets(&self) -> Option<&'static dyn Sockets>;
+}
+
+/// Finds the carriers to the QPs of other processes, which have numbers that are unique on the host. All QPs of a process
+/// share the carrier to another process.
+pub(crate) trait Routes: fmt::Debug + Send + Sync {
     /// Reserves a block of QP numbers that no other process of the host uses, which is never the first block. Returns
     /// `None` if no such block can be reserved.
     fn claim(&self) -> Option<u32>;
 
-    /// Returns the carrier to the QP `number` at `destination`, which is in another process. Returns `None` if the QP
-    /// does not exist or cannot be reached now. This function does not block.
-    fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>>;
+    /// Returns the carrier to the QP `number`, which is in another process. Returns `None` if the QP does not exist or
+    /// cannot be reached now. This function does not block.
+    fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>>;
 
-    /// Opens the route to the QP `number`, which is in another process of this host, before a connection to it is
-    /// established. This function does not block.
+    /// Opens the route to the QP `number`, which is in another process, before a connection to it is established. This
+    /// function does not block.
     ///
     /// # Errors
     ///
     /// The reason why the QP cannot be reached. A reason that passes by itself is no error.
-    fn reach(&self, _number: u32) -> Result<(), Errno> {
-        Err(Errno(libc::ENETUNREACH))
-    }
+    fn reach(&self, number: u32) -> Result<(), Errno>;
 
     /// Returns the carriers to the other processes that have members of a multicast group.
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>>;
@@ -63,18 +80,6 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
 
     /// Withdraws this announcement after the last member in this process has left the group.
     fn left(&self, group: Gid);
-
-    /// Delivers the packets that have arrived, and returns whether there were any. This function is called when a
-    /// program polls an empty completion queue. It is cheap if no packets have arrived, and does not wait for locks.
-    fn progress(&self) -> bool;
-
-    /// Notifies the transport that a program will wait for an event of a completion queue instead of polling.
-    fn armed(&self) {}
-
-    /// Returns the sockets of the transport for iWARP or for the other services, if it has any.
-    fn sockets(&self, _is_iwarp: bool) -> Option<&'static dyn Sockets> {
-        None
-    }
 
     /// Delivers all packets that have arrived so far, and waits until other threads have delivered theirs. The caller
     /// must hold no lock of a QP.
@@ -115,14 +120,16 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
 
     /// Sends the packets that [`put`](Self::put) has gathered. This function is called after a series of `put`s.
     fn flush(&self) {}
+}
 
-    /// Delivers all packets that have arrived so far. The caller must hold no lock of a QP. Only a carrier that serves
-    /// a single QP implements this function.
-    fn settle(&self) {}
+/// A carrier that serves a single QP.
+pub(crate) trait Dedicated: Carrier {
+    /// Delivers all packets that have arrived so far. The caller must hold no lock of a QP.
+    fn settle(&self);
 
-    /// Ends a connection whose QP has failed or was disconnected. The packets that were put before are still sent. This
-    /// function takes no lock of a QP. Only a carrier that serves a single QP implements it.
-    fn end(&self) {}
+    /// Ends the connection, because its QP has failed or was disconnected. The packets that were put before are still
+    /// sent. This function takes no lock of a QP.
+    fn end(&self);
 }
 
 /// The reason why a packet was not sent.
@@ -158,7 +165,7 @@ pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// Reports that a carrier is lost, together with all packets in flight on it.
     fn lost(&self, carrier: &Arc<dyn Carrier>);
 
-    /// Reports that the stream of the QP with this number has ended. If the peer has refused a request, `refusal` is
+    /// Reports that the connection of the QP with this number has ended. If the peer has refused a request, `refusal` is
     /// its reason.
     fn ended(&self, _number: u32, _carrier: &Arc<dyn Carrier>, _refusal: Option<Refusal>) {}
 }

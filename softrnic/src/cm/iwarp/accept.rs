@@ -14,18 +14,17 @@ use crate::cm::id::State;
 use crate::cm::listen::MAX_BACKLOG;
 use crate::cm::messages::{Kind, Message};
 use crate::cm::{World, device, world};
-use crate::net::iwarp::connect::{MAX_PRIVATE_DATA, Offer, Request, Responder};
+use crate::net::iwarp::connect::{Offer, Request, Responder};
 use crate::net::iwarp::engine::prepare;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::sys::tcp;
+use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
 
-/// Accepts a request. The identifier must be in the state [`State::Requested`].
+/// Accepts a request. The identifier must be in the state [`State::Requested`], and the length of the private data is
+/// checked.
 pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8]) -> Result<(), Errno> {
-    if data.len() > MAX_PRIVATE_DATA {
-        return Err(Errno::INVALID);
-    }
     let (request, socket, path) = {
         let mut world = world();
         let identifier = world.id(id)?;
@@ -69,7 +68,7 @@ pub(in crate::cm) fn accept(id: usize, number: u32, limits: (u8, u8), data: &[u8
 /// The identifier is alive.
 pub(in crate::cm) unsafe fn listens(id: *mut rdma_cm_id, address: SocketAddr) -> bool {
     // SAFETY: guaranteed by the caller.
-    (unsafe { is_possible(id) }) && !(address.ip().is_loopback() && device::exists(false))
+    (unsafe { is_possible(id) }) && !(address.ip().is_loopback() && device::exists(Fabric::Host))
 }
 
 /// Binds a TCP port to listen on.
@@ -117,7 +116,7 @@ impl World {
                 self.id(id)?.stream_listener = Some(watched);
                 Ok(())
             }
-            Err(errno) if device::exists(false) => {
+            Err(errno) if device::exists(Fabric::Host) => {
                 let error = std::io::Error::from_raw_os_error(errno.0);
                 rdma_mummy_sys::log!(
                     info,

@@ -32,9 +32,10 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::show_state;
 use crate::wire::address::Path;
+use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::operation::Service;
-use crate::wire::transport::Carrier;
+use crate::wire::transport::Dedicated;
 use crate::wiring::streams;
 
 /// The progress of an identifier's connection.
@@ -58,7 +59,7 @@ pub(in crate::cm) enum Setup {
 pub(in crate::cm) unsafe fn is_possible(id: *mut rdma_cm_id) -> bool {
     // SAFETY: guaranteed by the caller.
     let kind = unsafe { ((*id).ps, (*id).qp_type) };
-    kind == (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC) && device::exists(true)
+    kind == (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC) && device::exists(Fabric::Iwarp)
 }
 
 fn family(address: SocketAddr) -> AddressFamily {
@@ -103,8 +104,8 @@ fn hand_over(
     let pair = QpRegistry::of_process().find(number).filter(|pair| pair.parts().service == Service::Iwarp);
     let pair = pair.ok_or(Errno::INVALID)?;
     let made = streams().connection(socket, agreed, is_initiator, first, (number, &path)).map_err(system)?;
-    let carrier: Arc<dyn Carrier> = Arc::<Connection>::clone(&made);
-    pair.connect(carrier, path, (depth(agreed.ord), depth(agreed.ird)))?;
+    let connection: Arc<dyn Dedicated> = Arc::<Connection>::clone(&made);
+    pair.connect(connection, path, (depth(agreed.ord), depth(agreed.ird)))?;
     if let Err(error) = streams().begin(&made) {
         let _ = pair.change(qp::State::ReadyToSend, qp::State::Error, pair.attributes());
         return Err(system(error));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::net::{RecvFlags, SocketFlags};
 
-use super::{HERE, host, part, response, until};
+use super::{host, part, response, until};
 use crate::ipc::codec::{self, PART_WORDS, RESPONSE_WORDS};
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{DATA, RING, SHARED};
@@ -14,7 +14,7 @@ use crate::ipc::{block, socket};
 use crate::sys::descriptor::Descriptor;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Part, Payload, Response};
-use crate::wire::transport::{Carrier, Deliver, Transport};
+use crate::wire::transport::{Carrier, Deliver, Routes};
 
 /// Responds to each part.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ fn parts_of_a_message_share_wake_ups() {
     let here = host(&Responder);
     here.claim().unwrap();
     let (block, listener) = block::claim().unwrap();
-    let carrier = here.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.carrier(block * BLOCK).unwrap();
     let client = Descriptor::new(rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap()).unwrap();
     let memory = socket::receive_handshake(client.as_fd(), RING as u32).unwrap().unwrap();
     let (parts, _) = rings(Shared::accept(&memory, SHARED).unwrap());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{HERE, end, part, response, until};
+use super::{end, part, response, until};
 use crate::ipc::incoming::Waiting;
 use crate::ipc::ring::{Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
@@ -14,7 +14,7 @@ use crate::ipc::shared::Shared;
 use crate::ipc::{block, codec, socket};
 use crate::sys::descriptor::Descriptor;
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload};
-use crate::wire::transport::{Stuck, Transport};
+use crate::wire::transport::{Routes, Stuck};
 
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
@@ -23,7 +23,7 @@ fn part_arrives_and_its_response_returns() {
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
     let number = block * BLOCK + 17;
-    let carrier = here.host.carrier(HERE, number).unwrap();
+    let carrier = here.host.carrier(number).unwrap();
     let bytes: Vec<u8> = (0..10_000).map(|index| index as u8).collect();
     carrier.put(&Packet::Part(part(number, 10_000)), Payload::Bytes(&bytes)).unwrap();
     until(|| !there.seen.parts.lock().unwrap().is_empty());
@@ -43,7 +43,7 @@ fn packets_before_the_handshake_are_not_lost() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     for length in 0..100 {
         carrier.put(&Packet::Part(part(block * BLOCK, length)), Payload::Bytes(&[1; 100][..length as usize])).unwrap();
     }
@@ -52,7 +52,7 @@ fn packets_before_the_handshake_are_not_lost() {
     assert!(
         parts.iter().zip(0..).all(|((part, bytes), length)| part.length == length && bytes.len() == length as usize)
     );
-    let again = here.host.carrier(HERE, block * BLOCK + 1).unwrap();
+    let again = here.host.carrier(block * BLOCK + 1).unwrap();
     assert!(Arc::ptr_eq(&carrier, &again), "one session for the block");
 }
 
@@ -61,15 +61,15 @@ fn packets_before_the_handshake_are_not_lost() {
 fn unknown_block_and_own_block_have_no_carrier() {
     let here = end();
     let own = here.host.claim().unwrap();
-    assert!(here.host.carrier(HERE, own * BLOCK + 3).is_none());
+    assert!(here.host.carrier(own * BLOCK + 3).is_none());
     // This block belonged to another process before.
     let (gone, listener) = block::claim().unwrap();
     drop(listener);
     for _ in 0..1000 {
-        assert!(here.host.carrier(HERE, gone * BLOCK).is_none());
+        assert!(here.host.carrier(gone * BLOCK).is_none());
     }
-    assert!(here.host.carrier(HERE, u32::MAX).is_none());
-    assert!(here.host.carrier(HERE, 0).is_none());
+    assert!(here.host.carrier(u32::MAX).is_none());
+    assert!(here.host.carrier(0).is_none());
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn packet_that_does_not_match_the_role_is_refused() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     assert_eq!(carrier.put(&Packet::Response(response(7)), Payload::Bytes(&[])), Err(Stuck::Lost));
     let mut long = part(block * BLOCK, MAX_PAYLOAD + 1);
     assert_eq!(carrier.put(&Packet::Part(long), Payload::Bytes(&[0; MAX_PAYLOAD as usize + 1])), Err(Stuck::Lost));
@@ -105,7 +105,7 @@ fn protocol_violation_ends_only_its_own_session() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     // The violations are an invalid tail, an invalid record, and an incomplete record.
     for (tail, first) in [(1 << 40, 0), (128, u64::MAX), (64, 0)] {
         let (socket, shared) = client(block);

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{HERE, end, part, until};
+use super::{end, part, until};
 use crate::ipc::group::listed;
 use crate::wire::address::Gid;
 use crate::wire::packet::{BLOCK, Packet, Payload};
-use crate::wire::transport::Transport;
+use crate::wire::transport::Routes;
 
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
@@ -34,7 +34,7 @@ fn group_finds_its_members() {
     assert!(sender.seen.parts.lock().unwrap().is_empty());
     other.host.left(group);
     until(|| sender.host.group(group).len() == 1);
-    let carrier = sender.host.carrier(HERE, blocks[1] * BLOCK).unwrap();
+    let carrier = sender.host.carrier(blocks[1] * BLOCK).unwrap();
     assert!(std::sync::Arc::ptr_eq(&carrier, &sender.host.group(group)[0]));
     assert_eq!(sender.seen.lost.load(Ordering::SeqCst), 0);
 }

@@ -27,9 +27,6 @@ use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Part, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Wake};
 
-/// The address of this host, which can be any address here.
-const HERE: Gid = Gid::ZERO;
-
 /// Records the packets that arrive.
 #[derive(Default)]
 pub(super) struct Seen {

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{HERE, end, part, response, until};
+use super::{end, part, response, until};
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload, ResponseKind};
-use crate::wire::transport::{Stuck, Transport};
+use crate::wire::transport::{Routes, Stuck, Transport};
 
 const EMPTY: Payload<'_> = Payload::Bytes(&[]);
 
@@ -14,11 +14,11 @@ const EMPTY: Payload<'_> = Payload::Bytes(&[]);
 fn message_waits_for_a_qp_with_an_unprocessed_response() {
     let (here, there) = (end(), end());
     let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
-    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    here.host.carrier(block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
     until(|| there.seen.back.lock().unwrap().is_some());
     here.seen.is_late.store(true, Ordering::SeqCst);
     there.seen.back.lock().unwrap().take().unwrap().put(&Packet::Response(response(7)), EMPTY).unwrap();
-    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+    there.host.carrier(own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
     until(|| !here.seen.responses.lock().unwrap().is_empty());
     // The message once waited for at most a second, which is too short on a busy machine.
     std::thread::sleep(Duration::from_millis(1100));
@@ -40,13 +40,13 @@ fn message_waits_for_a_qp_with_an_unprocessed_response() {
 fn message_waits_only_up_to_the_limit() {
     let (here, there) = (end(), end());
     let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
-    here.host.carrier(HERE, block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    here.host.carrier(block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
     until(|| there.seen.back.lock().unwrap().is_some());
     let back = there.seen.back.lock().unwrap().take().unwrap();
     here.seen.is_late.store(true, Ordering::SeqCst);
     back.put(&Packet::Response(response(7)), EMPTY).unwrap();
     until(|| here.seen.responses.lock().unwrap().len() == 1);
-    there.host.carrier(HERE, own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+    there.host.carrier(own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
     until(|| {
         back.put(&Packet::Response(response(8)), EMPTY).unwrap();
         !here.seen.parts.lock().unwrap().is_empty()
@@ -58,7 +58,7 @@ fn message_waits_only_up_to_the_limit() {
 fn message_waits_for_space_for_its_reply() {
     let (here, there) = (end(), end());
     let (_, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     carrier.put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
     until(|| there.seen.back.lock().unwrap().is_some());
     there.seen.parts.lock().unwrap().clear();

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{env, fs};
 
-use super::{HERE, end, host, part, until};
+use super::{end, host, part, until};
 use crate::ipc::{Peers, Processes};
 use crate::sys::fork;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{BLOCK, Packet, Part, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Deliver, Stuck, Transport};
+use crate::wire::transport::{Carrier, Deliver, Routes, Stuck, Transport};
 
 /// The peers of this program and of its children.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new(Peers::new(&Echo)));
@@ -82,7 +82,7 @@ fn other_process_echoes_until_killed() {
     let block = block_of(&mut child);
     let here = end();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK + 5).unwrap();
+    let carrier = here.host.carrier(block * BLOCK + 5).unwrap();
     for round in 0..1000u32 {
         let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
         let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
@@ -103,7 +103,7 @@ fn other_process_echoes_until_killed() {
     until(|| here.seen.lost.load(Ordering::SeqCst) == 1);
     let packet = Packet::Part(part(block * BLOCK + 5, 0));
     assert_eq!(carrier.put(&packet, Payload::Bytes(&[])), Err(Stuck::Lost));
-    assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
+    assert!(here.host.carrier(block * BLOCK + 5).is_none());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn limit_for_files_refuses_a_session() {
     rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
     let here = end();
     here.host.claim().unwrap();
-    assert!(here.host.carrier(HERE, block.parse::<u32>().unwrap() * BLOCK + 5).is_none());
+    assert!(here.host.carrier(block.parse::<u32>().unwrap() * BLOCK + 5).is_none());
 }
 
 /// Returns the number of context switches of all threads of `ipc`.
@@ -151,7 +151,7 @@ fn idle_thread_sleeps() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     carrier.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     for _ in 0..100_000 {
@@ -185,7 +185,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
     fork::watch();
     let ours = host.claim().unwrap();
     host.joined(Gid([0xff; 16]));
-    let carrier = host.carrier(HERE, number).unwrap();
+    let carrier = host.carrier(number).unwrap();
     carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     let sockets = || {
@@ -208,7 +208,7 @@ fn child_starts_over_and_keeps_no_descriptor() {
             // The child starts over with blocks of its own.
             let new = host.claim().unwrap();
             assert!(new != ours && new != block);
-            let carrier = host.carrier(HERE, number).unwrap();
+            let carrier = host.carrier(number).unwrap();
             assert_eq!(carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
             host.progress();
         }));

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{End, HERE, end, part, response, until};
+use super::{End, end, part, response, until};
 use crate::wire::packet::{BLOCK, Packet, Payload};
-use crate::wire::transport::{Carrier, Stuck, Transport, Wake};
+use crate::wire::transport::{Carrier, Routes, Stuck, Transport, Wake};
 
 /// Sends a packet. If there is no space, waits for it as a QP does.
 fn put(end: &End, carrier: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
@@ -45,7 +45,7 @@ fn goes_there_and_back(with_polls: bool) {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     let bytes = vec![7; 16 << 10];
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn each_message_wakes_the_other_end() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let carrier = here.host.carrier(HERE, block * BLOCK).unwrap();
+    let carrier = here.host.carrier(block * BLOCK).unwrap();
     for number in 0..2000 {
         carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
         // The delay varies, so that the other end is either just going to sleep or has slept for a while.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::net::SocketFlags;
 
-use super::{HERE, host, part, until};
+use super::{host, part, until};
 use crate::ipc::codec::PART_WORDS;
 use crate::ipc::ring::{Consumer, Ring};
 use crate::ipc::session::{DATA, RING, SHARED};
@@ -14,7 +14,7 @@ use crate::ipc::{block, socket};
 use crate::sys::descriptor::Descriptor;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{BLOCK, Packet, Part, Payload, Response};
-use crate::wire::transport::{Carrier, Deliver, Stuck, Transport, Wake};
+use crate::wire::transport::{Carrier, Deliver, Routes, Stuck, Wake};
 
 /// A set of QPs, each of which fills all free space when it is woken.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ fn waiting_qps_get_space_in_turn() {
     let here = host(greedy);
     here.claim().unwrap();
     let (block, listener) = block::claim().unwrap();
-    greedy.carrier.set(here.carrier(HERE, block * BLOCK).unwrap()).unwrap();
+    greedy.carrier.set(here.carrier(block * BLOCK).unwrap()).unwrap();
     let client = Descriptor::new(rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap()).unwrap();
     let memory = socket::receive_handshake(client.as_fd(), RING as u32).unwrap().unwrap();
     let shared = Arc::new(Shared::accept(&memory, SHARED).unwrap());

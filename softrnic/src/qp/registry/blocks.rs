@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use crate::sys::unpoisoned;
 use crate::wire::packet::{BLOCK, MAX_NUMBER, MULTICAST_NUMBER};
-use crate::wire::transport::Transport;
+use crate::wire::transport::Routes;
 
 /// The minimum number of blocks that the process claims before it reuses numbers.
 const MIN_BLOCKS: usize = 4;
@@ -33,22 +33,17 @@ impl Blocks {
 
     /// Returns the next free number. `in_use` is how many numbers are in use. Returns `None` if all numbers are in use
     /// and no further block can be claimed.
-    pub(super) fn number(
-        &self,
-        transport: &dyn Transport,
-        in_use: usize,
-        is_taken: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
-        unpoisoned(self.0.lock()).number(transport, in_use, is_taken)
+    pub(super) fn number(&self, routes: &dyn Routes, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+        unpoisoned(self.0.lock()).number(routes, in_use, is_taken)
     }
 }
 
 impl Inner {
-    fn number(&mut self, transport: &dyn Transport, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+    fn number(&mut self, routes: &dyn Routes, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
         // This loop tries each number of the claimed blocks, and then those of one new block.
         for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
             if self.block >= self.owned.len() {
-                self.grow(transport, in_use);
+                self.grow(routes, in_use);
             }
             let block = *self.owned.get(self.block)?;
             let number = block * BLOCK + self.place;
@@ -64,10 +59,10 @@ impl Inner {
     }
 
     /// Claims another block after the last one, or starts over at the first block.
-    fn grow(&mut self, transport: &dyn Transport, in_use: usize) {
+    fn grow(&mut self, routes: &dyn Routes, in_use: usize) {
         let has_enough = self.owned.len() >= MIN_BLOCKS && in_use < self.owned.len() * BLOCK as usize / 2;
         // A QP number has 24 bits, so blocks of larger numbers cannot be used.
-        let claimed = if has_enough { None } else { transport.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
+        let claimed = if has_enough { None } else { routes.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),
             _ => (self.block, self.place) = (0, 0),
@@ -82,61 +77,62 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::sys::errno::Errno;
     use crate::wire::address::Gid;
     use crate::wire::transport::Carrier;
 
-    /// A transport with a fixed number of blocks, of which block 7 is the first.
+    /// Routes with a fixed number of blocks, of which block 7 is the first.
     #[derive(Debug)]
-    struct LimitedTransport {
+    struct LimitedRoutes {
         claimed_count: AtomicU32,
         most: u32,
     }
 
-    impl Transport for LimitedTransport {
+    impl Routes for LimitedRoutes {
         fn claim(&self) -> Option<u32> {
             let claimed_count = self.claimed_count.load(Ordering::Relaxed);
             (claimed_count < self.most).then(|| 7 + self.claimed_count.fetch_add(1, Ordering::Relaxed))
         }
-        fn carrier(&self, _: Gid, _: u32) -> Option<Arc<dyn Carrier>> {
+        fn carrier(&self, _: u32) -> Option<Arc<dyn Carrier>> {
             None
+        }
+        fn reach(&self, _: u32) -> Result<(), Errno> {
+            Ok(())
         }
         fn group(&self, _group: Gid) -> Vec<Arc<dyn Carrier>> {
             Vec::new()
         }
         fn joined(&self, _group: Gid) {}
         fn left(&self, _group: Gid) {}
-        fn progress(&self) -> bool {
-            false
-        }
         fn settle(&self) {}
     }
 
-    fn limited(most: u32) -> LimitedTransport {
-        LimitedTransport { claimed_count: AtomicU32::new(0), most }
+    fn limited(most: u32) -> LimitedRoutes {
+        LimitedRoutes { claimed_count: AtomicU32::new(0), most }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
     fn numbers_are_reused_after_several_blocks() {
-        let (blocks, transport) = (Blocks::new(), limited(100));
+        let (blocks, routes) = (Blocks::new(), limited(100));
         let round = MIN_BLOCKS * BLOCK as usize;
-        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&transport, 0, |_| false).unwrap()).collect();
+        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&routes, 0, |_| false).unwrap()).collect();
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
         assert!(numbers.iter().all(|number| blocks.has(*number)));
-        assert_eq!(blocks.number(&transport, 0, |_| false), Some(numbers[0]));
+        assert_eq!(blocks.number(&routes, 0, |_| false), Some(numbers[0]));
         assert!(!blocks.has(6 * BLOCK) && !blocks.has(100 * BLOCK));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
     fn full_blocks_are_followed_by_another_if_available() {
-        let (blocks, transport, mut taken) = (Blocks::new(), limited(2), BTreeSet::new());
-        while let Some(number) = blocks.number(&transport, taken.len(), |number| taken.contains(&number)) {
+        let (blocks, routes, mut taken) = (Blocks::new(), limited(2), BTreeSet::new());
+        while let Some(number) = blocks.number(&routes, taken.len(), |number| taken.contains(&number)) {
             assert!(taken.insert(number));
         }
         assert_eq!(taken.len(), 2 * BLOCK as usize);
         taken.remove(&(8 * BLOCK + 5));
-        assert_eq!(blocks.number(&transport, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
+        assert_eq!(blocks.number(&routes, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
         assert_eq!(Blocks::new().number(&limited(0), 0, |_| false), None);
     }
 }

@@ -18,11 +18,12 @@ use crate::sys::fork::PerProcess;
 use crate::sys::{addresses, unpoisoned};
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
+use crate::wire::fabric::Fabric;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Deliver, Sockets, Transport};
+use crate::wire::transport::{Carrier, Deliver, Routes, Sockets, Transport};
 
 /// An XRC shared receive queue. Messages address it by its number.
 #[derive(Clone, Debug)]
@@ -40,8 +41,15 @@ impl SharedEntry {
     }
 }
 
-/// The transport to other processes. The child of a `fork` has its own transport.
-static TRANSPORT: OnceLock<&'static dyn Transport> = OnceLock::new();
+/// The transports of the process, and the routes to other processes, if they are enabled. After a `fork`, the same
+/// transports serve the connections of the child.
+#[derive(Debug)]
+pub(crate) struct Transports {
+    pub(crate) all: &'static [&'static dyn Transport],
+    pub(crate) routes: Option<&'static dyn Routes>,
+}
+
+static TRANSPORTS: OnceLock<&'static Transports> = OnceLock::new();
 
 static REGISTRY: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
 
@@ -83,32 +91,36 @@ impl QpRegistry {
         }
     }
 
-    /// Sets the transport to the QPs of other processes. Only the first call has an effect.
-    pub(crate) fn set_transport(transport: &'static dyn Transport) {
-        let _ = TRANSPORT.set(transport);
+    /// Sets the transports. Only the first call has an effect.
+    pub(crate) fn set_transports(transports: &'static Transports) {
+        let _ = TRANSPORTS.set(transports);
     }
 
-    pub(crate) fn transport(&self) -> Option<&'static dyn Transport> {
-        TRANSPORT.get().copied()
+    #[inline]
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        TRANSPORTS.get().map_or(&[], |transports| transports.all)
     }
 
-    /// Returns the carrier to the QP `number` at `destination`, if the QP belongs to another process.
-    pub(crate) fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
+    fn routes(&self) -> Option<&'static dyn Routes> {
+        TRANSPORTS.get()?.routes
+    }
+
+    /// Returns the carrier to the QP with this number, if the QP belongs to another process.
+    pub(crate) fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
         #[cfg(any(test, fuzzing))]
         if let Some(carrier) = unpoisoned(self.test_routes.read()).get(&number) {
             return Some(Arc::clone(carrier));
         }
-        let transport = self.transport()?;
-        if self.blocks.has(number) { None } else { transport.carrier(destination, number) }
+        self.routes().filter(|_| !self.blocks.has(number))?.carrier(number)
     }
 
     /// Opens the route to a QP of another process, before a connection to it is established.
     ///
     /// # Errors
     ///
-    /// See [`Transport::reach`].
+    /// See [`Routes::reach`].
     pub(crate) fn reach(&self, number: u32) -> Result<(), Errno> {
-        self.transport().map_or(Ok(()), |transport| transport.reach(number))
+        self.routes().map_or(Ok(()), |routes| routes.reach(number))
     }
 
     /// Sets the carrier to a QP number. Only tests use this function.
@@ -127,7 +139,7 @@ impl QpRegistry {
         if let Some(ways) = unpoisoned(self.test_groups.read()).get(&group) {
             return ways.clone();
         }
-        self.transport().map(|transport| transport.group(group)).unwrap_or_default()
+        self.routes().map(|routes| routes.group(group)).unwrap_or_default()
     }
 
     /// Sets the carriers of a group. Only tests use this function.
@@ -136,41 +148,39 @@ impl QpRegistry {
         unpoisoned(self.test_groups.write()).insert(group, ways);
     }
 
-    /// Delivers the packets that have arrived from other processes. If the timer thread could not be started, also runs
+    /// Delivers the packets that have arrived on the transports. If the timer thread could not be started, also runs
     /// the alarms that are due. Returns whether packets were delivered.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         timer::run_due_if_no_thread();
-        self.transport().is_some_and(|transport| transport.progress())
+        self.transports().iter().fold(false, |has_found, transport| transport.progress() | has_found)
     }
 
-    /// Notifies the transport that the program will wait for an event instead of polling.
+    /// Notifies the transports that the program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
-        if let Some(transport) = self.transport() {
-            transport.armed();
-        }
+        self.transports().iter().for_each(|transport| transport.armed());
     }
 
-    /// Returns the sockets of the transport for iWARP or for the other services, if it has any.
-    pub(crate) fn sockets(&self, is_iwarp: bool) -> Option<&'static dyn Sockets> {
-        self.transport()?.sockets(is_iwarp)
+    /// Returns the sockets of the transport of a fabric, if it has any.
+    pub(crate) fn sockets(&self, fabric: Fabric) -> Option<&'static dyn Sockets> {
+        self.transports().iter().find(|transport| transport.fabric() == fabric)?.sockets()
     }
 
     /// Delivers all packets that other processes have sent so far. The caller must hold no lock of a QP.
     pub(crate) fn settle(&self) {
-        if let Some(transport) = self.transport() {
-            transport.settle();
+        if let Some(routes) = self.routes() {
+            routes.settle();
         }
     }
 
     /// Returns a free QP number of 24 bits, above 1. Numbers are reused as late as possible.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
-        if let Some(transport) = self.transport() {
+        if let Some(routes) = self.routes() {
             let in_use = self.pairs.count();
             if in_use >= limits::MAX_QP as usize {
                 return Err(Errno::NO_MEMORY);
             }
-            if let Some(number) = self.blocks.number(transport, in_use, |number| self.pairs.has(number)) {
+            if let Some(number) = self.blocks.number(routes, in_use, |number| self.pairs.has(number)) {
                 return Ok(number);
             }
         }
@@ -232,8 +242,8 @@ impl QpRegistry {
     pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let is_first = self.add_member(group, pair)?;
-        if let Some(transport) = self.transport().filter(|_| is_first) {
-            transport.joined(group);
+        if let Some(routes) = self.routes().filter(|_| is_first) {
+            routes.joined(group);
         }
         Ok(())
     }
@@ -257,8 +267,8 @@ impl QpRegistry {
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let was_last = self.remove_member(group, number)?;
-        if let Some(transport) = self.transport().filter(|_| was_last) {
-            transport.left(group);
+        if let Some(routes) = self.routes().filter(|_| was_last) {
+            routes.left(group);
         }
         Ok(())
     }
@@ -344,7 +354,7 @@ impl Deliver for ToQueuePairs {
 
     fn ended(&self, number: u32, carrier: &Arc<dyn Carrier>, refusal: Option<Refusal>) {
         if let Some(pair) = QpRegistry::of_process().find(number) {
-            pair.stream_ended(carrier, refusal);
+            pair.connection_ended(carrier, refusal);
         }
     }
 }

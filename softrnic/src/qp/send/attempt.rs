@@ -92,16 +92,11 @@ impl Peer {
 
     #[inline(never)]
     fn look_up(&mut self, pair: &QueuePair, destination: Gid, number: u32) -> Found {
-        let registry = QpRegistry::of_process();
-        let carrier = if pair.parts.service == Service::Iwarp {
-            pair.stream.carrier()
-        } else if let Some(pair) = registry.find(number) {
+        if let Some(pair) = pair.route.local(number) {
             *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
             return Found::Local(pair);
-        } else {
-            registry.carrier(destination, number)
-        };
-        match carrier {
+        }
+        match pair.route.carrier(number) {
             Some(carrier) => {
                 *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
                 Found::Remote(carrier)

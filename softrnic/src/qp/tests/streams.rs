@@ -6,7 +6,7 @@ use crate::qp::registry::ToQueuePairs;
 use crate::wire::bytes::Fault;
 use crate::wire::message::Refusal;
 use crate::wire::packet::{ResponseKind, STREAM_PEER};
-use crate::wire::transport::Deliver;
+use crate::wire::transport::{Dedicated, Deliver};
 
 /// Returns a part from the peer that contains a complete message.
 fn part(end: &End, psn: u32, operation: Operation, length: u32) -> Part {
@@ -31,10 +31,10 @@ fn part(end: &End, psn: u32, operation: Operation, length: u32) -> Part {
     Part { number: end.pair.number(), request, offset: 0, length, attempt: 0 }
 }
 
-fn connected_by(carrier: Arc<dyn Carrier>) -> End {
+fn connected_by(connection: Arc<dyn Dedicated>) -> End {
     let end = End::new(Service::Iwarp);
     end.pair.change(State::Reset, State::Init, Attributes { access: ALL, ..Attributes::new() }).unwrap();
-    end.pair.connect(carrier, path(HERE), (1, 1)).unwrap();
+    end.pair.connect(connection, path(HERE), (1, 1)).unwrap();
     end
 }
 
@@ -102,6 +102,10 @@ impl Carrier for Ending {
     fn taken(&self) -> u64 {
         0
     }
+}
+
+impl Dedicated for Ending {
+    fn settle(&self) {}
 
     fn end(&self) {
         let number = self.number.load(Ordering::Relaxed);

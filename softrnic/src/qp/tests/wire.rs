@@ -9,7 +9,7 @@ use super::*;
 use crate::qp::registry::ToQueuePairs;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{Packet, Payload, ResponseKind};
-use crate::wire::transport::{Deliver, Stuck, Wake};
+use crate::wire::transport::{Dedicated, Deliver, Stuck, Wake};
 
 /// A bit that is not set in the numbers that tests use.
 pub(super) const FLAG: u32 = 1 << 22;
@@ -104,10 +104,6 @@ impl Carrier for Wire {
         Ok(())
     }
 
-    fn end(&self) {
-        self.is_gone.store(true, Ordering::Relaxed);
-    }
-
     fn wake(&self, pair: Weak<dyn Wake>) {
         self.waiting.lock().unwrap().push(pair);
     }
@@ -116,6 +112,14 @@ impl Carrier for Wire {
         // The lock is taken, because under Miri a relaxed load may return an outdated value.
         let _packets = self.packets.lock().unwrap();
         self.taken.load(Ordering::Relaxed) as u64
+    }
+}
+
+impl Dedicated for Wire {
+    fn settle(&self) {}
+
+    fn end(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
     }
 }
 

@@ -19,8 +19,8 @@ use crate::sys::errno::Errno;
 use crate::verbs::async_event::Source;
 use crate::verbs::completion_queue::Queue;
 use crate::verbs::context::Context;
-use crate::verbs::device::Device;
 use crate::verbs::failure;
+use crate::verbs::kind::Kind;
 use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::verbs::shared_receive_queue::SharedReceiveQueue;
@@ -109,8 +109,8 @@ unsafe fn create(
     // SAFETY: guaranteed by the caller.
     let (requested, open) = unsafe { (init.read(), Context::of(context)) };
     // SAFETY: guaranteed by the caller; the device belongs to this provider.
-    let is_iwarp = unsafe { Device::iwarp_of(context) }.is_some();
-    let service = service(requested.qp_type, is_iwarp)?;
+    let kind = unsafe { Kind::of(context) };
+    let service = kind.service(requested.qp_type)?;
     let mut uses = vec![open.usage.begin()];
     let (pd, domain, xrc_domain) = match *parent {
         Parent::Domain(pd) if service != Service::XrcReceive => {
@@ -172,8 +172,7 @@ unsafe fn create(
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
     (base.handle, base.qp_num) = (open.handle(), pair.number());
     (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, requested.qp_type);
-    if is_iwarp {
-        // A QP of an RNIC has no state RESET.
+    if kind.begins_in_init {
         pair.change(State::Reset, State::Init, pair.attributes())?;
         base.state = ibv_qp_state::IBV_QPS_INIT;
     }
@@ -189,19 +188,6 @@ unsafe fn create(
         (*init).cap = cap;
     }
     Ok(qp)
-}
-
-fn service(qp_type: ibv_qp_type, is_iwarp: bool) -> Result<Service, Errno> {
-    match qp_type {
-        ibv_qp_type::IBV_QPT_RC if is_iwarp => Ok(Service::Iwarp),
-        _ if is_iwarp => Err(Errno::NOT_SUPPORTED),
-        ibv_qp_type::IBV_QPT_RC => Ok(Service::ReliableConnection),
-        ibv_qp_type::IBV_QPT_UC => Ok(Service::UnreliableConnection),
-        ibv_qp_type::IBV_QPT_UD => Ok(Service::UnreliableDatagram),
-        ibv_qp_type::IBV_QPT_XRC_SEND => Ok(Service::XrcSend),
-        ibv_qp_type::IBV_QPT_XRC_RECV => Ok(Service::XrcReceive),
-        _ => Err(Errno::NOT_SUPPORTED),
-    }
 }
 
 /// Whether a QP of the service both sends and receives, which is true for all services except XRC.
@@ -337,7 +323,7 @@ mod tests {
     #[test]
     fn other_qp_types_are_refused() {
         for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(0), ibv_qp_type(77)] {
-            assert_eq!(service(qp_type, false), Err(Errno::NOT_SUPPORTED));
+            assert_eq!(Kind::named("soft0").service(qp_type), Err(Errno::NOT_SUPPORTED));
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, MAX_UNSETTLED, Stuck, Wake};
+use crate::wire::transport::{Carrier, Dedicated, MAX_UNSETTLED, Stuck, Wake};
 
 /// If the buffer has at least this length, it is passed to TCP immediately.
 const WRITE_LENGTH: usize = 64 << 10;
@@ -361,7 +361,9 @@ impl Carrier for Connection {
         }
         self.complete();
     }
+}
 
+impl Dedicated for Connection {
     fn settle(&self) {
         let end = {
             let incoming = unpoisoned(self.incoming.lock());

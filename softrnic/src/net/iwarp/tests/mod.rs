@@ -29,7 +29,7 @@ use crate::wire::bytes::Segment;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER};
-use crate::wire::transport::{Carrier, Deliver, Sockets, Stuck};
+use crate::wire::transport::{Carrier, Dedicated, Deliver, Sockets, Stuck};
 
 const PART: usize = 16 << 10;
 const PATH: Path = Path {
@@ -56,8 +56,8 @@ struct Log {
     seen: Mutex<Vec<(ThreadId, Seen)>>,
     /// The number of messages for which the QP has no receive.
     lacking: AtomicU32,
-    /// Whether the QP ends its connection when the next message arrives.
-    ends: AtomicBool,
+    /// The connection that the QP ends when the next message arrives.
+    ends: Mutex<Option<Arc<dyn Dedicated>>>,
     /// Whether another thread holds the send queue, so that the QP handles responses later.
     is_held: AtomicBool,
     /// The thread that delivers a response waits for a message on this channel, if it is set.
@@ -83,8 +83,8 @@ impl Deliver for Log {
             return back.put(&Packet::Response(response), Payload::Bytes(&[])).unwrap();
         }
         self.add(Seen::Part(part.length));
-        if self.ends.load(Ordering::Relaxed) {
-            back.end();
+        if let Some(connection) = &*self.ends.lock().unwrap() {
+            connection.end();
         }
     }
 
@@ -336,7 +336,7 @@ fn connection_notifies_while_it_is_served() {
     engine.start_by(|_| Ok(())).unwrap();
     let (connection, mut peer) = pair(engine, None);
     engine.begin(&connection).unwrap();
-    log.ends.store(true, Ordering::Relaxed);
+    *log.ends.lock().unwrap() = Some(connection.clone());
     peer.write_all(&send(1, b"last")).unwrap();
     engine.notify(connection.id);
     let serving = thread::spawn(|| engine.serve_notified());

@@ -1,0 +1,116 @@
+//! What the devices of a fabric have in common, as programs see them: the only place that describes it.
+
+use std::ffi::c_uint;
+
+use rdma_mummy_sys::{
+    ib_uverbs_query_port_flags, ibv_context, ibv_gid_type, ibv_node_type, ibv_odp_transport_cap_bits as odp,
+    ibv_port_cap_flags, ibv_qp_type, ibv_transport_type,
+};
+
+use super::device::Device;
+use super::gid::TABLE_LENGTH;
+use crate::sys::errno::Errno;
+use crate::wire::fabric::Fabric;
+use crate::wire::operation::Service;
+
+/// The description of the devices of a fabric.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) fabric: Fabric,
+    /// The prefix of the names of the devices. The last kind has none, and takes all other names.
+    prefix: &'static str,
+    pub(super) node: ibv_node_type,
+    /// The type of the node, as in sysfs.
+    pub(super) node_text: &'static str,
+    pub(super) transport: ibv_transport_type,
+    /// The length of the GID table.
+    pub(super) gids: u32,
+    pub(super) gid_type: ibv_gid_type,
+    /// The type that `ibv_query_gid_type` returns. This verb has its own numbers for the types.
+    pub(super) gid_type_code: c_uint,
+    /// The type of the GIDs, as in sysfs.
+    pub(super) gid_type_text: &'static str,
+    pub(super) port_capabilities: c_uint,
+    pub(super) port_flags: u8,
+    pub(super) services: &'static [(ibv_qp_type, Service, OnDemand)],
+    /// Whether QPs have no state RESET, so that a new one is in INIT.
+    pub(super) begins_in_init: bool,
+}
+
+/// The operations of a service that work on memory with on-demand paging: all operations of the service.
+pub(super) type OnDemand = u32;
+
+const DATAGRAMS: OnDemand = odp::IBV_ODP_SUPPORT_SEND.0 | odp::IBV_ODP_SUPPORT_RECV.0 | odp::IBV_ODP_SUPPORT_SRQ_RECV.0;
+const UNRELIABLE: OnDemand = odp::IBV_ODP_SUPPORT_SEND.0 | odp::IBV_ODP_SUPPORT_RECV.0 | odp::IBV_ODP_SUPPORT_WRITE.0;
+const ATOMIC: OnDemand =
+    DATAGRAMS | odp::IBV_ODP_SUPPORT_WRITE.0 | odp::IBV_ODP_SUPPORT_READ.0 | odp::IBV_ODP_SUPPORT_ATOMIC.0;
+const RELIABLE: OnDemand = ATOMIC | odp::IBV_ODP_SUPPORT_FLUSH.0 | odp::IBV_ODP_SUPPORT_ATOMIC_WRITE.0;
+
+static IWARP: Kind = Kind {
+    fabric: Fabric::Iwarp,
+    prefix: "softiw",
+    node: ibv_node_type::IBV_NODE_RNIC,
+    node_text: "4: RNIC",
+    transport: ibv_transport_type::IBV_TRANSPORT_IWARP,
+    gids: 1,
+    gid_type: ibv_gid_type::IBV_GID_TYPE_IB,
+    gid_type_code: 0,
+    gid_type_text: "IB/RoCE v1",
+    port_capabilities: 0,
+    port_flags: 0,
+    services: &[(ibv_qp_type::IBV_QPT_RC, Service::Iwarp, ATOMIC)],
+    begins_in_init: true,
+};
+
+static HOST: Kind = Kind {
+    fabric: Fabric::Host,
+    prefix: "",
+    node: ibv_node_type::IBV_NODE_CA,
+    node_text: "1: CA",
+    transport: ibv_transport_type::IBV_TRANSPORT_IB,
+    gids: TABLE_LENGTH,
+    gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2,
+    gid_type_code: 1,
+    gid_type_text: "RoCE v2",
+    port_capabilities: ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0,
+    port_flags: ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8,
+    services: &[
+        (ibv_qp_type::IBV_QPT_RC, Service::ReliableConnection, RELIABLE),
+        (ibv_qp_type::IBV_QPT_UC, Service::UnreliableConnection, UNRELIABLE),
+        (ibv_qp_type::IBV_QPT_UD, Service::UnreliableDatagram, DATAGRAMS),
+        (ibv_qp_type::IBV_QPT_XRC_SEND, Service::XrcSend, RELIABLE),
+        (ibv_qp_type::IBV_QPT_XRC_RECV, Service::XrcReceive, RELIABLE),
+    ],
+    begins_in_init: false,
+};
+
+static KINDS: [&Kind; 2] = [&IWARP, &HOST];
+
+impl Kind {
+    /// Returns the kind of the device with this name.
+    pub(super) fn named(name: &str) -> &'static Self {
+        KINDS.into_iter().find(|kind| name.starts_with(kind.prefix)).unwrap_or(&HOST)
+    }
+
+    /// Returns the kind of the device of a context. If the context or its device is null, which happens only in tests,
+    /// it is the last kind.
+    ///
+    /// # Safety
+    ///
+    /// The context and its device are null or belong to this provider.
+    pub(super) unsafe fn of(context: *mut ibv_context) -> &'static Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Device::of_context(context) }.map_or(&HOST, Device::kind)
+    }
+
+    /// Returns the service of a type of QP.
+    pub(super) fn service(&self, qp_type: ibv_qp_type) -> Result<Service, Errno> {
+        let found = self.services.iter().find(|(found, ..)| *found == qp_type);
+        found.map(|(_, service, _)| *service).ok_or(Errno::NOT_SUPPORTED)
+    }
+
+    /// Returns the operations of a type of QP that work on memory with on-demand paging.
+    pub(super) fn on_demand(&self, qp_type: ibv_qp_type) -> OnDemand {
+        self.services.iter().find(|(found, ..)| *found == qp_type).map_or(0, |(.., operations)| *operations)
+    }
+}
