@@ -1,16 +1,22 @@
 //! Messages over a connection.
 
+mod acceptor;
 mod attempts;
+mod ready;
 
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use self::ready::Ready;
 use crate::memory::Buf;
-use crate::worker::{Awaited, ConnectionId, Handle, ListenId, Source, Stats, Worker, would_block};
+use crate::worker::{Awaited, ConnectionId, Handle, Stats, Wait, Worker, would_block};
 
+pub use acceptor::Acceptor;
 pub(crate) use attempts::Attempts;
 
 /// A connection that transports messages of any length, and preserves their boundaries and order.
@@ -30,122 +36,12 @@ pub struct Connection {
     /// Whether dropping the connection waits for the peer's acknowledgement.
     pub(crate) lingers: bool,
     is_closed: AtomicBool,
-}
-
-/// Accepts connections.
-#[derive(Debug)]
-pub struct Acceptor {
-    handle: Handle,
-    id: ListenId,
-    address: SocketAddr,
-}
-
-impl Acceptor {
-    /// Listens with the default worker of the process, for RDMA and for TCP at the same port.
-    ///
-    /// # Errors
-    ///
-    /// The address is in use, or does not belong to this host.
-    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Acceptor> {
-        Acceptor::bind_on(&Handle::global()?, address)
-    }
-
-    /// Listens with the given worker.
-    ///
-    /// # Errors
-    ///
-    /// See [`Acceptor::bind`].
-    pub fn bind_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Acceptor> {
-        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-        for address in address.to_socket_addrs()? {
-            let listened = handle.with(|worker| {
-                let id = worker.listen(address)?;
-                Ok((id, worker.local_addr(id).unwrap_or(address)))
-            })?;
-            match listened {
-                Ok((id, address)) => return Ok(Acceptor { handle: handle.clone(), id, address }),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    pub(crate) fn id(&self) -> ListenId {
-        self.id
-    }
-
-    /// The address, with its port.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Waits for the next connection.
-    ///
-    /// # Errors
-    ///
-    /// `NotConnected` if the acceptor was closed.
-    pub fn accept(&self) -> io::Result<Connection> {
-        self.accept_until(None)
-    }
-
-    /// Returns the next connection, without waiting.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if no connection is pending.
-    pub fn try_accept(&self) -> io::Result<Connection> {
-        let id = self.handle.try_now(|worker| worker.try_accept(self.id))?;
-        Ok(Connection::new(self.handle.clone(), id))
-    }
-
-    /// Waits for the next connection until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// `TimedOut` if no connection arrived in time.
-    pub fn accept_until(&self, deadline: Option<Instant>) -> io::Result<Connection> {
-        let mut call = None;
-        let accepted = self.handle.wait_aside(deadline, |worker, waker| {
-            drop(call.take().and_then(|call| worker.remove_call(call)));
-            let accepted = worker.try_accept(self.id);
-            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptors, waker));
-            accepted
-        });
-        if let Some(call) = call {
-            // The deadline has passed.
-            drop(self.handle.with(|worker| worker.remove_call(call))?);
-        }
-        Ok(Connection::new(self.handle.clone(), accepted?))
-    }
-
-    /// Stops listening. Connections that are established already can still be accepted; then calls return
-    /// `NotConnected`.
-    pub fn stop(&self) {
-        // In a child of the worker's process, there is nothing to end.
-        _ = self.handle.with(|worker| worker.stop_listening(self.id));
-    }
-
-    /// Stops listening, and closes the connections that were not accepted. Calls that wait for a connection, and later
-    /// ones, return `NotConnected`. Dropping the acceptor does the same.
-    pub fn close(&self) {
-        // In a child of the worker's process, there is nothing to end.
-        _ = self.handle.with(|worker| worker.unlisten(self.id));
-    }
-}
-
-impl Drop for Acceptor {
-    fn drop(&mut self) {
-        self.close();
-    }
+    ready: OnceLock<Ready>,
 }
 
 impl Connection {
     pub(crate) fn new(handle: Handle, id: ConnectionId) -> Connection {
-        Connection { handle, id, lingers: true, is_closed: AtomicBool::new(false) }
+        Connection { handle, id, lingers: true, is_closed: AtomicBool::new(false), ready: OnceLock::new() }
     }
 
     /// Connects with the default worker of the process: over RDMA if both sides support it, otherwise over TCP.
@@ -241,7 +137,7 @@ impl Connection {
     ///
     /// `WouldBlock`; otherwise see [`Connection::send`].
     pub fn try_send(&self, message: &[u8]) -> io::Result<()> {
-        self.handle.try_now(|worker| worker.try_send(self.id, message))
+        self.try_now(Wait::Write, |()| true, |worker| worker.try_send(self.id, message))
     }
 
     /// Sends a message from a buffer of [`Connection::alloc`], without copying it.
@@ -271,7 +167,7 @@ impl Connection {
     /// `WouldBlock`; otherwise see [`Connection::send`]. The error contains the buffer.
     pub fn try_send_buf(&self, message: Buf) -> Result<(), (io::Error, Buf)> {
         let mut message = Some(message);
-        let sent = self.handle.try_now(|worker| send_kept(worker, self.id, &mut message));
+        let sent = self.try_now(Wait::Write, |()| true, |worker| send_kept(worker, self.id, &mut message));
         sent.map_err(|error| (error, message.unwrap_or_else(|| Buf::on_heap(0))))
     }
 
@@ -314,7 +210,7 @@ impl Connection {
     ///
     /// `WouldBlock`; otherwise see [`Connection::recv`].
     pub fn try_recv(&self) -> io::Result<Option<Buf>> {
-        unless_end(self.handle.try_now(|worker| worker.try_recv(self.id)))
+        unless_end(self.try_now(Wait::Read, |_| false, |worker| worker.try_recv(self.id)))
     }
 
     /// Waits until the peer's NIC has received everything that was sent.
@@ -407,6 +303,48 @@ impl Connection {
         self.handle.with(|worker| worker.addresses(self.id))?
     }
 
+    /// Returns a descriptor for event loops such as `poll` or mio. The first call creates it. It is readable while
+    /// [`try_recv`](Self::try_recv) may return a message, and until it has returned the end or while it returns an error.
+    /// It is also readable when a send that returned `WouldBlock` should be retried. So call the `try_` methods until
+    /// they return `WouldBlock`, and then wait for the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        descriptor(&self.ready)
+    }
+
+    /// Returns the descriptor, if the program has it.
+    pub(crate) fn known_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.ready.get().map(Ready::as_fd)
+    }
+
+    /// Tries an operation. If the program has the descriptor, it stays or becomes readable if another call is due, or the
+    /// worker makes it readable when one is. After a result that `is_last`, no other call is due.
+    pub(crate) fn try_now<T>(
+        &self,
+        what: Wait,
+        is_last: impl FnOnce(&T) -> bool,
+        attempt: impl FnMut(&mut Worker) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(ready) = self.ready.get() else { return self.handle.try_now(attempt) };
+        self.handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
+            let (goes_on, is_over) = match (what, result) {
+                _ if would_block(result) => (false, false),
+                (Wait::Read, Ok(received)) => (worker.can_receive(self.id), is_last(received)),
+                (Wait::Write, Ok(sent)) => (worker.can_send(self.id), is_last(sent)),
+                (Wait::Read, Err(error)) => (true, error.kind() == io::ErrorKind::UnexpectedEof),
+                // A send that has failed fails again; the receiving call reports the end of the connection.
+                (Wait::Write, Err(_)) => (false, true),
+            };
+            ready.set(what, goes_on && !is_over);
+            if !goes_on && !is_over {
+                worker.register(self.id, what, &ready.waker(what));
+            }
+        })
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -440,6 +378,15 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// Returns the descriptor of a connection or an acceptor, which is created if it does not exist.
+fn descriptor(ready: &OnceLock<Ready>) -> io::Result<BorrowedFd<'_>> {
+    if ready.get().is_none() {
+        // Another thread may create one meanwhile.
+        _ = ready.set(Ready::new()?);
+    }
+    ready.get().map(Ready::as_fd).ok_or_else(|| io::ErrorKind::Other.into())
 }
 
 /// Sends a message, or leaves it in `message`.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connection::Acceptor;
@@ -49,10 +50,9 @@ impl Listener {
     ///
     /// `WouldBlock` if no connection is pending and the listener is non-blocking.
     pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
-        let connection = if self.is_nonblocking.load(Ordering::Relaxed) {
-            self.acceptor.try_accept()?
-        } else {
-            self.acceptor.accept()?
+        let connection = match self.is_nonblocking.load(Ordering::Relaxed) {
+            true => self.acceptor.try_accept()?,
+            false => self.acceptor.accept()?,
         };
         let (_, peer) = connection.addresses()?;
         Ok((Stream::from(connection), peer))
@@ -72,14 +72,32 @@ impl Listener {
         Ok(self.acceptor.local_addr())
     }
 
-    /// Makes `accept` return `WouldBlock` instead of waiting.
+    /// Makes `accept` return `WouldBlock` instead of waiting. The listener's descriptor ([`AsFd`]) is readable while
+    /// `accept` may return a stream. So accept until `WouldBlock`, and then wait for the descriptor.
     ///
     /// # Errors
     ///
-    /// Currently returns no errors.
+    /// The process has no descriptors left.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        if nonblocking {
+            self.acceptor.descriptor()?;
+        }
         self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// Returns the descriptor of a non-blocking listener. A blocking listener returns the worker's descriptor, which programs
+/// must not use.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.acceptor.known_descriptor().unwrap_or_else(|| self.acceptor.handle().fd())
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -12,7 +12,6 @@
 //! ```
 
 mod listener;
-mod ready;
 mod stream;
 
 pub use listener::{Incoming, Listener};

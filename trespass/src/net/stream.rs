@@ -3,11 +3,10 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::ready::Ready;
 use crate::connection::{Connection, after};
 use crate::worker::{Handle, Stats, Wait, Worker, would_block};
 
@@ -30,8 +29,6 @@ struct Inner {
     /// Whether a task has polled the stream.
     is_polled: AtomicBool,
     is_read_shut: AtomicBool,
-    /// The descriptor that is readable when a call that returned `WouldBlock` should be retried.
-    ready: OnceLock<Ready>,
 }
 
 impl From<Connection> for Stream {
@@ -44,7 +41,6 @@ impl From<Connection> for Stream {
                 is_nonblocking: AtomicBool::new(false),
                 is_polled: AtomicBool::new(false),
                 is_read_shut: AtomicBool::new(false),
-                ready: OnceLock::new(),
             }),
         }
     }
@@ -145,9 +141,8 @@ impl Stream {
     ///
     /// The process has no descriptors left.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        if nonblocking && self.inner.ready.get().is_none() {
-            let ready = Ready::new()?;
-            self.inner.ready.get_or_init(|| ready);
+        if nonblocking {
+            self.inner.connection.descriptor()?;
         }
         self.inner.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
@@ -241,26 +236,10 @@ impl Stream {
         if most == 0 {
             return Ok(0);
         }
-        if self.inner.is_nonblocking.load(Ordering::Relaxed)
-            && let Some(ready) = self.inner.ready.get()
-        {
-            let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
-            return handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
-                let (goes_on, is_over) = match (what, result) {
-                    _ if would_block(result) => (false, false),
-                    (Wait::Read, Ok(count)) => (worker.can_receive(id), *count == 0),
-                    // A program that has written everything waits for no other write.
-                    (Wait::Write, Ok(count)) => (worker.can_send(id), *count == most),
-                    (Wait::Read, Err(_)) => (true, false),
-                    // A write that has failed fails again; the read reports the end of the connection.
-                    (Wait::Write, Err(_)) => (false, true),
-                };
-                // If the descriptor is not readable now, the worker makes it readable when the next call may succeed.
-                ready.set(what, goes_on && !is_over);
-                if !goes_on && !is_over {
-                    worker.register(id, what, &ready.waker(what));
-                }
-            });
+        if self.inner.is_nonblocking.load(Ordering::Relaxed) {
+            // After the end, no read is due. A program that has written everything waits for no other write.
+            let is_last = |count: &usize| if what == Wait::Read { *count == 0 } else { *count == most };
+            return self.inner.connection.try_now(what, is_last, attempt);
         }
         let deadline = get(timeout).and_then(after);
         self.inner.connection.wait(what.into(), deadline, attempt)
@@ -389,10 +368,8 @@ impl Write for Stream {
 /// worker's descriptor, which programs must not use.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self.inner.ready.get() {
-            Some(ready) => ready.as_fd(),
-            None => self.inner.connection.handle().fd(),
-        }
+        let connection = &self.inner.connection;
+        connection.known_descriptor().unwrap_or_else(|| connection.handle().fd())
     }
 }
 

@@ -2,21 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use super::Connection;
 use super::waiting::{Waiting, poll};
-use crate::worker::{Handle, Registration, Source, would_block};
+use crate::worker::{Handle, Source, would_block};
 
 /// Accepts connections over RDMA, and over TCP at the same port. Several tasks may accept at the same time.
 #[derive(Debug)]
 pub struct Acceptor {
     inner: crate::Acceptor,
-    /// The task that has polled the acceptor last.
-    polled: Mutex<Option<Registration>>,
 }
 
 impl Acceptor {
@@ -64,20 +61,9 @@ impl Acceptor {
     ///
     /// See [`Acceptor::accept`].
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Connection>> {
-        let (handle, id) = (self.inner.handle(), self.inner.id());
-        handle.drive_if_possible();
-        // Dropped after the lock is released.
-        let mut _before = None;
-        let accepted = handle.try_or_wake(
-            true,
-            |worker| worker.try_accept(id),
-            |worker, accepted| {
-                let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
-                _before = polled.take().and_then(|before| worker.remove_call(before));
-                *polled = would_block(accepted).then(|| worker.register_call(Source::Acceptors, context.waker()));
-            },
-        );
-        poll(accepted.map(|id| Connection::from(crate::Connection::new(handle.clone(), id))))
+        self.inner.handle().drive_if_possible();
+        let accepted = self.inner.accept_or_wake(context.waker(), |_, accepted| would_block(accepted));
+        poll(accepted.map(Connection::from))
     }
 
     /// Stops listening: see [`Acceptor::stop`](crate::Acceptor::stop).
@@ -93,6 +79,6 @@ impl Acceptor {
 
 impl From<crate::Acceptor> for Acceptor {
     fn from(inner: crate::Acceptor) -> Acceptor {
-        Acceptor { inner, polled: Mutex::default() }
+        Acceptor { inner }
     }
 }

@@ -486,3 +486,30 @@ fn connection_in_a_thread_local_is_usable_until_its_drop() {
         assert!(server.recv().unwrap().is_none());
     });
 }
+
+#[test]
+fn drain_returns_when_the_peers_have_everything() {
+    on_both(|transport| {
+        let handle = worker(transport);
+        let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
+        let near = Connection::connect_on(&handle, acceptor.local_addr(), None).unwrap();
+        let far = acceptor.accept().unwrap();
+        handle.drain(Duration::ZERO).unwrap();
+        let message = bytes(100_000, 3);
+        let mut sent = 0;
+        while near.try_send(&message).is_ok() {
+            sent += 1;
+        }
+        // The peer reads only what it has announced.
+        let error = handle.drain(Duration::from_millis(1)).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().ends_with("(1 have not)")), (ErrorKind::TimedOut, true), "{error}");
+        near.abandon(7, "done");
+        thread::scope(|scope| {
+            let reads =
+                scope.spawn(|| std::iter::from_fn(|| far.recv().unwrap()).filter(|got| **got == message).count());
+            handle.drain(LONG).unwrap();
+            assert_eq!(reads.join().unwrap(), sent);
+            assert_eq!(far.peer_close(), Some((7, "done".to_owned())));
+        });
+    });
+}

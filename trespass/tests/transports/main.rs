@@ -3,6 +3,7 @@
 
 mod common;
 mod connections;
+mod event_loops;
 mod futures;
 mod growth;
 mod hosts;

@@ -1,14 +1,15 @@
 //! The end of the process. A kernel sends what its sockets have accepted also after that; a worker ends with its process,
 //! which therefore waits until the peers' NICs, or over TCP the kernel, have what the worker has accepted.
 
+use std::io;
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::lock::within;
+use super::{Handle, Shared};
 use crate::worker::fork::PerProcess;
 
 /// The workers of the process.
@@ -17,6 +18,40 @@ static WORKERS: PerProcess<Mutex<Vec<Weak<Shared>>>> = PerProcess::new(Mutex::ne
 const LOCKED: Duration = Duration::from_millis(200);
 /// The shortest and the longest pause between two looks at a worker.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
+
+impl Handle {
+    /// Waits until the peers' NICs, or over TCP the kernel, have received everything that the connections of this worker
+    /// have accepted, and until the connections that the program has closed or dropped have ended. Before a service ends,
+    /// stop its acceptors ([`Acceptor::stop`]), and call `drain` when nothing sends any more. In async code, call it with
+    /// `spawn_blocking`.
+    ///
+    /// [`Acceptor::stop`]: crate::Acceptor::stop
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if the peers have not received everything within this time. The worker goes on.
+    pub fn drain(&self, time: Duration) -> io::Result<()> {
+        let deadline = Instant::now().checked_add(time);
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let left = self.try_now(|worker| {
+                worker.turn();
+                let left = worker.unfinished();
+                worker.flush();
+                Ok(left)
+            })?;
+            if left == 0 {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let text = format!("not all peers have received everything within {time:?} ({left} have not)");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
 
 impl Shared {
     /// Makes the end of the process wait until the peers have received what this worker has accepted.

@@ -1,4 +1,4 @@
-//! The descriptor of a non-blocking stream, which is readable while a read or a write is due.
+//! A descriptor for event loops, which is readable while a call is due that would not block.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +10,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::worker::Wait;
 
-/// One eventfd for reads and writes. A call changes only its own direction: a write must not hide that a read is due.
+/// One eventfd for both directions: receiving and accepting are reads, and sending is a write. A call changes only its own direction: a write must not hide that a read is due.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     directions: [Arc<Direction>; 2],
 }
 
