@@ -24,6 +24,7 @@ pub mod link;
 pub mod pipeline;
 pub mod proto;
 pub mod show;
+mod silence;
 pub mod standard;
 pub mod stream;
 mod thread;

@@ -15,6 +15,7 @@ use super::{Reply, Request};
 use crate::error::{Error, Kind, Result, reason};
 use crate::link::address;
 use crate::proto::Peer;
+use crate::silence::Silence;
 use crate::tree::Ancestry;
 
 /// Time limit for the far side to exit.
@@ -159,14 +160,14 @@ impl Far {
         if let Err(error) = rustix::io::ioctl_fionbio(&*input, true) {
             return Err(Error::protocol(format!("cannot write to the remote shell: {error}")));
         }
-        let until = Instant::now() + self.timeout.max(START);
+        let mut silence = Silence::new(self.timeout.max(START));
         let mut rest = &line[..];
         while !rest.is_empty() {
             match input.write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !is_ready(input.as_fd(), PollFlags::OUT, until) {
+                    if !is_ready(input.as_fd(), PollFlags::OUT, &mut silence) {
                         return Err(self.silent());
                     }
                 }
@@ -206,10 +207,9 @@ impl Far {
     }
 
     fn reply_within(&mut self, limit: Duration) -> Result<Reply> {
-        let until = Instant::now() + limit;
-        let mut others = Vec::new();
+        let (mut silence, mut others) = (Silence::new(limit), Vec::new());
         loop {
-            let Some(line) = self.line(until, &others)? else { return Err(self.ended()) };
+            let Some(line) = self.line(&mut silence, &others)? else { return Err(self.ended()) };
             match serde_json::from_slice(&line) {
                 Ok(Reply::Failed(failure)) => return Err(self.of_link(failure.into()).on(&self.label)),
                 Ok(reply) => return Ok(reply),
@@ -225,7 +225,7 @@ impl Far {
     }
 
     /// Reads a line, without its end; `None` at the end of the output. `others` is the output since the last reply.
-    fn line(&mut self, until: Instant, others: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn line(&mut self, silence: &mut Silence, others: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut searched = 0;
         loop {
             if searched > LINE || others.len() > OTHERS {
@@ -241,7 +241,7 @@ impl Far {
                 return Ok(Some(line));
             }
             searched = self.unparsed.len();
-            if !is_ready(self.output.as_fd(), PollFlags::IN, until) {
+            if !is_ready(self.output.as_fd(), PollFlags::IN, silence) {
                 return Err(self.silent());
             }
             let mut bytes = [0; 16 << 10];
@@ -341,18 +341,20 @@ impl Far {
     }
 }
 
-/// Waits until the descriptor is ready, or the deadline has passed.
-fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags, until: Instant) -> bool {
-    loop {
+/// Waits until the descriptor is ready, or no time is left.
+fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags, silence: &mut Silence) -> bool {
+    let wait = |until: Instant| {
         let left = until.saturating_duration_since(Instant::now());
         let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&limit)) {
-            Ok(0) if left.is_zero() => return false,
-            Ok(0) | Err(Errno::INTR) => {}
-            // The next call on the descriptor returns the error.
-            _ => return true,
+        poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&limit))
+    };
+    // The next call on the descriptor returns the error.
+    while let Some(ready) = silence.step(wait) {
+        if !matches!(ready, Ok(0) | Err(Errno::INTR)) {
+            return true;
         }
     }
+    false
 }
 
 /// Quotes the beginning of an output that is no reply.

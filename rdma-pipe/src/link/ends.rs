@@ -10,8 +10,9 @@ use trespass::{Buf, Connection, Interest, Kind as TransportKind, Stats};
 use super::fault::Faults;
 use super::options::Options;
 use crate::channel::{Block, BlockKind, Message, Opener, Sealer, TRAILER};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, is_deadline};
 use crate::proto::{Batch, Failure, Frame, Frames};
+use crate::silence::Silence;
 use crate::thread::refused;
 
 /// Frames wait no longer than this for others with which they are sent, if others are added.
@@ -314,16 +315,17 @@ impl Shared {
 
     /// Waits for space in the send queue as long as the peer sends pings, because the peer's output may be paused.
     fn send_later(&self, buffer: Buf) -> Result<()> {
-        let mut deadline = Instant::now() + self.timeout;
-        let has_room = |deadline| trespass::poll(&[Interest::Room(&self.connection)], Some(deadline));
-        while !has_room(deadline).map_err(|error| self.failed(&error))?.contains(&true) {
-            let heard = *lock(&self.heard) + self.timeout;
-            if heard <= deadline {
-                break;
+        let (mut silence, mut heard) = (Silence::new(self.timeout), *lock(&self.heard));
+        let has_room = |until| trespass::poll(&[Interest::Room(&self.connection)], Some(until));
+        while let Some(ready) = silence.step(has_room)
+            && !ready.map_err(|error| self.failed(&error))?.contains(&true)
+        {
+            let last = *lock(&self.heard);
+            if last > heard {
+                (silence, heard) = (Silence::new(self.timeout), last);
             }
-            deadline = heard;
         }
-        self.connection.send_buf_until(buffer, Some(deadline)).map_err(|error| self.failed(&error))
+        self.connection.send_buf_until(buffer, Some(Instant::now())).map_err(|error| self.failed(&error))
     }
 
     /// The error of a failed call on the connection.
@@ -365,9 +367,7 @@ impl Receiver {
     pub fn receive(&mut self) -> Result<Received> {
         loop {
             if self.frames.is_empty() {
-                let timeout = self.shared.timeout;
-                let message = self.shared.connection.recv_until(Some(Instant::now() + timeout));
-                let Some(message) = message.map_err(|error| self.shared.failed(&error))? else {
+                let Some(message) = self.message()? else {
                     let text = "the peer ended the connection before the transfer was complete";
                     return Err(self.shared.of_peer(Error::new(Kind::Broken, text)));
                 };
@@ -394,14 +394,21 @@ impl Receiver {
 
     /// Receives until the peer closes the connection.
     pub(super) fn wait_for_close(&mut self) -> Result<()> {
-        let timeout = self.shared.timeout;
-        loop {
-            match self.shared.connection.recv_until(Some(Instant::now() + timeout)) {
-                Ok(Some(_)) => {}
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(self.shared.failed(&error)),
+        while self.message()?.is_some() {}
+        Ok(())
+    }
+
+    /// Returns the next message; `None` if the peer has closed the connection.
+    fn message(&self) -> Result<Option<Buf>> {
+        let mut silence = Silence::new(self.shared.timeout);
+        let mut last = None;
+        while let Some(received) = silence.step(|until| self.shared.connection.recv_until(Some(until))) {
+            match received {
+                Err(error) if is_deadline(&error) => last = Some(error),
+                received => return received.map_err(|error| self.shared.failed(&error)),
             }
         }
+        Err(self.shared.failed(&last.unwrap_or_else(|| io::ErrorKind::TimedOut.into())))
     }
 }
 
@@ -429,7 +436,7 @@ fn aborted(failure: Failure) -> Error {
 }
 
 fn failed(error: &io::Error, timeout: Duration) -> Error {
-    if crate::error::is_deadline(error) {
+    if is_deadline(error) {
         let text = format!(
             "the peer was silent for {} s; check that it is not stopped, or raise --timeout",
             timeout.as_secs()

@@ -119,6 +119,36 @@ fn peer_of_a_stopped_process_exits_with_30() {
     }
 }
 
+/// What stops both sides, such as Ctrl-Z or the host of a virtual machine, does not make one silent for the other.
+#[test]
+fn both_sides_that_were_stopped_continue() {
+    for place in [Place::new(), Place::with_tcp()] {
+        let port = port().to_string();
+        let mut receiver = place.command("rdrecv", ["--timeout", "1", &port, "key"]).spawn().unwrap();
+        let words = ["--timeout", "1", "127.0.0.1", &port, "key"];
+        let mut sender = place.command("rdsend", words).stdin(Stdio::piped()).spawn().unwrap();
+        let mut begin = [0; 5];
+        std::io::Write::write_all(sender.stdin.as_mut().unwrap(), b"begin").unwrap();
+        std::io::Read::read_exact(receiver.stdout.as_mut().unwrap(), &mut begin).unwrap();
+        let words = ["--timeout", "1", "printf begin; sleep 4; printf end", "h:cat"];
+        let mut pipe = place.command("rdpipe", words).spawn().unwrap();
+        std::io::Read::read_exact(pipe.stdout.as_mut().unwrap(), &mut begin).unwrap();
+        let mut all = vec![pipe.id().to_string(), receiver.id().to_string(), sender.id().to_string()];
+        let started = place.shell(&format!("pgrep -P {}", pipe.id())).expect(0);
+        all.extend(started.out.lines().map(str::to_owned));
+        all.push(place.far_side("h").unwrap().as_raw_nonzero().to_string());
+        let signal = |name| assert!(Command::new("kill").arg(name).args(&all).status().unwrap().success());
+        for _ in 0..2 {
+            signal("-STOP");
+            std::thread::sleep(Duration::from_millis(2_500));
+            signal("-CONT");
+        }
+        Ran::from(&mut sender, b"end").expect(0);
+        assert_eq!(Ran::from(&mut receiver, b"").expect(0).out, "end");
+        assert_eq!(Ran::from(&mut pipe, b"").expect(0).out, "end");
+    }
+}
+
 /// If no process reads the output for longer than the time-out, the transfer only pauses.
 #[test]
 fn output_that_pauses_longer_than_the_timeout_gets_everything() {
