@@ -46,9 +46,10 @@ pub struct Far {
     name: String,
     /// The name of the far side in errors.
     label: String,
-    /// The remote shell and the name of the far side's program, for messages.
+    /// The remote shell, and the name and the path of the far side's program, for messages.
     shell: String,
     program: &'static str,
+    path: String,
     host: Option<String>,
     child: Child,
     input: Input,
@@ -56,6 +57,8 @@ pub struct Far {
     /// The part of the output that was read and not parsed yet.
     unparsed: Vec<u8>,
     into: Option<Ancestry>,
+    /// Whether it has replied.
+    has_replied: bool,
     /// The time after which a silent far side has failed.
     timeout: Duration,
 }
@@ -138,12 +141,14 @@ impl Far {
             name,
             shell: shell.program[0].clone(),
             program: shell.far,
+            path: shell.far_path.clone(),
             host: host.map(str::to_owned),
             child,
             input: Input(Arc::new(Mutex::new(Some(input)))),
             output,
             unparsed: Vec::new(),
             into: None,
+            has_replied: false,
             timeout: Duration::from_secs(request.link.timeout),
         };
         far.write(request)?;
@@ -212,7 +217,10 @@ impl Far {
             let Some(line) = self.line(&mut silence, &others)? else { return Err(self.ended()) };
             match serde_json::from_slice(&line) {
                 Ok(Reply::Failed(failure)) => return Err(self.of_link(failure.into()).on(&self.label)),
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    self.has_replied = true;
+                    return Ok(reply);
+                }
                 Err(_) if line.trim_ascii().is_empty() => {}
                 // This line may be output of a login script on the other host.
                 Err(_) => {
@@ -313,7 +321,14 @@ impl Far {
             Some(Some(0)) if self.input.lock().is_none() => {
                 return Error::new(Kind::Broken, "the far side was stopped").on(&self.label);
             }
-            Some(Some(status)) => format!("the far side ended with status {status}"),
+            Some(Some(status)) if self.has_replied || self.host.is_none() => {
+                format!("the far side ended with status {status}")
+            }
+            Some(Some(status)) => format!(
+                "the far side ended with status {status} and without a reply; check that `{} {} {} --version` prints \
+                 the version",
+                self.shell, self.name, self.path
+            ),
             Some(None) => "the far side was killed".to_owned(),
             None => "the far side has closed its output and does not end".to_owned(),
         };

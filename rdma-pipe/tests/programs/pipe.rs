@@ -275,7 +275,7 @@ fn other_output_of_the_remote_shell_is_skipped_and_silence_is_an_error() {
         ("exec cat /dev/zero", Some("instead of a reply")),
         ("exec sleep 1000", Some("the far side was silent for 1 s")),
         ("exec >&-; exec sleep 1000", Some("the far side has closed its output")),
-        ("exit 0", Some("the far side ended with status 0")),
+        ("exit 0", Some("without a reply; check that `ssh h rdcp --version` prints the version")),
     ];
     for (line, error) in shells {
         place.write("bin/ssh", ssh.replace("shift\nSSH", &format!("shift\n{line}\nSSH")));
