@@ -21,7 +21,9 @@ use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
 use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
-use crate::tree::{Directory, Keep, LEAST, Partial, Written, is_stored_as, partial_name, set_facts};
+use crate::tree::{
+    Directory, Keep, LEAST, Partial, Written, is_stored_as, keep_facts, leftover, partial_name, set_facts,
+};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -141,17 +143,16 @@ impl Writers<'_> {
                     && let Some(partial) = &mut file.partial
                 {
                     let written = partial.write(block.offset, &payload);
-                    let is_full = matches!(written, Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG));
-                    if self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?.is_none()
-                        && let Some(partial) = file.partial.take()
-                    {
+                    let failed = written.is_err().then(|| file.partial.take()).flatten();
+                    match failed {
                         // As with rsync, what does not fit does not keep the disk full.
-                        if is_full {
+                        Some(partial) if matches!(written, Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                             partial.discard(&file.directory);
-                        } else {
-                            partial.abandon(&file.directory, size_of(&file.entry));
                         }
+                        Some(partial) => partial.abandon(&file.directory, size_of(&file.entry)),
+                        None => {}
                     }
+                    self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?;
                 }
                 if let Some(next) = self.next() {
                     self.forwarded(next.forward(None, &block, payload))?;
@@ -180,6 +181,7 @@ impl Writers<'_> {
                         };
                         let at = (directory.path(), &*entry);
                         if let Some(fd) = self.or_fail(id, at, "complete", finished)? {
+                            let facts = facts.and_then(|()| keep_facts(&directory, &fd, &entry, keep));
                             self.written.note(&fd);
                             self.is_whole(id, &entry);
                             self.or_fail(id, at, FACTS, facts)?;
@@ -298,7 +300,8 @@ impl Writers<'_> {
         })
     }
 
-    /// Reports the failure of an entry of this folder to the sender.
+    /// Reports the failure of an entry of this folder to the sender. Names what is left of the entry: a long file that the
+    /// next run continues, or what cannot be removed, because the file system has become read-only.
     pub(super) fn or_fail<T>(
         &self,
         id: Id,
@@ -309,7 +312,11 @@ impl Writers<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
-                let error = error_of(what, &folder.join(OsStr::from_bytes(&entry.name)), error);
+                let left = if error == Errno::WOULDBLOCK { None } else { leftover(folder, &entry.name) };
+                let mut error = error_of(what, &folder.join(OsStr::from_bytes(&entry.name)), error);
+                if let Some(left) = left {
+                    error = Error::new(error.kind(), format!("{error}; an incomplete copy is in {}", escape(&left)));
+                }
                 self.fail(id, error).map(|()| None)
             }
         }
@@ -366,7 +373,10 @@ fn write_small(
         directory.settle(&fd).map(|()| facts)
     };
     match write() {
-        Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| (fd, facts)),
+        Ok(facts) => directory.publish(&fd, &temporary, &entry.name).map(|()| {
+            let facts = facts.and_then(|()| keep_facts(directory, &fd, entry, options.keep));
+            (fd, facts)
+        }),
         Err(error) => {
             directory.remove_stale(&temporary);
             Err(error)

@@ -38,6 +38,8 @@ pub struct Directory {
     cleared: Arc<Mutex<Vec<PathBuf>>>,
     /// Whether its files are on a local file system, once this is known.
     is_local: OnceLock<bool>,
+    /// Whether its links have metadata of their own, once this is known.
+    pub(super) has_link_facts: OnceLock<bool>,
     /// Whether this copy has made the directory, so that no entry in it is older than the copy.
     is_new: bool,
     /// The path by which the directory was opened, for messages.
@@ -62,8 +64,9 @@ impl Directory {
     }
 
     pub(super) fn of(fd: OwnedFd, path: PathBuf) -> Directory {
-        let (gives_way, cleared, is_local) = (GivesWay::Nothing, Arc::default(), OnceLock::new());
-        Directory { fd, gives_way, cleared, is_local, is_new: false, path }
+        let (is_local, has_link_facts) = (OnceLock::new(), OnceLock::new());
+        let (gives_way, cleared) = (GivesWay::Nothing, Arc::default());
+        Directory { fd, gives_way, cleared, is_local, has_link_facts, is_new: false, path }
     }
 
     /// A directory below this one, with its rules.

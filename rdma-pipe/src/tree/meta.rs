@@ -329,15 +329,18 @@ fn set_own_facts(
         return Err(Errno::WOULDBLOCK);
     }
     let mut done = Ok(());
+    let differs = (keep.owner && (found.st_uid, found.st_gid) != entry.owner) || facts(&found).1 != entry.modified;
+    let has_facts_of_links = !differs || !file_type.is_symlink() || directory.has_link_facts(name);
     if keep.owner && (found.st_uid, found.st_gid) != entry.owner {
         let (user, group) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
-        match rustix::fs::chownat(&fd, "", Some(user), Some(group), AtFlags::EMPTY_PATH) {
+        let set = || rustix::fs::chownat(&fd, "", Some(user), Some(group), AtFlags::EMPTY_PATH);
+        match if has_facts_of_links { set() } else { Err(Errno::OPNOTSUPP) } {
             // See `set_facts`.
             Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
             set => done = set,
         }
     }
-    if facts(&found).1 != entry.modified {
+    if facts(&found).1 != entry.modified && has_facts_of_links {
         let set = match rustix::fs::utimensat(&fd, "", &times(entry), AtFlags::EMPTY_PATH) {
             // Linux before 5.8 sets these times by the name only.
             Err(Errno::INVAL) => rustix::fs::utimensat(directory, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW),

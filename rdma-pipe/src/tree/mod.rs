@@ -19,10 +19,10 @@ pub use filter::Filter;
 pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, with_own_facts};
 pub use origin::{Branch, Origin};
 pub use partial::{LEAST, Partial, Written, temporary_name};
-pub use settle::settle;
+pub use settle::{keep_facts, settle};
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Pending, Place, Walk, facts};
 
 pub(crate) use ancestry::place;
-pub(crate) use partial::{entry_of, partial_name};
+pub(crate) use partial::{entry_of, leftover, partial_name};
 pub(crate) use walk::{base_name, changed, is_contents, join, names, sum_of, unreadable};

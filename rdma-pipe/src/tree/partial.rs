@@ -5,9 +5,12 @@
 //! that the hashes of the source's own blocks prove.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode, SeekFrom, Stat};
@@ -103,6 +106,10 @@ impl Partial {
     ///
     /// See ftruncate(2).
     pub fn resize(&self, size: u64) -> Result<(), Errno> {
+        // Some file systems of FUSE do not have the call.
+        if rustix::fs::fstat(&self.fd)?.st_size as u64 == size {
+            return Ok(());
+        }
         rustix::fs::ftruncate(&self.fd, size)
     }
 
@@ -212,6 +219,12 @@ pub(crate) fn entry_of<'n>(name: &'n [u8], names: impl IntoIterator<Item = &'n V
     names.find(|other| other.starts_with(shown) && of(other))
 }
 
+/// Returns the path of what was written of an entry under one of its temporary names, and was not removed.
+pub(crate) fn leftover(folder: &Path, name: &[u8]) -> Option<PathBuf> {
+    let mut paths = TEMPORARY.iter().map(|kind| folder.join(OsStr::from_bytes(&temporary_name(name, kind))));
+    paths.find(|path| path.symlink_metadata().is_ok())
+}
+
 /// The temporary name of a file.
 pub(crate) fn partial_name(name: &[u8]) -> Vec<u8> {
     temporary_name(name, TEMPORARY[0])
@@ -272,10 +285,11 @@ pub fn temporary_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
     use std::fs::Permissions;
-    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::PermissionsExt as _;
+
+    use rustix::fs::OFlags;
 
     use super::*;
     use crate::channel::BLOCK;
@@ -357,6 +371,16 @@ mod tests {
         let _other = directory.create(&partial.name, 0o600).unwrap();
         assert_eq!(partial.finish(&directory, b"f").map(drop), Err(Errno::WOULDBLOCK));
         assert_eq!(directory.stat(b"f").map(drop), Err(Errno::NOENT));
+    }
+
+    /// A file that is open for reading only stands for a file system that cannot change the length of a file.
+    #[test]
+    fn length_that_is_right_is_not_set() {
+        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
+        rustix::io::pwrite(&fd, b"data", 0).unwrap();
+        let fd = rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), OFlags::RDONLY, Mode::empty()).unwrap();
+        let partial = Partial { fd, name: Vec::new() };
+        assert_eq!((partial.resize(4), partial.resize(3)), (Ok(()), Err(Errno::INVAL)));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Finds out whether the file system has accepted the data and the metadata of a file, and makes it write the data.
 
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::meta::{Keep, mode_for};
+use super::meta::{Keep, mode_for, set_facts};
+use super::partial::temporary_name;
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -56,6 +59,26 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// Whether links have a time and an owner of their own here. Some file systems that are not local, such as sshfs, change
+    /// the file to which a link leads instead, which may be outside of the destination. Tries it with a link to itself,
+    /// which leads to no file and gets a temporary name of this entry. Asks only once.
+    pub(super) fn has_link_facts(&self, name: &[u8]) -> bool {
+        let tried = || {
+            let name = temporary_name(name, b"mode");
+            let path = OsStr::from_bytes(&name);
+            self.remove_stale(&name);
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let now = Timestamps { last_access: now, last_modification: now };
+            let set = rustix::fs::symlinkat(path, self, path)
+                .and_then(|()| rustix::fs::utimensat(self, path, &now, AtFlags::SYMLINK_NOFOLLOW));
+            self.remove_stale(&name);
+            set.is_ok()
+        };
+        *self.has_link_facts.get_or_init(|| self.is_local() || tried())
+    }
+}
+
 /// Whether an open file is on a file system on which close(2) cannot fail.
 pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
     Ok(LOCAL.contains(&(rustix::fs::fstatfs(fd)?.f_type as u32)))
@@ -64,6 +87,16 @@ pub(super) fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
 /// The times that every file system stores, in seconds: from 1980 (FAT) to 2038 (ext4 with short inodes). The kernel
 /// replaces other times by the first or the last one of the file system, without an error.
 pub(super) const USUAL: RangeInclusive<i64> = 315_532_800..=i32::MAX as i64;
+
+/// Sets the metadata of a file again if it has lost it when it was renamed, as on some file systems that are not local.
+///
+/// # Errors
+///
+/// See [`set_facts`].
+pub fn keep_facts(directory: &Directory, fd: impl AsFd, entry: &Entry, keep: Keep) -> Result<(), Errno> {
+    let kept = directory.is_local() || has_facts(directory, entry, keep, || rustix::fs::fstat(&fd)).is_ok();
+    if kept { Ok(()) } else { set_facts(directory, fd, entry, keep) }
+}
 
 /// Checks that an entry has the metadata that was set. A local file system changes nothing but unusual times. Others, such
 /// as many of FUSE, also ignore calls without an error.

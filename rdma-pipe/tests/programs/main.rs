@@ -15,6 +15,7 @@ mod forced;
 mod limits;
 mod machine;
 mod metadata;
+mod mounts;
 mod operands;
 mod outputs;
 mod pipe;

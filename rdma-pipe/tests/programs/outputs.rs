@@ -52,6 +52,30 @@ fn failed_copies_do_not_fill_the_disk() {
     assert!(ran.err.contains("small/large: no space left on device"), "{}", ran.err);
 }
 
+/// Where nothing can be renamed or removed any more, the error names what stays, and what the next run continues.
+#[test]
+fn leftovers_of_failed_copies_are_named() {
+    let place = Place::new();
+    place.write("s/small", "small");
+    place.write("s/large", bytes(9_000_000));
+    place.shell("ln -s target s/link; mkdir d; mkfifo s/fifo").expect(0);
+    let change = |flag: &str| Command::new("chattr").arg(flag).arg(place.path("d")).output();
+    if !change("+a").is_ok_and(|ran| ran.status.success()) {
+        may_not_run("no directory can be made append-only here");
+        return;
+    }
+    let ran = place.run("rdcp", ["-rD", "s/.", &place.on_host("d")]);
+    let names = place.names("d");
+    change("-a").unwrap();
+    assert_eq!(ran.status, 23, "{}", ran.err);
+    let left: Vec<&String> = names.iter().filter(|name| name.contains(".rdcp-")).collect();
+    assert!(left.len() >= 2, "{names:?}");
+    for name in left {
+        let sentence = format!("; an incomplete copy is in {}\n", place.path("d").join(name).display());
+        assert!(ran.err.contains(&sentence), "{sentence}: {}", ran.err);
+    }
+}
+
 /// The far side's standard output carries its messages.
 #[test]
 fn far_side_does_not_write_into_its_own_streams() {

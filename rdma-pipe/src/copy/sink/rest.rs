@@ -15,7 +15,9 @@ use crate::copy::target::Folder;
 use crate::copy::writer::{FACTS, Writers, error_of};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id};
-use crate::tree::{Directory, Keep, Partial, has_access_list, join, set_directory_facts, set_facts, with_own_facts};
+use crate::tree::{
+    Directory, Keep, Partial, has_access_list, join, keep_facts, set_directory_facts, set_facts, with_own_facts,
+};
 
 /// The steps that follow after all files have been written.
 pub(super) struct Rest {
@@ -233,5 +235,6 @@ fn replace(
         return Err(error);
     }
     let facts = set_facts(directory, &partial.fd, entry, keep);
-    partial.finish(directory, &entry.name).and(facts)
+    let fd = partial.finish(directory, &entry.name)?;
+    facts.and_then(|()| keep_facts(directory, fd, entry, keep))
 }
