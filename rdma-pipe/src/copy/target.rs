@@ -81,8 +81,8 @@ impl Target {
         let mut is_new = false;
         if contents && dry_run {
             if let Err(Errno::NOENT) = rustix::fs::stat(path) {
-                let parent = path.parent().map(Directory::open).transpose();
-                let directory = parent.and_then(|_| Directory::without_path()).map_err(cannot)?;
+                path.parent().map(Directory::open).transpose().map_err(cannot)?;
+                let directory = Directory::without_path()?;
                 return Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })));
             }
         } else if contents {
@@ -145,7 +145,7 @@ impl Target {
         match (root.beneath(below(bytes)), name) {
             (Err(Errno::NOENT), Some(_)) if contents && dry_run => {
                 parent()?;
-                let directory = Directory::without_path().map_err(cannot)?;
+                let directory = Directory::without_path()?;
                 Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })))
             }
             (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new }))),

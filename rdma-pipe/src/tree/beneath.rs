@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, Keep, needs_permissions, without_list};
 use super::settle::{is_local, settle};
+use crate::error::{Error, Kind, escape, reason};
 use crate::proto::Entry;
 
 /// The flags that open a directory.
@@ -96,13 +97,20 @@ impl Directory {
     /// # Errors
     ///
     /// The folder of temporary files does not exist, or cannot be written.
-    pub fn without_path() -> Result<Directory, Errno> {
+    pub fn without_path() -> Result<Directory, Error> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let path = std::env::temp_dir().join(format!(".rdcp-{}-{time}", std::process::id()));
-        rustix::fs::mkdir(&path, Mode::RWXU)?;
-        let directory = Self::open(&path);
-        rustix::fs::rmdir(&path)?;
-        directory
+        let folder = std::env::temp_dir();
+        let path = folder.join(format!(".rdcp-{}-{time}", std::process::id()));
+        let open = || {
+            rustix::fs::mkdir(&path, Mode::RWXU)?;
+            let directory = Self::open(&path);
+            rustix::fs::rmdir(&path)?;
+            directory
+        };
+        open().map_err(|error: Errno| {
+            let text = format!("cannot write to {}: {}; set TMPDIR", escape(&folder), reason(&error.into()));
+            Error::new(Kind::File, text)
+        })
     }
 
     /// Marks a directory that this copy has made.

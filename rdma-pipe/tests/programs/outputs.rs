@@ -76,6 +76,15 @@ fn leftovers_of_failed_copies_are_named() {
     }
 }
 
+#[test]
+fn missing_folder_of_temporary_files_is_named() {
+    let place = Place::new();
+    place.write("s/f", "x");
+    let ran = place.shell("TMPDIR=$PWD/none rdcp -rn --sync s/ d").expect(23);
+    let sentence = format!("cannot write to {}: no such file or directory; set TMPDIR", place.path("none").display());
+    assert!(ran.err.contains(&sentence), "{}", ran.err);
+}
+
 /// The far side's standard output carries its messages.
 #[test]
 fn far_side_does_not_write_into_its_own_streams() {
