@@ -68,6 +68,16 @@ impl Stock {
         self.take().map(|segment| self.spare.push(segment)).is_some()
     }
 
+    /// Whether `take` has a segment now, or will have one when a buffer that is in use has returned. Receives do not return.
+    pub(crate) fn can_send(&mut self) -> bool {
+        self.has_segment() || !self.is_exhausted()
+    }
+
+    /// Whether no buffer is in use that will return to the pool, so that waiting for one makes no sense.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.pool.outstanding() <= self.ledger.total as usize + self.spare.len()
+    }
+
     /// Takes back a buffer that the device no longer uses. A buffer whose size is not that of a segment returns to its
     /// pool.
     #[inline]
@@ -150,6 +160,20 @@ mod tests {
         assert_eq!(ledger.lease(1), 0);
         ledger.release(7);
         assert_eq!(ledger, Ledger { total: 12, leased: 5 });
+    }
+
+    #[test]
+    fn receives_leave_a_segment_to_send_with() {
+        let mut stock = Stock::new(Pool::on_heap(4096, 512 << 10));
+        assert!(stock.can_send());
+        assert_ne!(stock.add_receives(1_000), 0);
+        let segment = stock.take().unwrap();
+        assert!(stock.spare.is_empty() || stock.can_send());
+        stock.spare.clear();
+        assert!(stock.can_send(), "the segment returns");
+        drop(segment);
+        stock.add_receives(1_000);
+        assert!(!stock.can_send());
     }
 
     #[test]

@@ -172,6 +172,8 @@ struct Inbox {
     first_read: u32,
     /// The total length of the messages that are being READ, or that were READ but not yet taken by the program.
     ahead: usize,
+    /// The length of the first announced message if there is no memory for it, and none will be returned; otherwise 0.
+    lacking: u32,
     /// The part of a message of several frames that has arrived.
     assembly: Option<Assembly>,
     /// Whether the program has read all messages before the FIN or CLOSE.

@@ -41,7 +41,7 @@ impl Protocol {
     pub(crate) fn read_to(&mut self, out: &mut impl BufMut, stock: &mut Stock) -> io::Result<Option<usize>> {
         let wanted = out.remaining_mut();
         match self.inbox().read_to(out, stock) {
-            None if wanted > 0 => self.still_open().map(|()| None),
+            None if wanted > 0 => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| None),
             count => Ok(Some(count.unwrap_or(0))),
         }
     }
@@ -52,7 +52,7 @@ impl Protocol {
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         let longest = self.settings.message as usize;
         match self.inbox().try_recv(longest, stock)? {
-            Received::Empty => self.still_open().map(|()| Received::Empty),
+            Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
             received => Ok(received),
         }
     }
@@ -198,9 +198,14 @@ impl Inbox {
     fn has_message(&mut self, stock: &mut Stock) -> Option<bool> {
         match self.front(stock) {
             Front::Data(_) | Front::End => Some(true),
-            Front::Rendezvous if self.is_read() => Some(true),
+            Front::Rendezvous if self.is_read() || self.lacking != 0 => Some(true),
             Front::Rendezvous | Front::Empty => None,
         }
+    }
+
+    /// Returns an error if there is no memory for the next message. The message stays announced, and later calls retry.
+    fn check_memory(&self) -> io::Result<()> {
+        if self.lacking == 0 { Ok(()) } else { Err(no_memory(self.lacking as usize)) }
     }
 
     /// Whether the first message of `reads` was READ.

@@ -78,9 +78,11 @@ impl Whole {
             }
             let Some(into) = stock.pool.alloc_announced(length as usize) else {
                 stock.starved = true;
+                inbox.lacking = if index == 0 && stock.is_exhausted() { length } else { 0 };
                 return;
             };
             *read = Read::InFlight;
+            inbox.lacking = 0;
             incoming.in_flight += 1;
             inbox.ahead += length as usize;
             let token = inbox.first_read.wrapping_add(index as u32);

@@ -136,12 +136,14 @@ impl Table {
     /// Leases credits for a new connection, and returns the hello that grants them.
     pub(super) fn hello(&mut self) -> io::Result<Hello> {
         check_spare()?;
+        // Receives must not take the memory for what the connection sends.
+        let can_send = self.stock.can_send();
         let ledger = &self.stock.ledger;
         if ledger.total - ledger.leased < u32::from(FLOOR) {
             self.stock.add_receives(self.step.min(self.limits.receives.saturating_sub(ledger.total)));
         }
-        if !self.stock.ledger.open() {
-            let text = "no receives are left for another connection; close some connections, or raise the limits of memory (ulimit -l, -v)";
+        if !can_send || !self.stock.ledger.open() {
+            let text = "no buffers are left for another connection; close some connections, or raise the limits of memory (ulimit -l, -v)";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.epoch = self.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

@@ -37,6 +37,49 @@ fn sender_without_memory_sleeps_until_memory_is_free() {
 }
 
 #[test]
+fn connection_that_could_never_send_is_refused() {
+    let server = Server::new(Transport::Tcp);
+    let mut client = worker(Transport::Tcp, 64 << 20);
+    while client.tcp.table.stock.add_receives(1 << 16) != 0 {}
+    assert_eq!(client.connect(Kind::Tcp, server.address).unwrap_err().kind(), ErrorKind::OutOfMemory);
+}
+
+#[cfg(feature = "softrnic")]
+#[test]
+fn receiver_without_memory_gets_an_error_and_later_the_message() {
+    softrnic::register().unwrap();
+    let mut server = Server::with(&Options { memory: 16 << 20, ..Options::default() });
+    let (mut client, near, far) = server.neighbour(Kind::Rdma);
+    // As if these were receives, which do not return to the pool.
+    let stock = &mut server.worker.verbs.as_mut().unwrap().table.stock;
+    let held: Vec<Buf> = std::iter::from_fn(|| stock.pool.segment()).collect();
+    stock.ledger.total += held.len() as u32;
+    client.try_send(near, &[7; 300_000]).unwrap();
+    let begun = Instant::now();
+    let error = loop {
+        client.poll();
+        server.worker.poll();
+        match server.worker.try_recv(far) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => assert!(begun.elapsed() < LONG),
+            result => break result.unwrap_err(),
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    server.worker.verbs.as_mut().unwrap().table.stock.ledger.total -= held.len() as u32;
+    drop(held);
+    let begun = Instant::now();
+    let message = loop {
+        client.poll();
+        server.worker.poll();
+        match server.worker.try_recv(far) {
+            Err(_) => assert!(begun.elapsed() < LONG),
+            Ok(message) => break message,
+        }
+    };
+    assert!(message.len() == 300_000 && message.iter().all(|byte| *byte == 7));
+}
+
+#[test]
 fn worker_does_not_sleep_while_unread_events_are_pending() {
     #[cfg(feature = "softrnic")]
     softrnic::register().unwrap();
