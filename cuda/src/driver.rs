@@ -156,17 +156,18 @@ impl Driver {
         if library.is_null() {
             return None;
         }
-        DRIVER
-            .get_or_init(|| {
-                // SAFETY: the library is loaded, and the name ends with a nul byte.
-                let find = |name: &CStr| Some(unsafe { libc::dlsym(library, name.as_ptr()) });
-                // SAFETY: the library is libcuda, and stays loaded because the handle is never closed.
-                let driver = unsafe { Self::load(find) };
-                driver
-                    .inspect_err(|absent| log::debug!("cannot use memory of GPUs: {absent}; {}", absent.remedy()))
-                    .ok()
-            })
-            .as_ref()
+        // The logger may call this function, so it gets its line after the initialization.
+        let mut failed = None;
+        let driver = DRIVER.get_or_init(|| {
+            // SAFETY: the library is loaded, and the name ends with a nul byte.
+            let find = |name: &CStr| Some(unsafe { libc::dlsym(library, name.as_ptr()) });
+            // SAFETY: the library is libcuda, and stays loaded because the handle is never closed.
+            unsafe { Self::load(find) }.map_err(|absent| failed = Some(absent)).ok()
+        });
+        if let Some(absent) = failed {
+            rdma_mummy_sys::log!(debug, "cannot use memory of GPUs: {absent}; {}", absent.remedy());
+        }
+        driver.as_ref()
     }
 
     fn load_library() -> Result<Self, Absent> {

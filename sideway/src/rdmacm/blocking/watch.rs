@@ -3,6 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rdma_mummy_sys::program::Held;
+
 use super::ConnectCause;
 use super::deadline::Deadline;
 use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier};
@@ -21,6 +23,12 @@ struct State<S> {
     known: S,
 }
 
+/// The state, locked. The logger gets the lines after the lock is released.
+struct Locked<'w, S> {
+    state: MutexGuard<'w, State<S>>,
+    _held: Held,
+}
+
 impl<S> Watch<S> {
     /// Waits until `look` finds something in the state. `learn` adds each event to the state.
     pub(super) fn wait<T>(
@@ -30,35 +38,37 @@ impl<S> Watch<S> {
         mut look: impl FnMut(&mut S) -> Result<Option<T>, ConnectCause>,
         mut learn: impl FnMut(&mut S, Event),
     ) -> Result<T, ConnectCause> {
-        let mut state = self.lock();
+        let mut locked = self.lock();
         loop {
-            if let Some(found) = look(&mut state.known)? {
+            if let Some(found) = look(&mut locked.state.known)? {
                 return Ok(found);
             }
-            if state.is_led {
+            if locked.state.is_led {
                 deadline.check()?;
                 // Each wait takes at most an hour, because the condition variable has a limited range.
                 let left = deadline.left_or_max().min(Duration::from_secs(3600));
-                (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+                (locked.state, _) =
+                    self.changed.wait_timeout(locked.state, left).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state.is_led = true;
-            drop(state);
+            locked.state.is_led = true;
+            drop(locked);
             let taken = next_event(channel, deadline);
-            state = self.lock();
-            state.is_led = false;
+            locked = self.lock();
+            locked.state.is_led = false;
             self.changed.notify_all();
-            learn(&mut state.known, taken?);
+            learn(&mut locked.state.known, taken?);
         }
     }
 
     /// Calls `look` with the state while the lock is held.
     pub(super) fn lock_known<T>(&self, look: impl FnOnce(&mut S) -> T) -> T {
-        look(&mut self.lock().known)
+        look(&mut self.lock().state.known)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<S>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_, S> {
+        let held = Held::new();
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 }
 
@@ -107,4 +117,21 @@ fn next_event(channel: &Arc<EventChannel>, deadline: &Deadline) -> Result<Event,
         libc::ETIMEDOUT if deadline.has_passed() => deadline.passed(),
         _ => ConnectCause::Verb(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use rdma_mummy_sys::program;
+
+    use super::*;
+
+    #[test]
+    fn lines_reach_the_logger_after_the_lock_is_released() {
+        let watch = Arc::new(Watch::<()>::default());
+        let (of_line, (sender, is_free)) = (Arc::clone(&watch), channel());
+        watch.lock_known(|()| program::log(move || sender.send(of_line.state.try_lock().is_ok()).unwrap()));
+        assert!(is_free.recv().unwrap());
+    }
 }
