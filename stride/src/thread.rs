@@ -4,7 +4,7 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result};
 
-const REFUSED: &str = "cannot start a thread (raise `ulimit -u` or the container's `pids.max`)";
+const REFUSED: &str = "cannot start a thread (raise `ulimit -u`, `ulimit -v` or the container's `pids.max`)";
 
 /// Starts a thread.
 pub(crate) fn start<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {

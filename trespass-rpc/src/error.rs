@@ -47,7 +47,7 @@ statuses! {
     /// No connection is established, or the connection is closing.
     UNAVAILABLE = 8, "the connection is not available";
     /// The handler panicked, or the library failed.
-    INTERNAL = 9, "internal error of the peer";
+    INTERNAL = 9, "internal error";
     /// TLS refused the connection, or the caller is not permitted to make this call.
     UNAUTHENTICATED = 10, "not authenticated";
     /// The peer declares the method with different types.
@@ -159,5 +159,16 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             Self::Application(error) => error.source(),
             Self::Rpc(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_of_this_side_does_not_name_the_peer() {
+        let error = RpcError::new(Status::INTERNAL, Certainty::NotSent, "out of memory");
+        assert_eq!(error.to_string(), "internal error: out of memory (not sent)");
     }
 }

@@ -10,7 +10,7 @@ use sideway_tests::requirements::may_not_run;
 
 use super::{ends, port};
 
-const REFUSED: &str = "cannot start a thread (raise `ulimit -u` or the container's `pids.max`): ";
+const REFUSED: &str = "cannot start a thread (raise `ulimit -u`, `ulimit -v` or the container's `pids.max`): ";
 
 /// A copy of the program that another user can run. The processes of this user belong to this test.
 struct Other(PathBuf, #[expect(dead_code, reason = "keeps the copy")] Folder);

@@ -363,6 +363,6 @@ fn panicked() -> Outcome {
     static INCIDENTS: AtomicU64 = AtomicU64::new(1);
     let incident = INCIDENTS.fetch_add(1, Ordering::Relaxed);
     rdma_mummy_sys::log!(error, "a handler panicked: incident {incident}");
-    let body = Body::copy(format!("incident {incident}").as_bytes());
+    let body = Body::copy(format!("incident {incident} in the log of the peer").as_bytes());
     Outcome { status: Status::INTERNAL, is_refused: false, body }
 }

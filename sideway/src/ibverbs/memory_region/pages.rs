@@ -132,6 +132,9 @@ fn explain(error: VerbError, len: usize, huge: HugePages) -> VerbError {
         (HugePages::Reserved(size), libc::EINVAL | libc::ENODEV | libc::ENOSYS | libc::EOPNOTSUPP) => error.with_hint(
             format!("this machine has no huge pages of {size}; choose a size listed in /sys/kernel/mm/hugepages"),
         ),
+        (_, libc::ENOMEM) => error.with_hint(format!(
+            "cannot allocate {len} bytes; free memory, or raise the limit of the address space (ulimit -v)"
+        )),
         _ => error,
     }
 }
@@ -139,6 +142,13 @@ fn explain(error: VerbError, len: usize, huge: HugePages) -> VerbError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn pages_beyond_the_memory_name_the_limit() {
+        let error = Pages::new(isize::MAX as usize / 2, HugePages::System).unwrap_err();
+        assert!(error.errno().raw() == libc::ENOMEM && error.to_string().contains("ulimit -v"), "{error}");
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]

@@ -303,7 +303,7 @@ impl Endpoint for VerbsEndpoint {
                 let thread = thread::Builder::new().spawn_scoped(scope, body).with_context(|| {
                     let number = index + 1;
                     format!(
-                        "cannot start thread {number} of {count} (give fewer --threads, or raise `ulimit -u` or the container's `pids.max`)"
+                        "cannot start thread {number} of {count} (give fewer --threads, or raise `ulimit -u`, `ulimit -v` or the container's `pids.max`)"
                     )
                 })?;
                 threads.push(thread);
