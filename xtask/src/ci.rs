@@ -87,7 +87,7 @@ enum Step {
     Seeds,
     /// Calls that sideway refuses damage memory in rdma-core's drivers, and calls that it passes do not (full run)
     Drivers,
-    /// All libraries and programs build for AArch64, most libraries also for 32-bit x86 (full run)
+    /// All libraries and programs build for AArch64, most libraries also for 32-bit x86, where unit tests run (full run)
     Aarch64,
     /// The public crates build with their oldest allowed dependencies (full run)
     Minimal,

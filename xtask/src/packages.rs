@@ -60,6 +60,10 @@ pub(crate) const SOFTROCE_TESTS: &[Need] =
 pub(crate) const LINKING: &[Need] =
     &[program("gcc", "cc"), Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) }];
 
+/// Linking programs of 32 bits on x86-64.
+pub(crate) const LINKING_32_BITS: &[Need] =
+    &[program("gcc", "cc"), Need { package: "gcc-multilib", found_by: Found::File(&["/usr/lib32/crt1.o"]) }];
+
 /// Compiling C and C++ programs against the distribution's headers, and inspecting the results.
 pub(crate) const C_EXAMPLES: &[Need] = &[
     program("gcc", "cc"),

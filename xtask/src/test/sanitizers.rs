@@ -6,6 +6,8 @@
 //! report needs a suppression. Code that depends on fences uses atomics on both sides, which ThreadSanitizer never
 //! reports, so it proves nothing there; the loom tests do.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
 use super::build::{self, Target};
@@ -62,6 +64,9 @@ const THREAD: Sanitizer = Sanitizer {
         ("sideway-tests", "device", &["cm_threads::", "events::", "teardown::", "threads::"]),
         ("sideway-tests", "cm", &[]),
         ("sideway-tests", "verbs", &["calls::"]),
+        ("trespass", "trespass", &["worker::shared", "worker::tests::mixed", "worker::tests::sleeping", "region::"]),
+        ("trespass", "transports", &["connections::", "nonblocking::", "random::", "tasks::"]),
+        ("trespass-rpc", "calls", &["blocked::", "ends::", "streams::", "unary::", "wakers::"]),
     ],
     // All requests of this test's threads use the same bytes, which is a race in the test.
     left_out: &["malicious_peer_harms_no_other_process"],
@@ -110,7 +115,8 @@ impl Sanitizer {
         let folder = folder.to_string_lossy();
         let mut words = vec!["--target", &host, "--target-dir", &folder];
         words.extend(self.options);
-        words.extend(["--package", "softrnic", "--package", "sideway-tests"]);
+        let packages: BTreeSet<&str> = self.runs.iter().map(|run| run.0).collect();
+        words.extend(packages.iter().flat_map(|package| ["--package", package]));
         let wanted: Vec<Target> = runs.iter().map(|(target, _)| target.clone()).collect();
         let built = build::build(cargo, &words, &wanted)?;
         for (program, (target, parts)) in built.iter().zip(runs) {
