@@ -449,6 +449,14 @@ pub(super) fn have(
             if is_left {
                 writers.removed(&directory.path().join(OsStr::from_bytes(&partial_name(&entry.name))))?;
             }
+            // A time that is stored in a larger unit is not set again.
+            let cut;
+            let entry = if sum.is_none() && modified != entry.modified && modified.0.abs_diff(entry.modified.0) < 2 {
+                cut = Entry { modified, ..entry.clone() };
+                &cut
+            } else {
+                entry
+            };
             // A file with the same contents may have different metadata.
             let differs = options.keep.differs(&found, entry);
             if (differs || options.keep.attributes) && !options.dry_run {

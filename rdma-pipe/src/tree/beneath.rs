@@ -41,6 +41,8 @@ pub struct Directory {
     is_local: OnceLock<bool>,
     /// Whether its links have metadata of their own, once this is known.
     pub(super) has_link_facts: OnceLock<bool>,
+    /// The unit of its files' times, once this is known.
+    pub(super) unit: OnceLock<Option<i128>>,
     /// Whether this copy has made the directory, so that no entry in it is older than the copy.
     is_new: bool,
     /// The path by which the directory was opened, for messages.
@@ -65,9 +67,9 @@ impl Directory {
     }
 
     pub(super) fn of(fd: OwnedFd, path: PathBuf) -> Directory {
-        let (is_local, has_link_facts) = (OnceLock::new(), OnceLock::new());
+        let (is_local, has_link_facts, unit) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (gives_way, cleared) = (GivesWay::Nothing, Arc::default());
-        Directory { fd, gives_way, cleared, is_local, has_link_facts, is_new: false, path }
+        Directory { fd, gives_way, cleared, is_local, has_link_facts, unit, is_new: false, path }
     }
 
     /// A directory below this one, with its rules.

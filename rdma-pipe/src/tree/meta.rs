@@ -10,8 +10,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Directory, allow};
-use super::partial::probe;
-use super::settle::{USUAL, has_facts};
+use super::settle::has_facts;
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -123,7 +122,7 @@ pub fn set_facts(directory: &Directory, fd: impl AsFd, entry: &Entry, keep: Keep
             .and_then(|found| rustix::fs::fchmod(fd, Mode::from_raw_mode(mode_for(&found, entry))));
         done = done.and(set);
     }
-    let set = rustix::fs::futimens(fd, &times(entry));
+    let set = rustix::fs::futimens(fd, &times(entry.modified));
     done.and(set.and_then(|()| has_facts(directory, entry, keep, || rustix::fs::fstat(fd))))
 }
 
@@ -280,25 +279,10 @@ pub(super) fn without_list(mode: u32, list: &[u8]) -> u32 {
 }
 
 /// The times to set. The time of access is set too, because many file systems of FUSE ignore a call that omits it.
-fn times(entry: &Entry) -> Timestamps {
+pub(super) fn times((seconds, nanos): (i64, u32)) -> Timestamps {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let modified = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1.min(999_999_999).into() };
+    let modified = Timespec { tv_sec: seconds, tv_nsec: nanos.min(999_999_999).into() };
     Timestamps { last_access: now, last_modification: modified }
-}
-
-/// Whether the time that was found is what a file of this directory has after the entry's time was set, because the file
-/// system cannot store that. Tries it with a file that has no name. Some file systems, such as FAT, NFS and many of FUSE,
-/// have none; there the file first gets a temporary name, but not in a dry run, which writes nothing.
-pub fn is_stored_as(directory: &Directory, entry: &Entry, found: (i64, u32), dry_run: bool) -> bool {
-    let stored = || {
-        let fd = match directory.unnamed(0o600) {
-            Err(Errno::OPNOTSUPP) if !dry_run => probe(directory, &entry.name, 0o600)?,
-            opened => opened?,
-        };
-        rustix::fs::futimens(&fd, &times(entry))?;
-        Ok::<_, Errno>(facts(&rustix::fs::fstat(fd)?).1)
-    };
-    !USUAL.contains(&entry.modified.0) && stored() == Ok(found)
 }
 
 /// Sets the owner, the time and the attributes of a symbolic link, where they differ. Its mode has no meaning.
@@ -341,9 +325,11 @@ fn set_own_facts(
         }
     }
     if facts(&found).1 != entry.modified && has_facts_of_links {
-        let set = match rustix::fs::utimensat(&fd, "", &times(entry), AtFlags::EMPTY_PATH) {
+        let set = match rustix::fs::utimensat(&fd, "", &times(entry.modified), AtFlags::EMPTY_PATH) {
             // Linux before 5.8 sets these times by the name only.
-            Err(Errno::INVAL) => rustix::fs::utimensat(directory, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW),
+            Err(Errno::INVAL) => {
+                rustix::fs::utimensat(directory, name, &times(entry.modified), AtFlags::SYMLINK_NOFOLLOW)
+            }
             set => set,
         };
         match set {

@@ -16,10 +16,10 @@ mod walk;
 pub use ancestry::Ancestry;
 pub use beneath::{Directory, GivesWay};
 pub use filter::Filter;
-pub use meta::{Keep, has_access_list, is_stored_as, read_attributes, set_directory_facts, set_facts, with_own_facts};
+pub use meta::{Keep, has_access_list, read_attributes, set_directory_facts, set_facts, with_own_facts};
 pub use origin::{Branch, Origin};
 pub use partial::{LEAST, Partial, Written, temporary_name};
-pub use settle::{keep_facts, settle};
+pub use settle::{is_stored_as, keep_facts, settle};
 pub use stream::{open_special, own_stream};
 pub use walk::{Listing, Pending, Place, Walk, facts};
 

@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 
-use rustix::fs::{AtFlags, FileType, Stat, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::meta::{Keep, mode_for, set_facts};
-use super::partial::temporary_name;
+use super::meta::{Keep, mode_for, set_facts, times};
+use super::partial::{probe, temporary_name};
 use super::walk::facts;
 use crate::proto::Entry;
 
@@ -68,15 +68,52 @@ impl Directory {
             let name = temporary_name(name, b"mode");
             let path = OsStr::from_bytes(&name);
             self.remove_stale(&name);
-            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-            let now = Timestamps { last_access: now, last_modification: now };
             let set = rustix::fs::symlinkat(path, self, path)
-                .and_then(|()| rustix::fs::utimensat(self, path, &now, AtFlags::SYMLINK_NOFOLLOW));
+                .and_then(|()| rustix::fs::utimensat(self, path, &times(ODD), AtFlags::SYMLINK_NOFOLLOW));
             self.remove_stale(&name);
             set.is_ok()
         };
         *self.has_link_facts.get_or_init(|| self.is_local() || tried())
     }
+}
+
+/// Whether the time that was found is what a file of this directory has after the entry's time was set, because the file
+/// system cannot store that, or stores it in a larger unit.
+pub fn is_stored_as(directory: &Directory, entry: &Entry, found: (i64, u32), dry_run: bool) -> bool {
+    if !USUAL.contains(&entry.modified.0) {
+        return stored(directory, &entry.name, entry.modified, dry_run) == Ok(found);
+    }
+    let (time, found) = (nanos(entry.modified), nanos(found));
+    let unit = || match stored(directory, &entry.name, ODD, dry_run).map(nanos) {
+        Ok(stored) => Some(nanos(ODD) - stored + 1),
+        // A dry run cannot ask here, and compares as rsync does.
+        Err(Errno::OPNOTSUPP) if dry_run => Some(SECOND),
+        Err(_) => None,
+    };
+    // Most files have another time because they have changed.
+    let is_near = found < time && time - found < 2 * SECOND;
+    let unit = if is_near { *directory.unit.get_or_init(unit) } else { None };
+    unit.is_some_and(|unit| unit > 1 && found == time - time.rem_euclid(unit))
+}
+
+/// Returns the time that a file of this directory has after this one was set. Tries it with a file that has no name. Some
+/// file systems, such as FAT, NFS and many of FUSE, have none; there the file first gets a temporary name of this entry,
+/// but not in a dry run, which writes nothing.
+fn stored(directory: &Directory, name: &[u8], time: (i64, u32), dry_run: bool) -> Result<(i64, u32), Errno> {
+    let fd = match directory.unnamed(0o600) {
+        Err(Errno::OPNOTSUPP) if !dry_run => probe(directory, name, 0o600)?,
+        opened => opened?,
+    };
+    rustix::fs::futimens(&fd, &times(time))?;
+    Ok(facts(&rustix::fs::fstat(fd)?).1)
+}
+
+/// A second, and the last time of an odd one, in nanoseconds.
+const SECOND: i128 = 1_000_000_000;
+const ODD: (i64, u32) = (1_000_000_001, 999_999_999);
+
+fn nanos((seconds, nanos): (i64, u32)) -> i128 {
+    i128::from(seconds) * SECOND + i128::from(nanos)
 }
 
 /// Whether an open file is on a file system on which close(2) cannot fail.

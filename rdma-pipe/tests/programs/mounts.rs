@@ -3,6 +3,12 @@
 use crate::common::{Place, bytes, may_not_run};
 use crate::machine::is_root;
 
+/// Makes `bin/sftp`, which serves sshfs as ssh would.
+const SFTP: &str = "for server in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh; do
+        ls $server/sftp-server >&2 && break
+    done
+    printf '#!/bin/sh\\nexec %s/sftp-server' $server >bin/sftp && chmod 755 bin/sftp";
+
 /// A file system may give a file another time when it is renamed, and may not be able to set its length.
 #[test]
 fn files_arrive_on_file_systems_that_change_times_at_a_rename() {
@@ -28,15 +34,13 @@ fn files_to_which_links_lead_do_not_change() {
     place.write("out/file", "x");
     let script = "mkdir s back m && ln -s $PWD/out/file s/link && touch -h -d @1500000000 s/link || exit 1
         touch -d @1600000000 out/file
-        for server in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh; do ls $server/sftp-server && break; done >&2
-        printf '#!/bin/sh\\nexec %s/sftp-server' $server >bin/sftp && chmod 755 bin/sftp
         sshfs -o ssh_command=$PWD/bin/sftp h:$PWD/back m || exit 77
         trap 'fusermount -u m || umount m' EXIT
         rdcp -r s h:$PWD/m && rdcp -r --sync s/ h:$PWD/m/s || exit 2
         readlink back/s/link && ls -A back/s && stat -c %Y out/file
         chown -h 12345 s/link || exit 0
         rdcp -ra s h:$PWD/m; echo $? $(stat -c '%u %Y' out/file)";
-    let ran = place.shell(script);
+    let ran = place.shell(&format!("{SFTP}\n{script}"));
     if matches!(ran.status, 77 | 127) {
         return may_not_run(&format!("no sshfs here: {}", ran.err));
     }
@@ -45,5 +49,36 @@ fn files_to_which_links_lead_do_not_change() {
     assert!(out.starts_with(&format!("{target}\nlink\n1600000000\n")), "{out}");
     if is_root() {
         assert!(out.ends_with("23 0 1600000000\n"), "{out}");
+    }
+}
+
+/// sshfs stores seconds, and ext4 in inodes of 128 bytes, too.
+#[test]
+fn files_whose_times_are_stored_in_a_larger_unit_are_copied_once() {
+    let place = Place::with_tcp();
+    place.write("s/a", "x");
+    place.write("s/b", "y");
+    let copies = "printf y >s/b && touch -d @1600000001.7 s/a && touch -d @1600000001 s/b || exit 1
+        for options in '' '' -n; do rdcp -r --sync --json $options s/ h:$PWD/m/d >report || exit 2; cat report; done
+        touch -d @1600000001.999 s/b && rdcp -r --sync --json s/ h:$PWD/m/d || exit 2
+        printf z >s/b && touch -d @1600000002.5 s/b && rdcp -r --sync --json s/ h:$PWD/m/d";
+    let mounts = [
+        "sshfs -o ssh_command=$PWD/bin/sftp h:$PWD/back m || exit 77
+        trap 'fusermount -u m || umount m' EXIT",
+        "truncate -s 16M image && mkfs.ext4 -q -I 128 image >&2 && mount -o loop image m || exit 77
+        trap 'umount m' EXIT",
+    ];
+    for mount in mounts {
+        let ran = place.shell(&format!("mkdir -p back m; {SFTP}; {mount}\n{copies}"));
+        if matches!(ran.status, 77 | 127) {
+            may_not_run(&format!("no such file system here: {}", ran.err));
+            continue;
+        }
+        let out = ran.expect(0).out;
+        let sent: Vec<Option<u64>> = serde_json::Deserializer::from_str(&out)
+            .into_iter::<serde_json::Value>()
+            .map(|report| report.unwrap()["bytes"].as_u64())
+            .collect();
+        assert_eq!(sent, [2, 0, 0, 0, 1].map(Some), "{mount}: {out}");
     }
 }
