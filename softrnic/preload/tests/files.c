@@ -39,6 +39,15 @@ static void is_line(int fd, const char *line)
 	close(fd);
 }
 
+static void is_invalid(int fd)
+{
+	char text[256];
+
+	CHECK(fd >= 0);
+	CHECK(read(fd, text, sizeof(text)) < 0 && errno == EINVAL);
+	close(fd);
+}
+
 static int has_entry(DIR *folder, const char *name)
 {
 	struct dirent *entry;
@@ -110,6 +119,11 @@ static void read_device(void)
 	is_line(open("/sys//class/./infiniband/soft0/node_type", O_RDONLY), "1: CA\n");
 	is_line(openat(AT_FDCWD, RDMA "/ports/1/rate", O_RDONLY), "100 Gb/sec (4X EDR)\n");
 	is_line(open(RDMA "/ports/1/gid_attrs/types/0", O_RDONLY), "RoCE v2\n");
+	/* The last entry of the table is empty. Programs read the attributes until one is invalid. */
+	is_line(open(RDMA "/ports/1/gids/255", O_RDONLY), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+	is_invalid(open(RDMA "/ports/1/gid_attrs/types/255", O_RDONLY));
+	is_invalid(open(RDMA "/ports/1/gid_attrs/ndevs/255", O_RDONLY));
+	CHECK(!stat(RDMA "/ports/1/gid_attrs/types/255", &found) && S_ISREG(found.st_mode));
 	is_line(open(RDMA "/device/numa_node", O_RDONLY), "-1\n");
 	CHECK((file = fopen(RDMA "/ports/1/pkeys/0", "r")) && fgets(line, sizeof(line), file) && !fclose(file));
 	CHECK(!strcmp(line, "0xffff\n"));

@@ -3,7 +3,7 @@
 //! [`files`] describes them from the answers of the verbs. The folders are those of the kernel for a device that belongs
 //! to no bus. There are no counters, because the device counts nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -18,6 +18,10 @@ use super::query_device;
 const DEVICES: &str = "/sys/devices/virtual/softrnic";
 /// The version of the kernel's interface to user space.
 const ABI_VERSION: u32 = 6;
+
+/// A file that the process can always open, but whose reads fail with `EINVAL`, like those of the attributes of an empty
+/// entry in the kernel's GID table.
+const INVALID: &str = "/proc/self/ns/net";
 
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,11 +128,21 @@ impl Files {
         text("sm_sl", &attributes.sm_sl);
         text("cap_mask", &format_args!("{:#010x}", attributes.port_cap_flags));
         text("pkeys/0", &format_args!("{PKEY:#06x}"));
-        for (index, address) in gid::all(device) {
-            self.text(format!("{folder}/gids/{index}"), groups(&Ipv6Addr::octets(&address.ip)));
-            self.text(format!("{folder}/gid_attrs/types/{index}"), device.kind().gid_type_text);
+        let addresses: BTreeMap<_, _> = gid::all(device).into_iter().collect();
+        for index in 0..usize::try_from(attributes.gid_tbl_len).unwrap_or(0) {
+            let address = addresses.get(&index);
+            let ip = address.map_or(Ipv6Addr::UNSPECIFIED, |address| address.ip);
+            self.text(format!("{folder}/gids/{index}"), groups(&ip.octets()));
+            let (types, ndevs) =
+                (format!("{folder}/gid_attrs/types/{index}"), format!("{folder}/gid_attrs/ndevs/{index}"));
+            let Some(address) = address else {
+                self.link(types, INVALID.to_owned());
+                self.link(ndevs, INVALID.to_owned());
+                continue;
+            };
+            self.text(types, device.kind().gid_type_text);
             if let Some(interface) = interface_name(address.interface_index) {
-                self.text(format!("{folder}/gid_attrs/ndevs/{index}"), interface);
+                self.text(ndevs, interface);
             }
         }
     }
@@ -185,6 +199,13 @@ mod tests {
         let index = (0..10).find(|index| line(&format!("{soft}/ports/1/gids/{index}")) == loopback).unwrap();
         assert_eq!(line(&format!("{soft}/ports/1/gid_attrs/types/{index}")), "RoCE v2\n");
         assert_eq!(line(&format!("{soft}/ports/1/gid_attrs/ndevs/{index}")), "lo\n");
+        let last = gid::TABLE_LENGTH - 1;
+        assert_eq!(line(&format!("{soft}/ports/1/gids/{last}")), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+        for attribute in ["types", "ndevs"] {
+            let path = format!("{DEVICES}/{soft}/ports/1/gid_attrs/{attribute}/{last}");
+            assert_eq!(file(&path), Some(File::Link(INVALID.to_owned())));
+        }
+        assert_eq!(file(&format!("{DEVICES}/{soft}/ports/1/gids/{}", gid::TABLE_LENGTH)), None);
         assert_eq!(line(&format!("{soft}/node_guid")).len(), "0000:0000:0000:0000\n".len());
         assert_eq!(line("soft0/numa_node"), "-1\n");
         assert_eq!(line("softiw0/infiniband/softiw0/node_type"), "4: RNIC\n");
