@@ -4,6 +4,7 @@
 //! process ends. It is complete once it has this name, and is never changed. If the addresses of the host change, there
 //! is another folder. A folder that no process has used for a day is removed.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write as _;
@@ -187,16 +188,20 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 fn write(root: &Path, files: &[(String, File)]) -> io::Result<()> {
+    let mut written = HashMap::new();
     for (path, file) in files {
         let path = root.join(path.trim_start_matches('/'));
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         match file {
+            // In memory, a file takes at least a page, and all empty entries of a table have the same text.
+            File::Text(text) if written.get(text).is_some_and(|first| fs::hard_link(first, &path).is_ok()) => {}
             File::Text(text) => {
                 // The program must not change what other processes read.
                 let open = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
                 open?.write_all(text.as_bytes())?;
+                written.insert(text, path);
             }
             File::Link(to) => symlink(to, &path)?,
             File::CharacterDevice => symlink("/dev/null", &path)?,
