@@ -344,6 +344,9 @@ pub(super) fn error_of(what: &str, path: &Path, error: Errno) -> Error {
         Errno::WOULDBLOCK => format!("another transfer writes {name}; wait until it has ended"),
         Errno::XDEV => format!("cannot {what} {name}: a link leads out of the destination"),
         Errno::OVERFLOW if what == FACTS => format!("cannot {what} {name}: the file system cannot store the time"),
+        Errno::OPNOTSUPP if what == FACTS => {
+            format!("cannot {what} {name}: the file system does not store it; omit -a, -p, -o or -X")
+        }
         error => return Error::file(what, path, &error.into()),
     };
     Error::new(Kind::File, text)

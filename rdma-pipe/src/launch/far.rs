@@ -266,7 +266,8 @@ impl Far {
     /// disconnected.
     fn of_link(&self, error: Error) -> Error {
         match error.parts() {
-            ("", _) => error,
+            // The latter reports that this far side has failed.
+            (peer, _) if peer.is_empty() || peer == self.label => error,
             (peer, text) if matches!(error.kind(), Kind::Broken | Kind::TimedOut) => {
                 Error::new(error.kind(), text).on(&format!("{} to {peer}", self.label))
             }

@@ -317,15 +317,18 @@ impl Shared {
     fn send_later(&self, buffer: Buf) -> Result<()> {
         let (mut silence, mut heard) = (Silence::new(self.timeout), *lock(&self.heard));
         let has_room = |until| trespass::poll(&[Interest::Room(&self.connection)], Some(until));
-        while let Some(ready) = silence.step(has_room)
-            && !ready.map_err(|error| self.failed(&error))?.contains(&true)
-        {
+        let mut until = Instant::now();
+        while let Some(ready) = silence.step(has_room) {
+            if ready.map_err(|error| self.failed(&error))?.contains(&true) {
+                until = Instant::now() + self.timeout;
+                break;
+            }
             let last = *lock(&self.heard);
             if last > heard {
                 (silence, heard) = (Silence::new(self.timeout), last);
             }
         }
-        self.connection.send_buf_until(buffer, Some(Instant::now())).map_err(|error| self.failed(&error))
+        self.connection.send_buf_until(buffer, Some(until)).map_err(|error| self.failed(&error))
     }
 
     /// The error of a failed call on the connection.

@@ -1,6 +1,6 @@
 //! Tests file systems that are not local, and lack what local ones have.
 
-use crate::common::{Place, bytes, may_not_run};
+use crate::common::{Place, Ran, bytes, may_not_run};
 use crate::machine::is_root;
 
 /// Makes `bin/sftp`, which serves sshfs as ssh would.
@@ -44,11 +44,12 @@ fn files_to_which_links_lead_do_not_change() {
     if matches!(ran.status, 77 | 127) {
         return may_not_run(&format!("no sshfs here: {}", ran.err));
     }
-    let out = ran.expect(0).out;
+    let Ran { out, err, .. } = ran.expect(0);
     let target = place.path("out/file").display().to_string();
     assert!(out.starts_with(&format!("{target}\nlink\n1600000000\n")), "{out}");
     if is_root() {
         assert!(out.ends_with("23 0 1600000000\n"), "{out}");
+        assert!(err.contains("s/link: the file system does not store it; omit -a, -p, -o or -X\n"), "{err}");
     }
 }
 

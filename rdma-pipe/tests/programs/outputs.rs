@@ -52,7 +52,7 @@ fn failed_copies_do_not_fill_the_disk() {
     assert!(ran.err.contains("small/large: no space left on device"), "{}", ran.err);
 }
 
-/// If names can no longer be changed or removed, the error contains what stays, and what the next run continues.
+/// If entries can be neither renamed nor removed, the error names what stays, and what the next run continues.
 #[test]
 fn leftovers_of_failed_copies_are_named() {
     let place = Place::new();
