@@ -100,7 +100,14 @@ impl Output {
         settle(self.fd()).map_err(|error| Error::file("write", self.name().as_ref(), &error.into()))?;
         match self {
             Output::Fd(..) => Ok(()),
-            Output::File(file) => file.finish().map_err(|error| Error::file("rename to", &file.path, &error.into())),
+            Output::File(file) => file.finish().map_err(|error| {
+                let error = Error::file("rename to", &file.path, &error.into());
+                if file.discard() {
+                    return error;
+                }
+                let left = file.path.with_file_name(&file.temporary);
+                Error::new(error.kind(), format!("{error}; the data is in {}", crate::error::escape(&left)))
+            }),
         }
     }
 }
@@ -144,14 +151,18 @@ impl NewFile {
         self.is_named = false;
         Ok(())
     }
+
+    /// Removes the file. Returns whether it is gone.
+    fn discard(&mut self) -> bool {
+        let is_named = std::mem::take(&mut self.is_named);
+        let removed = || rustix::fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+        !is_named || matches!(removed(), Ok(()) | Err(Errno::NOENT))
+    }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if self.is_named {
-            // Ignores the error: the file may have been removed already.
-            _ = rustix::fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
-        }
+        self.discard();
     }
 }
 

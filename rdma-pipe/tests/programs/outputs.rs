@@ -66,7 +66,10 @@ fn leftovers_of_failed_copies_are_named() {
     }
     let ran = place.run("rdcp", ["-rD", "s/.", &place.on_host("d")]);
     let names = place.names("d");
+    let stream = place.shell("echo data | rdpipe h:\"> $PWD/d/stream\"; status=$?; cat d/.stream.rdcp-*; exit $status");
     change("-a").unwrap();
+    let named = format!("; the data is in {}", place.path("d/.stream.rdcp-").display());
+    assert!(stream.status == 23 && stream.out == "data\n" && stream.err.contains(&named), "{stream:?}");
     assert_eq!(ran.status, 23, "{}", ran.err);
     let left: Vec<&String> = names.iter().filter(|name| name.contains(".rdcp-")).collect();
     assert!(left.len() >= 2, "{names:?}");
