@@ -92,6 +92,9 @@ impl Directory {
         self.remove_stale(&temporary);
         let (old, new) = (OsStr::from_bytes(other_name), OsStr::from_bytes(&temporary));
         rustix::fs::linkat(other, old, self, new, AtFlags::empty())?;
-        self.rename(&temporary, name)
+        self.rename(&temporary, name)?;
+        // File systems such as sshfs give each name of a file another inode, so that it was not found to be the same.
+        self.remove_stale(&temporary);
+        Ok(())
     }
 }

@@ -83,3 +83,20 @@ fn files_whose_times_are_stored_in_a_larger_unit_are_copied_once() {
         assert_eq!(sent, [2, 0, 0, 0, 1].map(Some), "{mount}: {out}");
     }
 }
+
+/// sshfs gives each name of a file another inode.
+#[test]
+fn hard_links_that_exist_leave_no_other_name() {
+    let place = Place::with_tcp();
+    place.write("s/a", "x");
+    let script = "mkdir back m && ln s/a s/b || exit 1
+        sshfs -o ssh_command=$PWD/bin/sftp h:$PWD/back m || exit 77
+        trap 'fusermount -u m || umount m' EXIT
+        rdcp -rH --sync s/ h:$PWD/m/d && rdcp -rH --sync s/ h:$PWD/m/d || exit 2
+        ls -A back/d && stat -c %h back/d/a";
+    let ran = place.shell(&format!("{SFTP}\n{script}"));
+    if matches!(ran.status, 77 | 127) {
+        return may_not_run(&format!("no sshfs here: {}", ran.err));
+    }
+    assert_eq!((ran.status, ran.out.as_str()), (0, "a\nb\n2\n"), "{}", ran.err);
+}
