@@ -287,7 +287,7 @@ impl Inbox {
         let start = HEADER + self.cursor;
         let alone = self.sends.front().is_some_and(|send| send.len() == frame.extent());
         if alone
-            && let Some(replacement) = stock.take()
+            && let Some(replacement) = stock.take_surplus()
             && let Some(mut message) = self.sends.pop()
         {
             message.advance(start);
@@ -297,7 +297,7 @@ impl Inbox {
         }
         let payload = self.sends.payload(self.cursor, &frame).unwrap_or(&[]);
         // The message fits, because it arrived in a segment.
-        let mut message = stock.take().unwrap_or_else(|| Buf::on_heap(0));
+        let mut message = stock.take_surplus().unwrap_or_else(|| Buf::on_heap(0));
         if !message.push(payload) {
             message = Buf::on_heap(payload.len());
             message.copy_from_slice(payload);

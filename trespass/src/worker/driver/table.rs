@@ -136,13 +136,11 @@ impl Table {
     /// Leases credits for a new connection, and returns the hello that grants them.
     pub(super) fn hello(&mut self) -> io::Result<Hello> {
         check_spare()?;
-        // Receives must not take the memory for what the connection sends.
-        let can_send = self.stock.can_send();
         let ledger = &self.stock.ledger;
         if ledger.total - ledger.leased < u32::from(FLOOR) {
             self.stock.add_receives(self.step.min(self.limits.receives.saturating_sub(ledger.total)));
         }
-        if !can_send || !self.stock.ledger.open() {
+        if !self.stock.ledger.open() {
             let text = "no buffers are left for another connection; close some connections, or raise the limits of memory (ulimit -l, -v)";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }

@@ -36,14 +36,6 @@ fn sender_without_memory_sleeps_until_memory_is_free() {
     assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 1_000);
 }
 
-#[test]
-fn connection_that_could_never_send_is_refused() {
-    let server = Server::new(Transport::Tcp);
-    let mut client = worker(Transport::Tcp, 64 << 20);
-    while client.tcp.table.stock.add_receives(1 << 16) != 0 {}
-    assert_eq!(client.connect(Kind::Tcp, server.address).unwrap_err().kind(), ErrorKind::OutOfMemory);
-}
-
 #[cfg(feature = "softrnic")]
 #[test]
 fn receiver_without_memory_gets_an_error_and_later_the_message() {
