@@ -81,18 +81,22 @@ fn child() {
         }
         let channel = Channel::connect_on(&endpoint, &role).await.unwrap();
         ready("");
-        for kind in 0..8 {
+        for kind in 0..2 * KINDS {
             let channel = channel.clone();
             tokio::spawn(async move {
                 // The calls repeat until the process is killed.
-                while call(&channel, kind % 4).await.is_ok() {}
+                while call(&channel, kind % KINDS).await.is_ok() {}
             });
         }
         std::future::pending().await
     })
 }
 
-/// Makes a call of one of four kinds: short, a stream, an attachment, a target.
+/// The number of kinds of [`call`].
+const KINDS: usize = 7;
+
+/// Makes a call of one kind: short, a stream to the server, an attachment, a stream from the server, both streams, a long
+/// answer, a target.
 async fn call(channel: &Channel, kind: usize) -> Result<(), Option<Certainty>> {
     fn certainty<E>(error: Error<E>) -> Option<Certainty> {
         error.rpc().map(|error| error.certainty)
@@ -107,6 +111,19 @@ async fn call(channel: &Channel, kind: usize) -> Result<(), Option<Certainty>> {
             let (value, mark) = (Attachment::from(vec![7; LENGTH]), Attachment::from(&[5; 5][..]));
             assert_eq!(store.put(value, 5, mark).await.map_err(certainty)?, LENGTH as u64);
         }
+        3 => {
+            let mut items = sums.count(100, 20_000);
+            for number in 0..100 {
+                assert_eq!(items.next().await.unwrap().map_err(certainty)?.0, number);
+            }
+        }
+        4 => {
+            let mut items = sums.double(Listed(0..500));
+            for number in 0..500 {
+                assert_eq!(items.next().await.unwrap().map_err(certainty)?, 2 * number);
+            }
+        }
+        5 => assert_eq!(sums.zeros(3 * LENGTH).await.map_err(certainty)?.len(), 3 * LENGTH),
         _ => {
             let value = (Attachment::from(vec![7; LENGTH]), Attachment::from(&[5; 5][..]));
             store.put(value.0, 5, value.1).await.map_err(certainty)?;
@@ -156,7 +173,7 @@ fn neighbour(channel: &Channel, stop: &Arc<AtomicBool>) -> tokio::task::JoinHand
     tokio::spawn(async move {
         let mut calls = 0;
         while !stop.load(Ordering::SeqCst) {
-            call(&channel, calls as usize % 4).await.unwrap();
+            call(&channel, calls as usize % KINDS).await.unwrap();
             calls += 1;
         }
         calls
@@ -187,7 +204,7 @@ fn killed_server_fails_its_calls_and_no_others() {
                     let channel = channel.clone();
                     tokio::spawn(async move {
                         loop {
-                            if let Err(certainty) = call(&channel, kind % 4).await {
+                            if let Err(certainty) = call(&channel, kind % KINDS).await {
                                 return certainty;
                             }
                         }
@@ -303,7 +320,7 @@ fn child_of_a_fork_gets_errors_and_its_parent_loses_nothing() {
                 unsafe { libc::_exit(i32::from(tried.is_err())) };
             }
             forked.send(()).unwrap();
-            call(&channel, round as usize % 4).await.unwrap();
+            call(&channel, round as usize % KINDS).await.unwrap();
             pooled.ping().await.unwrap();
             let mut status = 0;
             // SAFETY: the child is this process's own, and the status is written to the integer.
