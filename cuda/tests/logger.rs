@@ -1,5 +1,5 @@
 //! A logger that uses the crate itself, in a process whose driver is too old.
-#![expect(clippy::unwrap_used, reason = "a test: a panic fails it, and its output is for the developer")]
+#![expect(clippy::unwrap_used, reason = "a helper of the test: a panic fails it")]
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
