@@ -39,7 +39,7 @@ pub fn poll(interests: &[Interest<'_>], deadline: Option<Instant>) -> io::Result
         if ready.contains(&true) {
             return Ok(ready);
         }
-        calls.extend(interests.iter().map(|interest| worker.register_call(interest.source(), waker)));
+        calls.extend(interests.iter().map(|interest| worker.register_call(interest.source(), waker.clone())));
         Err(io::ErrorKind::WouldBlock.into())
     });
     handle.with(|worker| calls.drain(..).for_each(|call| drop(worker.remove_call(call))))?;

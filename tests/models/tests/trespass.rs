@@ -108,7 +108,7 @@ impl Model {
                 return drop(woken);
             }
             if self.arm() {
-                core.waiters.add_call(Awaited::Message, &waker, 1);
+                core.waiters.add_call(Awaited::Message, waker.clone(), 1);
                 drop(core);
                 drop(woken);
                 self.descriptors.sleep();

@@ -88,7 +88,7 @@ impl Acceptor {
             let id = self.handle.try_now(|worker| worker.try_accept(self.id))?;
             return Ok(Connection::new(self.handle.clone(), id));
         };
-        self.accept_or_wake(&ready.waker(Wait::Read), |worker, _| {
+        self.accept_or_wake(ready.waker(Wait::Read), |worker, _| {
             let is_due = worker.has_accepted(self.id);
             ready.set(Wait::Read, is_due);
             !is_due
@@ -115,19 +115,19 @@ impl Acceptor {
     /// waker when a connection may be pending. The waker replaces the one of the last call.
     pub(crate) fn accept_or_wake(
         &self,
-        waker: &Waker,
+        waker: Waker,
         needs_waker: impl FnOnce(&mut Worker, &io::Result<ConnectionId>) -> bool,
     ) -> io::Result<Connection> {
         // Dropped after the lock is released.
-        let mut _before = None;
+        let (mut waker, mut _before) = (Some(waker), None);
         let accepted = self.handle.try_or_wake(
             true,
             |worker| worker.try_accept(self.id),
             |worker, accepted| {
-                let needs_waker = needs_waker(worker, accepted);
+                let waker = if needs_waker(worker, accepted) { waker.take() } else { None };
                 let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
                 _before = polled.take().and_then(|before| worker.remove_call(before));
-                *polled = needs_waker.then(|| worker.register_call(Source::Acceptors, waker));
+                *polled = waker.map(|waker| worker.register_call(Source::Acceptors, waker));
             },
         );
         Ok(Connection::new(self.handle.clone(), accepted?))
@@ -143,7 +143,7 @@ impl Acceptor {
         let accepted = self.handle.wait_aside(deadline, |worker, waker| {
             drop(call.take().and_then(|call| worker.remove_call(call)));
             let accepted = worker.try_accept(self.id);
-            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptors, waker));
+            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptors, waker.clone()));
             accepted
         });
         if let Some(call) = call {

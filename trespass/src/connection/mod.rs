@@ -340,7 +340,7 @@ impl Connection {
             };
             ready.set(what, goes_on && !is_over);
             if !goes_on && !is_over {
-                worker.register(self.id, what, &ready.waker(what));
+                worker.register_task(self.id, what, &mut Some(ready.waker(what)));
             }
         })
     }

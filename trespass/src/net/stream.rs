@@ -218,9 +218,11 @@ impl Stream {
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
         // A read returns what has arrived, as with a socket. A program that writes without a pause would otherwise read
         // what its peer has sent only after the task that drives the worker has run.
+        // Cloned before the worker is locked, and dropped after the lock is released.
+        let mut waker = Some(waker.clone());
         handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
             if would_block(result) {
-                worker.register(id, what, waker);
+                worker.register_task(id, what, &mut waker);
             }
         })
     }

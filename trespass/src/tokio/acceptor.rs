@@ -62,7 +62,7 @@ impl Acceptor {
     /// See [`Acceptor::accept`].
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Connection>> {
         self.inner.handle().drive_if_possible();
-        let accepted = self.inner.accept_or_wake(context.waker(), |_, accepted| would_block(accepted));
+        let accepted = self.inner.accept_or_wake(context.waker().clone(), |_, accepted| would_block(accepted));
         poll(accepted.map(Connection::from))
     }
 

@@ -35,11 +35,13 @@ impl<T, A: FnMut(&mut Worker) -> io::Result<T>> Future for Waiting<'_, A> {
         // A task that waits for a message reads what has arrived, as with a socket. Otherwise, the task that drives the
         // worker makes the turns.
         let turns = !matches!(source, Source::Connection(_, Awaited::Room | Awaited::Transfer));
-        // Dropped after the lock is released.
+        // Cloned before the worker is locked, and dropped after the lock is released.
+        let mut waker = Some(context.waker().clone());
         let mut _before = None;
         poll(handle.try_or_wake(turns, attempt, |worker, result| {
             _before = registration.take().and_then(|before| worker.remove_call(before));
-            *registration = would_block(result).then(|| worker.register_call(*source, context.waker()));
+            let waker = if would_block(result) { waker.take() } else { None };
+            *registration = waker.map(|waker| worker.register_call(*source, waker));
         }))
     }
 }

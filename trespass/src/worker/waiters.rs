@@ -1,7 +1,7 @@
 //! Tasks and calls that wait for a connection.
 //!
 //! A waker runs code of the program, which may use the worker or drop the last handle to a connection. So this module
-//! never calls or drops a waker under the worker's lock. [`Woken`] collects the wakers; dropping it, after the lock is
+//! never calls, clones or drops a waker under the worker's lock. [`Woken`] collects the wakers; dropping it, after the lock is
 //! released, calls and drops them. `tests/models` tests in all interleavings that no wake-up is lost.
 
 use std::mem;
@@ -57,16 +57,22 @@ impl Waiters {
         self.list.iter().any(|waiter| waiter.what == what)
     }
 
-    pub(super) fn add_task(&mut self, what: Awaited, waker: &Waker, woken: &mut Woken) {
-        match self.list.iter_mut().find(|waiter| waiter.call.is_none() && waiter.what == what) {
-            Some(known) if known.waker.will_wake(waker) => {}
-            Some(known) => woken.add(mem::replace(&mut known.waker, waker.clone()), false),
-            None => self.list.push(Waiter { what, waker: waker.clone(), call: None }),
+    /// Takes the waker, unless it is the one that waits already.
+    pub(super) fn add_task(&mut self, what: Awaited, waker: &mut Option<Waker>, woken: &mut Woken) {
+        let known = self.list.iter_mut().find(|waiter| waiter.call.is_none() && waiter.what == what);
+        let is_known = |(known, new): (&&mut Waiter, &Waker)| known.waker.will_wake(new);
+        if known.as_ref().zip(waker.as_ref()).is_some_and(is_known) {
+            return;
+        }
+        let Some(waker) = waker.take() else { return };
+        match known {
+            Some(known) => woken.add(mem::replace(&mut known.waker, waker), false),
+            None => self.list.push(Waiter { what, waker, call: None }),
         }
     }
 
-    pub(super) fn add_call(&mut self, what: Awaited, waker: &Waker, number: u64) {
-        self.list.push(Waiter { what, waker: waker.clone(), call: Some(number) });
+    pub(super) fn add_call(&mut self, what: Awaited, waker: Waker, number: u64) {
+        self.list.push(Waiter { what, waker, call: Some(number) });
     }
 
     /// Removes a call or a future that no longer waits. Returns its waker if it was not woken.

@@ -102,20 +102,25 @@ impl Worker {
     /// `WouldBlock`. Each direction has one waker, the last one registered; [`Worker::poll`] and [`Worker::arm`] call
     /// that waker.
     pub fn register(&mut self, id: ConnectionId, what: Wait, waker: &Waker) {
+        self.register_task(id, what, &mut Some(waker.clone()));
+    }
+
+    /// Registers a task as `register` does. Takes the waker unless it is registered already.
+    pub(crate) fn register_task(&mut self, id: ConnectionId, what: Wait, waker: &mut Option<Waker>) {
         match self.waiters(id) {
             Some((waiters, woken)) => waiters.add_task(what.into(), waker, woken),
-            None => self.tcp.table.woken.push(waker.clone()),
+            None => waker.take().into_iter().for_each(|waker| self.tcp.table.woken.push(waker)),
         }
     }
 
     /// Registers a call or a future, which is woken like a task until it is [removed](Self::remove_call).
-    pub(crate) fn register_call(&mut self, source: Source, waker: &Waker) -> Registration {
+    pub(crate) fn register_call(&mut self, source: Source, waker: Waker) -> Registration {
         self.last_call += 1;
         let number = self.last_call;
         match source {
             Source::Connection(id, what) => match self.waiters(id) {
                 Some((waiters, _)) => waiters.add_call(what, waker, number),
-                None => self.tcp.table.woken.push(waker.clone()),
+                None => self.tcp.table.woken.push(waker),
             },
             Source::Acceptors => {
                 self.acceptors.add_call(Awaited::Message, waker, number);

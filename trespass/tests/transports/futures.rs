@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use crate::common::{bytes, device, on_both, worker};
@@ -367,4 +370,37 @@ fn futures_are_send() {
         is_send((connection.batch().submit(), Connection::connect("127.0.0.1:1"), Acceptor::bind("127.0.0.1:0")));
     }
     _ = check;
+}
+
+/// The connection that the waker below uses.
+static USED: Mutex<Option<Arc<Connection>>> = Mutex::new(None);
+
+fn use_and_copy(_: *const ()) -> RawWaker {
+    if let Some(used) = &*USED.lock().unwrap() {
+        used.stats().unwrap();
+    }
+    RawWaker::new(ptr::null(), &USING)
+}
+
+static USING: RawWakerVTable = RawWakerVTable::new(use_and_copy, |_| {}, |_| {}, |_| {});
+
+#[test]
+fn waker_may_use_the_worker_while_it_is_cloned() {
+    let (sender, done) = channel();
+    thread::spawn(move || {
+        let [runtime, _] = runtimes();
+        runtime.block_on(async {
+            let (near, far) = pair(Transport::Tcp).await;
+            let far = Arc::new(far);
+            *USED.lock().unwrap() = Some(Arc::clone(&far));
+            // SAFETY: the functions ignore their pointer, so all wakers of this table are alike.
+            let waker = unsafe { Waker::new(ptr::null(), &USING) };
+            let mut context = Context::from_waker(&waker);
+            assert!(pin!(far.recv()).poll(&mut context).is_pending());
+            *USED.lock().unwrap() = None;
+            drop(near);
+        });
+        sender.send(()).unwrap();
+    });
+    done.recv_timeout(LONG).expect("the waker waits for the lock of the call that clones it");
 }

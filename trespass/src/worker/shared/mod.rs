@@ -439,7 +439,7 @@ impl Shared {
         most: Duration,
     ) -> (Locked<'c>, io::Result<()>) {
         // Registers the call first, so that `prepare` wakes the call if it can continue.
-        let call = core.worker.register_call(Source::Connection(id, what), &self.nudge_waker);
+        let call = core.worker.register_call(Source::Connection(id, what), self.nudge_waker.clone());
         let time = match core.worker.prepare() {
             Ok(time) if time != Duration::ZERO => time.min(most),
             other => {
@@ -472,7 +472,7 @@ impl Shared {
     ) -> (Locked<'c>, io::Result<()>) {
         let (this, waker) = (thread::current(), this_thread());
         // Registers the call first: `rearm` may consume the event for which the call waits, and then wakes the call.
-        let call = core.worker.register_call(Source::Connection(id, what), &waker);
+        let call = core.worker.register_call(Source::Connection(id, what), waker.clone());
         if let Err(error) = core.rearm() {
             drop(core.worker.remove_call(call));
             return (core, Err(error));
