@@ -264,13 +264,14 @@ impl Link {
         let pull = Pull { link: self, id, number };
         std::future::poll_fn(|task| {
             self.shared.process.check()?;
+            let mut waker = Some(task.waker().clone());
             pull.link.with(|state| {
                 let State { serving, later, .. } = state;
                 let expected = serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
                 match expected {
                     Some(expected) if expected.state == Expecting::Arrived => Poll::Ready(Ok(())),
                     Some(expected) if expected.state != Expecting::Gone => {
-                        later.replace(&mut expected.waker, task.waker());
+                        later.replace(&mut expected.waker, &mut waker);
                         Poll::Pending
                     }
                     _ => Poll::Ready(Err(gone())),

@@ -161,10 +161,12 @@ impl Home {
 
     /// Returns the driver if no other thread runs it; otherwise registers the waker that is called when this changes.
     pub(super) fn take_back(&self, waker: &Waker) -> Option<Box<Driver>> {
+        // The clone and the drop of a waker are code of the program.
+        let mut waker = Some(waker.clone());
         let mut state = self.0.lock();
         let driver = state.returned.take();
         if driver.is_none() {
-            state.owner = Some(waker.clone());
+            mem::swap(&mut state.owner, &mut waker);
             drop(state);
             self.0.shared.command(Command::Return);
         }

@@ -182,6 +182,7 @@ impl Link {
     /// Waits for the answer to a call. When it has arrived, removes the call and returns the answer.
     pub(crate) fn poll_answer(&self, id: u32, task: &TaskContext<'_>) -> Poll<Result<(Status, Body), RpcError>> {
         self.shared.check_process(Certainty::Unknown)?;
+        let mut waker = Some(task.waker().clone());
         let mut state = self.lock();
         let State { core, later, .. } = &mut *state;
         let Some(call) = core.call(id) else { return Poll::Ready(Err(gone())) };
@@ -193,7 +194,7 @@ impl Link {
                 Poll::Ready(outcome)
             }
             None => {
-                later.replace(&mut call.waker, task.waker());
+                later.replace(&mut call.waker, &mut waker);
                 Poll::Pending
             }
         }
@@ -214,6 +215,7 @@ impl Link {
         if let Err(error) = self.shared.check_process(Certainty::Unknown) {
             return Poll::Ready(ReplyItem::End(Err(error)));
         }
+        let mut waker = Some(task.waker().clone());
         let mut ended = None;
         self.with(|state| {
             let State { core, later, .. } = state;
@@ -229,7 +231,7 @@ impl Link {
                     Poll::Ready(ReplyItem::End(outcome))
                 }
                 None => {
-                    later.replace(&mut call.waker, task.waker());
+                    later.replace(&mut call.waker, &mut waker);
                     Poll::Pending
                 }
             }
@@ -241,13 +243,14 @@ impl Link {
         if self.shared.is_inherited() {
             return Poll::Ready(false);
         }
+        let mut waker = Some(task.waker().clone());
         self.with(|state| {
             let State { core, later, .. } = state;
             let Some(call) = core.call(id) else { return Poll::Ready(false) };
             if call.outcome.is_some() {
                 return Poll::Ready(false);
             }
-            later.replace(&mut call.waker, task.waker());
+            later.replace(&mut call.waker, &mut waker);
             match core.item(id, &[item]) {
                 Some(true) => Poll::Ready(true),
                 // The item has no credit, or its request still waits for credit.
@@ -261,10 +264,11 @@ impl Link {
         if self.shared.is_inherited() {
             return Poll::Ready(());
         }
+        let mut waker = Some(task.waker().clone());
         self.with(|state| {
             let State { core, later, .. } = state;
             let Some(call) = core.call(id).filter(|call| call.outcome.is_none()) else { return Poll::Ready(()) };
-            later.replace(&mut call.waker, task.waker());
+            later.replace(&mut call.waker, &mut waker);
             if !core.is_sent(id) {
                 return Poll::Pending;
             }
@@ -282,6 +286,7 @@ impl Link {
     /// the call ended before its stream did.
     pub(crate) fn poll_request_item(&self, id: u32, task: &TaskContext<'_>) -> Poll<Option<Result<Body, RpcError>>> {
         self.shared.check_process(Certainty::Unknown)?;
+        let mut waker = Some(task.waker().clone());
         self.with(|state| {
             let State { core, serving, later, .. } = state;
             let Some(serving) = serving.get_mut(&id) else { return Poll::Ready(Some(Err(gone()))) };
@@ -292,7 +297,7 @@ impl Link {
             if serving.has_ended {
                 return Poll::Ready(None);
             }
-            later.replace(&mut serving.reader, task.waker());
+            later.replace(&mut serving.reader, &mut waker);
             Poll::Pending
         })
     }
@@ -302,12 +307,13 @@ impl Link {
         if self.shared.is_inherited() {
             return Poll::Ready(false);
         }
+        let mut waker = Some(task.waker().clone());
         self.with(|state| match state.core.item(id, &[item]) {
             None => Poll::Ready(false),
             Some(true) => Poll::Ready(true),
             Some(false) => {
                 let State { serving, later, .. } = state;
-                later.replace(&mut serving.entry(id).or_default().writer, task.waker());
+                later.replace(&mut serving.entry(id).or_default().writer, &mut waker);
                 Poll::Pending
             }
         })

@@ -428,9 +428,11 @@ impl Shared {
 
     /// Moves the queued work into empty vectors.
     fn take(&self, signal: &mut Signal) {
+        // Dropped after the lock is released.
+        let mut waker = None;
         let mut shared = self.lock();
         self.has_signal.store(false, Ordering::Relaxed);
-        shared.waker = None;
+        mem::swap(&mut shared.waker, &mut waker);
         mem::swap(&mut shared.dirty, &mut signal.dirty);
         mem::swap(&mut shared.readable, &mut signal.readable);
         mem::swap(&mut shared.tasks, &mut signal.tasks);
@@ -446,13 +448,15 @@ impl Shared {
 
     /// Registers the driver's waker, which is called when work is queued. Returns false if work is queued already.
     fn set_waker(&self, waker: &Waker) -> bool {
+        // The clone and the drop of a waker are code of the program.
+        let mut waker = Some(waker.clone());
         let mut shared = self.lock();
         let is_empty = shared.dirty.is_empty()
             && shared.readable.is_empty()
             && shared.tasks.is_empty()
             && shared.commands.is_empty();
         if is_empty {
-            shared.waker = Some(waker.clone());
+            mem::swap(&mut shared.waker, &mut waker);
             // The next turn then removes the waker.
             self.has_signal.store(true, Ordering::Relaxed);
         }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -70,10 +71,11 @@ impl Later {
         }
     }
 
-    /// Replaces a waker.
-    pub(super) fn replace(&mut self, place: &mut Option<Waker>, waker: &Waker) {
-        if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
-            self.idle.extend(place.replace(waker.clone()));
+    /// Replaces a waker, unless the new one wakes the same task. The clone of a waker is code of the program, so the
+    /// caller clones it before it takes the lock.
+    pub(super) fn replace(&mut self, place: &mut Option<Waker>, new: &mut Option<Waker>) {
+        if place.as_ref().zip(new.as_ref()).is_none_or(|(known, new)| !known.will_wake(new)) {
+            self.idle.extend(mem::replace(place, new.take()));
         }
     }
 }
@@ -118,7 +120,7 @@ impl Drop for Guard<'_> {
         if self.later.is_empty() {
             return;
         }
-        let Later { first, mut others, idle, done } = std::mem::take(&mut self.later);
+        let Later { first, mut others, idle, done } = mem::take(&mut self.later);
         drop(self.state.take());
         idle.into_iter().for_each(|waker| guard(|| drop(waker)));
         done.into_iter().for_each(|reply| reply.send(()));

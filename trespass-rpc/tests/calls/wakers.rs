@@ -1,10 +1,12 @@
 //! Wakers of callers that panic, or poll their futures at once.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
 
 use trespass::Transport;
 use trespass_rpc::{Channel, Endpoint, Server};
@@ -82,4 +84,41 @@ fn waker_may_use_the_connection_that_wakes_it() {
     let is_woken = AtomicBool::new(false);
     Arc::new(Inline { is_woken, task: Mutex::new(Some(task)), done: Mutex::new(done) }).wake();
     is_done.recv_timeout(LONG).unwrap();
+}
+
+/// The channel that the waker below uses.
+static USED: Mutex<Option<Channel>> = Mutex::new(None);
+
+fn use_and_copy(_: *const ()) -> RawWaker {
+    if let Some(used) = &*USED.lock().unwrap() {
+        assert!(!used.is_idle(), "a call waits");
+    }
+    RawWaker::new(ptr::null(), &USING)
+}
+
+static USING: RawWakerVTable = RawWakerVTable::new(use_and_copy, |_| {}, |_| {}, |_| {});
+
+#[test]
+fn waker_may_use_the_connection_while_it_is_cloned() {
+    let (done, is_done) = channel();
+    thread::spawn(move || {
+        let options = options(Transport::Tcp);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = Server::new(SumsServer::new(Service::default()));
+        let serving = runtime.block_on(server.bind_on(&Endpoint::thread(&options).unwrap(), &ADDRESS)).unwrap();
+        let endpoint = Endpoint::thread(&options).unwrap();
+        let address = serving.local_addr().to_string();
+        let channel = runtime.block_on(Channel::connect_on(&endpoint, &address)).unwrap();
+        let client = SumsClient::over(channel.clone()).unwrap();
+        // SAFETY: the functions ignore their pointer, so all wakers of this table are alike.
+        let waker = unsafe { Waker::new(ptr::null(), &USING) };
+        let mut context = Context::from_waker(&waker);
+        let mut call = pin!(client.wait(60_000));
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        *USED.lock().unwrap() = Some(channel);
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        *USED.lock().unwrap() = None;
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(LONG).expect("the waker waits for the lock of the call that clones it");
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::connection::{Connection, after};
-use crate::worker::{Handle, Stats, Wait, Worker, would_block};
+use crate::worker::{Handle, Stats, Wait, Worker};
 
 /// A stream of bytes, like `std::net::TcpStream`. It uses RDMA if both sides support it, otherwise TCP.
 ///
@@ -221,7 +221,7 @@ impl Stream {
         // Cloned before the worker is locked, and dropped after the lock is released.
         let mut waker = Some(waker.clone());
         handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
-            if would_block(result) {
+            if crate::worker::would_block(result) {
                 worker.register_task(id, what, &mut waker);
             }
         })
