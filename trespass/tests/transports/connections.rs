@@ -14,16 +14,19 @@ use trespass::{Acceptor, Connection, Failure, Handle, Interest, Kind, Options, T
 const LONG: Duration = Duration::from_secs(60);
 
 /// Sends until the connection accepts nothing more. The peer does not read, so more than one window of data then waits
-/// on this side. `common::worker` sets the high-water mark.
-fn fill(connection: &Connection) {
-    let mut full = 0;
+/// on this side. `common::worker` sets the high-water mark. Returns the number of messages.
+fn fill(connection: &Connection) -> usize {
+    let (mut full, mut sent) = (0, 0);
     // Credits of the peer may still arrive, so the connection is full only if several attempts in a row fail.
     while full < 10 {
-        full = if connection.try_send(&[1; 1_000]).is_ok() { 0 } else { full + 1 };
-        if full != 0 {
+        if connection.try_send(&[1; 1_000]).is_ok() {
+            (full, sent) = (0, sent + 1);
+        } else {
+            full += 1;
             thread::sleep(Duration::from_millis(20));
         }
     }
+    sent
 }
 
 #[test]
@@ -495,18 +498,13 @@ fn drain_returns_when_the_peers_have_everything() {
         let near = Connection::connect_on(&handle, acceptor.local_addr(), None).unwrap();
         let far = acceptor.accept().unwrap();
         handle.drain(Duration::ZERO).unwrap();
-        let message = bytes(100_000, 3);
-        let mut sent = 0;
-        while near.try_send(&message).is_ok() {
-            sent += 1;
-        }
-        // The peer reads only what it has announced.
+        let sent = fill(&near);
         let error = handle.drain(Duration::from_millis(1)).unwrap_err();
         assert_eq!((error.kind(), error.to_string().ends_with("(1 have not)")), (ErrorKind::TimedOut, true), "{error}");
         near.abandon(7, "done");
         thread::scope(|scope| {
             let reads =
-                scope.spawn(|| std::iter::from_fn(|| far.recv().unwrap()).filter(|got| **got == message).count());
+                scope.spawn(|| std::iter::from_fn(|| far.recv().unwrap()).filter(|got| **got == [1; 1_000]).count());
             handle.drain(LONG).unwrap();
             assert_eq!(reads.join().unwrap(), sent);
             assert_eq!(far.peer_close(), Some((7, "done".to_owned())));
