@@ -51,6 +51,9 @@ mod threads;
 mod transitions;
 #[path = "../../../trespass/tests/transports/connections.rs"]
 mod trespass_connections;
+#[expect(clippy::unwrap_used, reason = "tests")]
+#[path = "../../../trespass/tests/transports/event_loops.rs"]
+mod trespass_event_loops;
 #[path = "../../../trespass/tests/transports/nonblocking.rs"]
 mod trespass_nonblocking;
 mod vendors;
