@@ -118,9 +118,12 @@ impl QpRegistry {
     ///
     /// # Errors
     ///
-    /// See [`Routes::reach`].
+    /// See [`Routes::reach`]. `ENETUNREACH` if the routes are disabled.
     pub(crate) fn reach(&self, number: u32) -> Result<(), Errno> {
-        self.routes().map_or(Ok(()), |routes| routes.reach(number))
+        match TRANSPORTS.get() {
+            Some(transports) => transports.routes.ok_or(Errno(libc::ENETUNREACH))?.reach(number),
+            None => Ok(()),
+        }
     }
 
     /// Sets the carrier to a QP number. Only tests use this function.
