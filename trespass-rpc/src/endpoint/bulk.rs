@@ -186,8 +186,10 @@ impl Reads {
         Some((next.index, next.from, next.part.len() as u64))
     }
 
-    fn remove(&mut self, number: u64) {
-        self.list.retain(|expected| expected.number != number);
+    /// Removes a read. It may have a waker of the program, so the caller drops it after it has released the lock.
+    fn remove(&mut self, number: u64) -> Option<Expected> {
+        let at = self.list.iter().position(|expected| expected.number == number)?;
+        self.list.remove(at)
     }
 
     /// Ends all waits because the bytes will not arrive; returns the handler's wakers.
@@ -208,14 +210,18 @@ impl Drop for Pull<'_> {
         if self.link.shared.is_inherited() {
             return;
         }
-        self.link.with(|state| {
-            let Some(reads) = state.serving.get_mut(&self.id).map(|serving| &mut serving.expected) else { return };
+        let removed = self.link.with(|state| {
+            let reads = &mut state.serving.get_mut(&self.id)?.expected;
             match reads.find(self.number) {
                 // The peer still sends these bytes.
-                Some(expected) if expected.state == Expecting::Now => expected.is_dropped = true,
+                Some(expected) if expected.state == Expecting::Now => {
+                    expected.is_dropped = true;
+                    None
+                }
                 _ => reads.remove(self.number),
             }
         });
+        drop(removed);
     }
 }
 
@@ -378,7 +384,8 @@ impl State {
         }
         let (waker, number, is_dropped) = (expected.waker.take(), expected.number, expected.is_dropped);
         if is_dropped {
-            reads.remove(number);
+            // It has no waker.
+            drop(reads.remove(number));
         }
         self.wake_later(waker);
         self.request_bytes(frame.id);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake};
 
@@ -175,8 +176,15 @@ impl Link {
         self.shared.check_process(Certainty::NotSent)?;
         // Without a deadline, the time is not used.
         let now = call.deadline.map_or(0, |_| self.shared.now());
-        let data = Call { bulks, waker: Some(task.waker().clone()), ..Call::default() };
-        self.with(|state| state.core.start(call, data, now))
+        // A refusal drops the data of the call under the lock.
+        let (data, mut waker) = (Call { bulks, ..Call::default() }, Some(task.waker().clone()));
+        self.with(|state| {
+            let id = state.core.start(call, data, now)?;
+            if let Some(call) = state.core.call(id) {
+                mem::swap(&mut call.waker, &mut waker);
+            }
+            Ok(id)
+        })
     }
 
     /// Waits for the answer to a call. When it has arrived, removes the call and returns the answer.
