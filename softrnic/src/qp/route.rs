@@ -19,8 +19,7 @@ use crate::wire::transport::{Carrier, Dedicated};
 pub(super) enum Route {
     /// The registry finds the peer, or the carrier to its process, by the number of the peer.
     Registry,
-    /// The QP has a connection. It is set when the QP is connected, and cleared when the QP is moved to RESET or
-    /// destroyed. A thread takes this lock after the locks of the QP.
+    /// The QP has a connection, which is set when the QP is connected. A thread takes this lock after the locks of the QP.
     Connection(Mutex<Option<Arc<dyn Dedicated>>>),
 }
 
