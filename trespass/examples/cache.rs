@@ -60,7 +60,7 @@ async fn attend(connection: &Connection, shared: &OnceLock<Region>) -> io::Resul
         let entry = text.split_once('\0').and_then(|(key, value)| Some((offset(key), encode(key, value)?)));
         let answer = match entry {
             Some((offset, slot)) => table.write_at(offset, &slot).map(|()| "stored")?,
-            None => "key and value are too long for a slot",
+            None => "the message is no entry, or key and value are too long for a slot",
         };
         connection.send(answer.as_bytes()).await?;
     }

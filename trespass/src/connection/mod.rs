@@ -305,8 +305,9 @@ impl Connection {
 
     /// Returns a descriptor for event loops such as `poll` or mio. The first call creates it. It is readable while
     /// [`try_recv`](Self::try_recv) may return a message, and until it has returned the end or while it returns an error.
-    /// It is also readable when a send that returned `WouldBlock` should be retried. So call the `try_` methods until
-    /// they return `WouldBlock`, and then wait for the descriptor.
+    /// It is also readable when a send that returned `WouldBlock` should be retried, and until it was retried. So call
+    /// the `try_` methods until they return `WouldBlock`, and then wait for the descriptor. Only one thread may send, and
+    /// only with `try_` methods: a send of another thread may take the signal.
     ///
     /// # Errors
     ///

@@ -87,8 +87,8 @@ impl Listener {
     }
 }
 
-/// Returns the descriptor of a non-blocking listener. A blocking listener returns the worker's descriptor, which programs
-/// must not use.
+/// Returns the descriptor of a listener that is or was non-blocking. Another listener returns the worker's descriptor,
+/// which programs must not use.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.acceptor.known_descriptor().unwrap_or_else(|| self.acceptor.handle().fd())

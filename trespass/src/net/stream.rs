@@ -366,8 +366,8 @@ impl Write for Stream {
     }
 }
 
-/// Returns the descriptor of a non-blocking stream. A blocking stream has no descriptor of its own. It returns the
-/// worker's descriptor, which programs must not use.
+/// Returns the descriptor of a stream that is or was non-blocking. Another stream has no descriptor of its own. It returns
+/// the worker's descriptor, which programs must not use.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let connection = &self.inner.connection;

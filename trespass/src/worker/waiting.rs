@@ -1,6 +1,7 @@
 //! Waiting for a worker: tasks and calls that wait for its connections, and threads that sleep on its descriptor.
 
 use std::io;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
@@ -123,6 +124,8 @@ impl Worker {
                 None => self.tcp.table.woken.push(waker),
             },
             Source::Acceptors => {
+                // The caller has looked for connections that were added before.
+                self.wake_acceptors();
                 self.acceptors.add_call(Awaited::Message, waker, number);
                 self.look_next();
             }
@@ -166,8 +169,9 @@ impl Worker {
     }
 
     pub(super) fn wake_acceptors(&mut self) {
-        let verbs = self.verbs.as_ref().is_some_and(|verbs| !verbs.table.accepted.is_empty());
-        if verbs || !self.tcp.table.accepted.is_empty() {
+        // A connection that waits for another listener must not wake the calls in each turn.
+        let verbs = self.verbs.as_mut().is_some_and(|verbs| mem::take(&mut verbs.table.has_new_accepted));
+        if mem::take(&mut self.tcp.table.has_new_accepted) || verbs {
             self.acceptors.wake_all(&mut self.tcp.table.woken);
         }
     }

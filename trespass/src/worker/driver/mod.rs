@@ -66,6 +66,7 @@ impl<B: Backend> Driver<B> {
             backlog,
             woken: Woken::default(),
             accepted: Vec::new(),
+            has_new_accepted: false,
             settings,
             limits: Limits { segment: abilities.segment, receives: abilities.receives, reads: abilities.reads },
             step,

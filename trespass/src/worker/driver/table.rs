@@ -30,6 +30,8 @@ pub(in crate::worker) struct Table {
     pub(in crate::worker) woken: Woken,
     /// Established connections that wait for `accept`.
     pub(in crate::worker) accepted: Vec<(ListenerId, LinkId)>,
+    /// Whether a connection was added to `accepted` since the waiting calls were last woken.
+    pub(in crate::worker) has_new_accepted: bool,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
     /// Number of receives that are added at a time.
@@ -302,6 +304,7 @@ impl Events for Table {
                 let (listener, agreement) = (*listener, *agreement);
                 if !slot.is_forgotten {
                     self.accepted.push((listener, link));
+                    self.has_new_accepted = true;
                 }
                 Ok(agreement)
             }

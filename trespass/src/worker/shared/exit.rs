@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lock::within;
-use super::{Handle, Shared};
+use super::{Handle, Shared, would_block};
 use crate::worker::fork::PerProcess;
 
 /// The workers of the process.
@@ -20,10 +20,10 @@ const LOCKED: Duration = Duration::from_millis(200);
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
 impl Handle {
-    /// Waits until the peers' NICs, or over TCP the kernel, have received everything that the connections of this worker
-    /// have accepted, and until the connections that the program has closed or dropped have ended. Before a service ends,
-    /// stop its acceptors ([`Acceptor::stop`]), and call `drain` when nothing sends any more. In async code, call it with
-    /// `spawn_blocking`.
+    /// Waits until the peers' NICs, or over TCP the kernel, have received all messages and bytes that the connections of
+    /// this worker have accepted, and until the connections that the program has closed or dropped have ended. Does not
+    /// wait for batches: wait for their [`Ticket`](crate::Ticket). Before a service ends, stop its acceptors
+    /// ([`Acceptor::stop`]), and call `drain` when nothing sends any more. In async code, call it with `spawn_blocking`.
     ///
     /// [`Acceptor::stop`]: crate::Acceptor::stop
     ///
@@ -34,14 +34,13 @@ impl Handle {
         let deadline = Instant::now().checked_add(time);
         let [mut pause, longest] = PAUSES;
         loop {
-            let left = self.try_now(|worker| {
-                worker.turn();
-                let left = worker.unfinished();
-                worker.flush();
-                Ok(left)
-            })?;
-            if left == 0 {
-                return Ok(());
+            let mut left = 0;
+            let drained = self.try_now(|worker| {
+                left = worker.unfinished();
+                if left == 0 { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            });
+            if !would_block(&drained) {
+                return drained;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 let text = format!("not all peers have received everything within {time:?} ({left} have not)");
