@@ -22,10 +22,11 @@ admin logicalunit --op new --tid 1 --lun 1 -b "$folder/disk"
 # With iSER, both the address and the name of the initiator must be allowed.
 admin target --op bind --tid 1 -I ALL
 admin target --op bind --tid 1 -Q iqn.softrnic:test
-# CompareAndWrite.Miscompare is left out: in about 1 of 12 runs, libiscsi 1.19 crashes in a thread of its own.
-for name in Write16.Simple Verify16.Simple Verify16.Mismatch; do
+# libiscsi 1.19 reads memory that it has allocated and not initialized, and crashes in about 1 of 12 runs: malloc clears it.
+export MALLOC_PERTURB_=255
+for name in Write16.Simple Verify16.Simple Verify16.Mismatch CompareAndWrite.Miscompare; do
 	iscsi-test-cu -i iqn.softrnic:test --dataloss --fail --test=ALL.$name iser://127.0.0.1/iqn.softrnic/1 2>&1 |
 		tee -a "$folder/results"
 done
-[ "$(grep -cE '^ +tests +1 +1 +1 +0' "$folder/results")" = 3 ]
+[ "$(grep -cE '^ +tests +1 +1 +1 +0' "$folder/results")" = 4 ]
 echo "all is well"
