@@ -51,6 +51,8 @@ mod threads;
 mod transitions;
 #[path = "../../../trespass/tests/transports/connections.rs"]
 mod trespass_connections;
+#[path = "../../../trespass/tests/transports/ends.rs"]
+mod trespass_ends;
 #[expect(clippy::unwrap_used, reason = "tests")]
 #[path = "../../../trespass/tests/transports/event_loops.rs"]
 mod trespass_event_loops;

@@ -10,7 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::worker::Wait;
 
-/// One eventfd for both directions: receiving and accepting are reads, and sending is a write. A call changes only its own direction: a write must not hide that a read is due.
+/// One eventfd for both directions: receiving and accepting are reads, and sending is a write. A call changes only its own
+/// direction: a write must not hide that a read is due.
 #[derive(Debug)]
 pub(crate) struct Ready {
     directions: [Arc<Direction>; 2],

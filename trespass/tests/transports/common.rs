@@ -1,10 +1,11 @@
 //! Functions that the tests share.
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
-use trespass::{Acceptor, Connection, Handle, Options, Transport};
+use trespass::{Acceptor, Connection, Failure, Handle, Options, Transport};
 
 /// Returns the name of the RDMA device to test on, if it is not a device of softrnic.
 fn name() -> Option<String> {
@@ -74,4 +75,25 @@ pub(crate) fn bytes(length: usize, seed: usize) -> Vec<u8> {
         (state >> 56) as u8
     };
     (0..length).map(|_| next()).collect()
+}
+
+/// Sends until the connection accepts nothing more. The peer does not read, so more than one window of data then waits
+/// on this side. [`worker`] sets the high-water mark. Returns the number of messages.
+pub(crate) fn fill(connection: &Connection) -> usize {
+    let (mut full, mut sent) = (0, 0);
+    // Credits of the peer may still arrive, so the connection is full only if several attempts in a row fail.
+    while full < 10 {
+        if connection.try_send(&[1; 1_000]).is_ok() {
+            (full, sent) = (0, sent + 1);
+        } else {
+            full += 1;
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    sent
+}
+
+/// Whether an error is the reason why the connection ended.
+pub(crate) fn has_ended(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Failure>())
 }

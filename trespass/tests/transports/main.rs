@@ -3,6 +3,7 @@
 
 mod common;
 mod connections;
+mod ends;
 mod event_loops;
 mod futures;
 mod growth;
