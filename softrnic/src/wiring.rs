@@ -6,8 +6,7 @@ use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
-use crate::wire::fabric::Fabric;
-use crate::wire::transport::{Sockets, Transport};
+use crate::wire::transport::{Fabric, Sockets, Transport};
 
 /// The transport to other processes. It delivers the packets that they send to the QPs of this process.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));

@@ -20,7 +20,7 @@ use crate::sys::addresses;
 use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::wire::address::Gid;
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// The value of `AF_IB`, which is the family of `struct sockaddr_ib`.
 const INFINIBAND: c_int = 27;

@@ -21,9 +21,9 @@ use super::port::{self, Found};
 use super::transition::{ready_to_receive, ready_to_send, to_error};
 use super::{World, iwarp, world};
 use crate::sys::errno::Errno;
-use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::packet::MAX_NUMBER;
+use crate::wire::transport::Fabric;
 
 /// The value that stands for the maximum, as in C.
 const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;

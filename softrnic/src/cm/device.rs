@@ -16,7 +16,7 @@ use crate::verbs::context::open_device;
 use crate::verbs::protection_domain::alloc_pd;
 use crate::verbs::xrc_domain::open_xrcd;
 use crate::verbs::{device, failure};
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// An open device.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use super::listen::Request;
 use super::{ACKNOWLEDGED, World, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
 use crate::verbs::event_fd_queue::EventFdQueue;
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// The largest value of `private_data_len`.
 const MAX_DATA: usize = 255;

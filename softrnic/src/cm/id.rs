@@ -24,8 +24,8 @@ use super::peer::Reason;
 use super::port::Port;
 use super::{World, unknown, world, world_after};
 use crate::sys::errno::Errno;
-use crate::wire::fabric::Fabric;
 use crate::wire::packet::MAX_NUMBER;
+use crate::wire::transport::Fabric;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
 

@@ -28,7 +28,7 @@ use crate::ipc::socket::is_ours;
 use crate::net::iwarp::connect::{self as iwarp, Responder};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// The default and the largest backlog.
 pub(super) const MAX_BACKLOG: c_int = 1024;

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::net::iwarp::connect::MAX_PRIVATE_DATA;
-use crate::wire::fabric::Fabric;
 use crate::wire::packet::MAX_NUMBER;
+use crate::wire::transport::Fabric;
 
 /// The size of a packet in bytes.
 pub(super) const SIZE: usize = DATA + MAX_DATA;

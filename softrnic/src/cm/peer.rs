@@ -13,7 +13,7 @@ use super::id::{Identifier, State};
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
 use crate::sys::errno::Errno;
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// The time-out of requests, replies and disconnect requests. It is about as long as the connection manager of the
 /// kernel retries them.

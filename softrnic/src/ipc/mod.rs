@@ -45,9 +45,8 @@ use std::sync::Arc;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
-use crate::wire::fabric::Fabric;
 use crate::wire::packet::BLOCK;
-use crate::wire::transport::{Carrier, Routes, Sockets, Transport};
+use crate::wire::transport::{Carrier, Fabric, Routes, Sockets, Transport};
 
 pub(crate) use self::peers::Peers;
 

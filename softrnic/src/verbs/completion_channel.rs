@@ -20,8 +20,7 @@ use crate::cq::CompletionEvents;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
-use crate::wire::fabric::Fabric;
-use crate::wire::transport::Sockets;
+use crate::wire::transport::{Fabric, Sockets};
 
 /// A completion event, with the address of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -199,7 +199,7 @@ mod tests {
     use rdma_mummy_sys::{ibv_node_type, ibv_transport_type};
 
     use super::*;
-    use crate::wire::fabric::Fabric;
+    use crate::wire::transport::Fabric;
 
     fn name(device: &Device) -> String {
         // SAFETY: the device is alive, its name ends with a zero byte, and is not written.

@@ -15,7 +15,7 @@ use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
-use crate::wire::fabric::Fabric;
+use crate::wire::transport::Fabric;
 
 /// The length of the table, which is the range of the index in an address handle.
 pub(crate) const TABLE_LENGTH: u32 = 256;

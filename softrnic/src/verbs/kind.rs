@@ -10,8 +10,8 @@ use rdma_mummy_sys::{
 use super::device::Device;
 use super::gid::TABLE_LENGTH;
 use crate::sys::errno::Errno;
-use crate::wire::fabric::Fabric;
 use crate::wire::operation::Service;
+use crate::wire::transport::Fabric;
 
 /// The description of the devices of a fabric.
 #[derive(Debug)]

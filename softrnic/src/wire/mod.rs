@@ -6,7 +6,6 @@
 
 pub(crate) mod address;
 pub(crate) mod bytes;
-pub(crate) mod fabric;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod operation;

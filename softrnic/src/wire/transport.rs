@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use super::address::Gid;
 use super::bytes::Segment;
-use super::fabric::Fabric;
 use super::message::Refusal;
 use super::packet::{Packet, Part, Payload, Response};
 use crate::sys::errno::Errno;
@@ -36,6 +35,15 @@ use crate::sys::errno::Errno;
 /// for memory, and what provides this memory may need a message. The limit is shorter than the shortest time-out of a
 /// request, so that no request of another process fails for this reason.
 pub(crate) const MAX_UNSETTLED: Duration = Duration::from_secs(3);
+
+/// The network that a device reaches. Each fabric has a [`Transport`], and its devices have one description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fabric {
+    /// The processes of the host, which share memory. Programs see RoCE.
+    Host,
+    /// Other hosts, and processes that share no memory, by iWARP over TCP.
+    Iwarp,
+}
 
 /// Brings the packets of a fabric to the QPs.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {

@@ -19,8 +19,8 @@ use crate::net::iwarp::engine::prepare;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::sys::tcp;
-use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
+use crate::wire::transport::Fabric;
 
 /// Accepts a request. The identifier must be in the state [`State::Requested`], and the length of the private data is
 /// checked.

@@ -32,10 +32,9 @@ use crate::sys::errno::Errno;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::show_state;
 use crate::wire::address::Path;
-use crate::wire::fabric::Fabric;
 use crate::wire::limits::MAX_RD_ATOMIC;
 use crate::wire::operation::Service;
-use crate::wire::transport::Dedicated;
+use crate::wire::transport::{Dedicated, Fabric};
 use crate::wiring::streams;
 
 /// The progress of an identifier's connection.

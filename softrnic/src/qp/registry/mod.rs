@@ -18,12 +18,11 @@ use crate::sys::fork::PerProcess;
 use crate::sys::{addresses, unpoisoned};
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
-use crate::wire::fabric::Fabric;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Service;
 use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Deliver, Routes, Sockets, Transport};
+use crate::wire::transport::{Carrier, Deliver, Fabric, Routes, Sockets, Transport};
 
 /// An XRC shared receive queue. Messages address it by its number.
 #[derive(Clone, Debug)]
