@@ -90,6 +90,7 @@
 //! | bnxt_re (since 56), extended queue pairs | copies inline data of any length; if a batch wraps around, writes its records beyond the end of the queue; dereferences a null pointer on a full queue | `build_ex` always returns `EOPNOTSUPP`; [`build_generic` of queue pairs] builds a basic one |
 //! | bnxt_re | frees the queue in use if the kernel rejects a resize | `resize` returns `EOPNOTSUPP`: build another queue |
 //! | soft-RoCE | a resize whose mapping fails leaves the queue without memory | polling, and another resize, return `EIO` from then on |
+//! | soft-RoCE (Linux 6.1) | the destruction of a queue pair waits 50 s for a reference that is not returned, and the kernel logs a warning from `__rxe_cleanup`; seen beside busy processors | none: the call returns afterwards |
 //! | hns, extended | adds the lengths of inline data in 32 bits; reads the first entry of an atomic's list even if the list is empty | for all drivers but mlx5: inline data and lists are checked against the queue pair's limits, and an empty list gets a readable address |
 //! | ionic, extended | truncates the lengths of inline data to 32 bits | as for hns |
 //! | siw, basic | looks up the opcode of an atomic write beyond the end of a table | a basic queue pair accepts atomic writes only if the device reports [`AtomicWrite`](crate::ibverbs::device_context::DeviceCapabilityFlags::AtomicWrite) |
