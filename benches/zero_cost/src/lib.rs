@@ -3,6 +3,7 @@
 
 pub mod allocations;
 pub mod c;
+pub mod callgrind;
 pub mod column;
 pub mod count;
 pub mod device;

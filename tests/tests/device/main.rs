@@ -5,6 +5,10 @@
 
 mod addresses;
 mod both_devices;
+#[path = "../../../canter/tests/cores/cancel.rs"]
+mod canter_cancel;
+#[path = "../../../canter/tests/cores/connections.rs"]
+mod canter_connections;
 mod cm_addrinfo;
 mod cm_blocking;
 mod cm_connections;
@@ -19,6 +23,8 @@ mod cm_threads;
 mod common;
 mod completions;
 mod control;
+#[path = "../../../canter/tests/cores/common.rs"]
+mod cores;
 mod datagrams;
 mod device;
 mod errors;

@@ -15,7 +15,7 @@ use crate::{repo, toolchain};
 
 /// The lists and their crates.
 const FOLDER: &str = "api";
-const CRATES: [&str; 5] = ["sideway", "softrnic", "trespass", "trespass-rpc", "xsk"];
+const CRATES: [&str; 6] = ["canter", "sideway", "softrnic", "trespass", "trespass-rpc", "xsk"];
 
 /// The items that every bitflags type has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\

@@ -20,6 +20,7 @@ const QUICK: &[(&str, &str, &[&str])] = &[
     ("sideway-tests", "device", &ON_SOFTRNIC),
     ("sideway-tests", "benchmark", &[]),
     ("trespass", "transports", &[]),
+    ("canter", "cores", &[]),
     ("trespass-rpc", "calls", &["readme::"]),
     ("rdma-pipe", "programs", &[]),
     ("xsk", "simulation", &[]),

@@ -1,0 +1,153 @@
+//! Connections by address: the events of the connection manager, as futures.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use rustc_hash::FxHashMap;
+use sideway::rdmacm::{Event, EventChannel, EventKind, EventType, Identifier};
+
+use crate::Error;
+use crate::core::Inner;
+use crate::error::NotConnected;
+use crate::link::Link;
+
+/// The event channel of a core.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    pub(crate) channel: Arc<EventChannel>,
+    /// The queues of events, by the addresses of their identifiers.
+    inboxes: RefCell<FxHashMap<usize, Weak<Inbox>>>,
+}
+
+/// The events of an identifier.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) id: Arc<Identifier>,
+    events: RefCell<VecDeque<Event>>,
+    /// The most events that wait here. Later ones are dropped, which rejects requests.
+    most: usize,
+    waker: RefCell<Option<Waker>>,
+    /// The connection, once it is established.
+    link: RefCell<Weak<Link>>,
+    manager: Weak<Manager>,
+}
+
+/// How many events an identifier that does not listen can have. Each is the answer to a step.
+pub(crate) const EVENTS: usize = 16;
+
+fn name(id: &Arc<Identifier>) -> usize {
+    Arc::as_ptr(id).addr()
+}
+
+impl Manager {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let channel = EventChannel::new().map_err(|error| crate::error::shape(error.to_string()))?;
+        Ok(Self { channel, inboxes: RefCell::default() })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel keeps its descriptor open as long as it lives, and the core only waits for the descriptor.
+        unsafe { BorrowedFd::borrow_raw(self.channel.as_raw_fd()) }
+    }
+
+    /// Watches an identifier of this channel.
+    pub(crate) fn watch(self: &Rc<Self>, id: Arc<Identifier>, most: usize) -> Rc<Inbox> {
+        let key = name(&id);
+        let inbox = Rc::new(Inbox {
+            id,
+            events: RefCell::default(),
+            most,
+            waker: RefCell::default(),
+            link: RefCell::default(),
+            manager: Rc::downgrade(self),
+        });
+        self.inboxes.borrow_mut().insert(key, Rc::downgrade(&inbox));
+        inbox
+    }
+
+    /// Delivers the events that are there.
+    pub(crate) fn attend(&self, inner: &Inner) {
+        // Without events no connection by address can be made; those that stand go on.
+        while let Ok(Some(event)) = self.channel.try_get_cm_event() {
+            let owner = event.listener_id().unwrap_or_else(|| event.cm_id());
+            let inbox = self.inboxes.borrow().get(&name(owner)).and_then(Weak::upgrade);
+            // A dropped request is rejected.
+            let Some(inbox) = inbox else { continue };
+            inbox.deliver(event, inner);
+        }
+    }
+}
+
+impl Inbox {
+    fn deliver(&self, event: Event, inner: &Inner) {
+        let link = self.link.borrow().upgrade();
+        if let Some(link) = link {
+            let cause = match event.kind() {
+                EventKind::Disconnected(_) => Error::Closed,
+                EventKind::DeviceRemoval => crate::error::shape("the device was removed"),
+                _ => return,
+            };
+            // What the peer sent before, and what this side sent and the peer has, comes first.
+            inner.catch_up();
+            return inner.end_now(&link, cause);
+        }
+        if self.events.borrow().len() < self.most {
+            self.events.borrow_mut().push_back(event);
+        }
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for the next event.
+    pub(crate) async fn next(&self) -> Event {
+        poll_fn(|context| {
+            let event = self.events.borrow_mut().pop_front();
+            if let Some(event) = event {
+                return Poll::Ready(event);
+            }
+            let waker = context.waker().clone();
+            let earlier = self.waker.borrow_mut().replace(waker);
+            drop(earlier);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for an event of this type; others end the attempt.
+    pub(crate) async fn expect(&self, expected: EventType, peer: Option<SocketAddr>) -> Result<Event, Error> {
+        loop {
+            let event = self.next().await;
+            match event.kind() {
+                EventKind::AddressChange | EventKind::TimewaitExit => {}
+                _ if event.event_type() == expected => return Ok(event),
+                _ => return Err(NotConnected::error(peer, event.to_string())),
+            }
+        }
+    }
+
+    /// Makes later events those of a connection.
+    pub(crate) fn belongs_to(&self, link: &Rc<Link>, inner: &Inner) {
+        *self.link.borrow_mut() = Rc::downgrade(link);
+        // The peer may have closed already.
+        let events = std::mem::take(&mut *self.events.borrow_mut());
+        for event in events {
+            self.deliver(event, inner);
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if let Some(manager) = self.manager.upgrade() {
+            manager.inboxes.borrow_mut().remove(&name(&self.id));
+        }
+    }
+}

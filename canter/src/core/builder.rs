@@ -1,0 +1,126 @@
+//! The shape of a core.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::rdmacm;
+
+use super::{Core, Inner};
+use crate::Error;
+use crate::error::shape;
+
+/// Builds a [`Core`]. Numbers that exceed the device's limits are refused when the core is built.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pub(super) device: Device,
+    pub(super) connections: u32,
+    pub(super) depth: u32,
+    pub(super) receives: u32,
+    pub(super) receive_size: usize,
+    pub(super) unread: Option<usize>,
+    pub(super) inline: u32,
+    pub(super) spin: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Device {
+    Name(String),
+    Open(Arc<DeviceContext>),
+}
+
+impl Builder {
+    pub(super) fn new(device: Device) -> Self {
+        Self {
+            device,
+            connections: 64,
+            depth: 64,
+            receives: 512,
+            receive_size: 4096,
+            unread: None,
+            inline: 64,
+            spin: Duration::from_micros(50),
+        }
+    }
+
+    /// Sets the maximum number of connections. Defaults to 64. The completion queue has an entry for each request of
+    /// each connection.
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets the number of requests that each connection may have outstanding. Defaults to 64. Further requests wait.
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// Sets the number of messages that all connections together can receive before the program drops the messages.
+    /// Defaults to 512. If all are in use, senders wait (RoCE and InfiniBand).
+    pub fn receives(mut self, receives: u32) -> Self {
+        self.receives = receives;
+        self
+    }
+
+    /// Sets the maximum length of a received message, in bytes. Defaults to 4096. A longer message ends its connection.
+    pub fn receive_size(mut self, bytes: usize) -> Self {
+        self.receive_size = bytes;
+        self
+    }
+
+    /// Sets how many messages of one connection may wait for the program, so that no peer takes the receives of the
+    /// others. A connection with more ends. Defaults to a quarter of the receives.
+    pub fn unread(mut self, messages: usize) -> Self {
+        self.unread = Some(messages);
+        self
+    }
+
+    /// Sets up to which length data is copied into the request. Defaults to 64 bytes, or less if the device cannot.
+    pub fn inline(mut self, bytes: u32) -> Self {
+        self.inline = bytes;
+        self
+    }
+
+    /// Sets how long a core polls without success before its thread sleeps. Defaults to 50 us. `Duration::MAX` never
+    /// sleeps.
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+
+    /// Creates the core, with all of its memory and queues.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::NoDevice`]: no device has the name.
+    /// - [`Error::Shape`]: a number is zero, or exceeds a limit of the device.
+    /// - [`Error::Verb`]: there is too little memory, or too little that may be locked.
+    pub fn build(self) -> Result<Core, Error> {
+        for (name, value) in [("connections", self.connections), ("depth", self.depth), ("receives", self.receives)] {
+            if value == 0 {
+                return Err(shape(format!("a core with 0 {name}")));
+            }
+        }
+        let context = match &self.device {
+            Device::Open(context) => Arc::clone(context),
+            Device::Name(name) => open(name)?,
+        };
+        Inner::new(&self, &context).map(Core::from_inner)
+    }
+}
+
+/// Finds a device of the connection manager by its name.
+fn open(name: &str) -> Result<Arc<DeviceContext>, Error> {
+    #[cfg(feature = "softrnic")]
+    if let Err(error) = softrnic::register() {
+        rdma_mummy_sys::log!(warn, "cannot register softrnic: {error}");
+    }
+    let devices = rdmacm::devices()?;
+    let found = devices.iter().find(|device| device.name() == name);
+    found.cloned().ok_or_else(|| {
+        let present: Vec<String> = devices.iter().map(|device| device.name()).collect();
+        Error::NoDevice(format!("no RDMA device is named {name}; there are: {}", present.join(", ")).into())
+    })
+}

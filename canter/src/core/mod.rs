@@ -1,0 +1,228 @@
+//! A core: what one thread needs to transfer data.
+
+mod builder;
+mod receives;
+mod turn;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use sideway::error::VerbError;
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::device::{DeviceInfo, TransportType};
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePairBuilder};
+
+pub use self::builder::Builder;
+use self::builder::Device;
+use self::receives::Receives;
+use crate::Error;
+use crate::cm::Manager;
+use crate::error::shape;
+use crate::link::Link;
+use crate::memory::{Exposed, Origin, Pool, Rights};
+use crate::ready::Rouser;
+use crate::sleep::Sleeper;
+use crate::table::{Consequences, Table};
+use crate::tasks::Tasks;
+
+/// The queues and the memory of one thread: a completion queue, a shared receive queue, connections, and pools of
+/// buffers. Clones are the same core. It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn goes_elsewhere<T: Send>() {}
+///
+/// goes_elsewhere::<canter::Core>();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub(crate) inner: Rc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) links: RefCell<FxHashMap<u32, Rc<Link>>>,
+    pub(crate) cm: RefCell<Option<Rc<Manager>>>,
+    pub(crate) tasks: Tasks,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) rouser: Arc<Rouser>,
+    receives: Receives,
+    cq: RefCell<GenericCompletionQueue>,
+    // The buffers below are dropped after the queues above, with which the device's access to them ends.
+    pub(crate) table: RefCell<Table>,
+    /// Where the results of atomic operations are written. It has a buffer for each request.
+    pub(crate) words: Pool,
+    origin: Origin,
+    pub(crate) context: Arc<DeviceContext>,
+    connections: usize,
+    depth: u32,
+    pub(crate) inline: usize,
+    unread: usize,
+    pub(crate) spin: Duration,
+    scratch: RefCell<Consequences>,
+    broken: Cell<bool>,
+}
+
+/// The number of the next core. Buffers contain the number of theirs.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl Core {
+    /// Builds a core on the device of this name. `ibv_devices` lists the names; with the feature `softrnic`, `soft0` and
+    /// `softiw0` are always there.
+    pub fn builder(device: &str) -> Builder {
+        Builder::new(Device::Name(device.to_owned()))
+    }
+
+    /// Builds a core on an open device. Connections by address need a device of the connection manager
+    /// ([`sideway::rdmacm::devices`]).
+    pub fn builder_on(device: &Arc<DeviceContext>) -> Builder {
+        Builder::new(Device::Open(Arc::clone(device)))
+    }
+
+    pub(crate) fn from_inner(inner: Inner) -> Self {
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// Registers `count` buffers of `size` bytes for requests of this core.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Shape`]: a number is zero, or the size exceeds 2 GiB.
+    /// - [`Error::Verb`]: there is too little memory, or too little that may be locked.
+    pub fn pool(&self, size: usize, count: u32) -> Result<Pool, Error> {
+        Pool::new(&self.inner.origin, size, count)
+    }
+
+    /// Registers memory that peers of this core's connections access. It starts with zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Verb`]: the length is zero, there is too little memory, or too little that may be locked.
+    pub fn expose(&self, len: usize, rights: Rights) -> Result<Exposed, Error> {
+        Exposed::new(&self.inner.origin.pd, len, rights, !self.inner.origin.is_iwarp)
+    }
+
+    /// Returns the device.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.inner.context
+    }
+}
+
+impl Inner {
+    fn new(builder: &Builder, context: &Arc<DeviceContext>) -> Result<Self, Error> {
+        let limits = context.query_device()?;
+        let requests = builder.connections.checked_mul(builder.depth);
+        let entries = requests.and_then(|requests| requests.checked_add(builder.receives));
+        let entries = entries.filter(|&entries| entries <= limits.max_cqe()).ok_or_else(|| {
+            shape(format!(
+                "{} connections with {} requests each, and {} receives, need more completions than the {} of {}; lower \
+                one of them",
+                builder.connections,
+                builder.depth,
+                builder.receives,
+                limits.max_cqe(),
+                context.name()
+            ))
+        })?;
+        if builder.receives > limits.max_srq_wr() {
+            let (most, name) = (limits.max_srq_wr(), context.name());
+            return Err(shape(format!("{} receives: {name} has at most {most}", builder.receives)));
+        }
+        let origin = Origin {
+            pd: context.alloc_pd()?,
+            core: NEXT.fetch_add(1, Ordering::Relaxed),
+            is_iwarp: context.transport_type() == TransportType::IWarp,
+        };
+        let channel = context.create_comp_channel()?;
+        let mut cq = context.create_cq_builder();
+        let cq = cq.setup_cqe(entries).setup_comp_channel(&channel, 0).build_generic()?;
+        let rouser = Arc::new(Rouser::new()?);
+        let receives = Receives::new(&origin, builder.receive_size, builder.receives, &rouser)?;
+        let inner = Self {
+            links: RefCell::default(),
+            cm: RefCell::default(),
+            tasks: Tasks::new(&rouser),
+            sleeper: Sleeper::new(channel)?,
+            rouser,
+            receives,
+            cq: RefCell::new(cq),
+            table: RefCell::default(),
+            words: Pool::new(&origin, 8, entries - builder.receives)?,
+            origin,
+            context: Arc::clone(context),
+            connections: builder.connections as usize,
+            depth: builder.depth,
+            inline: 0,
+            unread: builder.unread.unwrap_or(builder.receives as usize / 4).max(1),
+            spin: builder.spin,
+            scratch: RefCell::default(),
+            broken: Cell::new(false),
+        };
+        inner.sleeper.watch(inner.rouser.descriptor())?;
+        inner.replenish(1)?;
+        let inline = inner.most_inline(builder.inline);
+        Ok(Self { inline, ..inner })
+    }
+
+    /// The largest size of inline data, up to `wish`, that the device supports. Devices do not report it.
+    fn most_inline(&self, wish: u32) -> usize {
+        let takes = |&bytes: &u32| {
+            let built: Result<GenericQueuePair, VerbError> =
+                self.shape_of_queue_pairs().setup_max_inline_data(bytes).build_generic();
+            built.is_ok()
+        };
+        [wish, wish / 2].into_iter().find(takes).unwrap_or(0) as usize
+    }
+
+    fn shape_of_queue_pairs(&self) -> QueuePairBuilder {
+        let cq = self.cq.borrow();
+        let mut builder = self.origin.pd.create_qp_builder();
+        builder.setup_send_cq(&*cq).setup_recv_cq(&*cq).setup_max_send_wr(self.depth).setup_max_recv_wr(0);
+        builder.setup_max_send_sge(1).setup_srq(&self.receives.queue());
+        builder
+    }
+
+    /// Creates a queue pair.
+    pub(crate) fn queue_pair(
+        &self,
+        build: impl FnOnce(&QueuePairBuilder) -> Result<GenericQueuePair, VerbError>,
+    ) -> Result<GenericQueuePair, Error> {
+        if self.links.borrow().len() >= self.connections {
+            return Err(Error::Connections { limit: self.connections });
+        }
+        // Completions of earlier queue pairs may be left, and the queue has no entries for them and for new ones.
+        while self.turn()? {}
+        let mut builder = self.shape_of_queue_pairs();
+        Ok(build(builder.setup_max_inline_data(self.inline as u32))?)
+    }
+
+    /// Adds a connection.
+    pub(crate) fn add(&self, link: Link) -> Rc<Link> {
+        let link = Rc::new(link);
+        self.links.borrow_mut().insert(link.number, Rc::clone(&link));
+        link
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.origin.core
+    }
+
+    /// The manager of connections by address, which the first use creates.
+    pub(crate) fn manager(&self) -> Result<Rc<Manager>, Error> {
+        if let Some(manager) = &*self.cm.borrow() {
+            return Ok(Rc::clone(manager));
+        }
+        let manager = Rc::new(Manager::new()?);
+        self.sleeper.watch(manager.descriptor())?;
+        *self.cm.borrow_mut() = Some(Rc::clone(&manager));
+        Ok(manager)
+    }
+}

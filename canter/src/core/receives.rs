@@ -1,0 +1,75 @@
+//! The shared receive queue and its buffers.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::sync::Arc;
+
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+
+use super::Inner;
+use crate::Error;
+use crate::memory::{Buf, Origin, Pool};
+use crate::ready::Rouser;
+use crate::request::Number;
+
+/// The receives. A message is a buffer of the pool, which is posted again after the program has dropped it.
+#[derive(Debug)]
+pub(super) struct Receives {
+    queue: RefCell<SharedReceiveQueue>,
+    /// The buffers that the device has, by their slots. They are dropped after the queue.
+    posted: RefCell<Vec<Option<Buf>>>,
+    pool: Pool,
+    count: Cell<usize>,
+}
+
+impl Receives {
+    pub(super) fn new(origin: &Origin, size: usize, count: u32, rouser: &Arc<Rouser>) -> Result<Self, Error> {
+        let pool = Pool::rousing(origin, size, count, rouser)?;
+        let queue = origin.pd.create_srq_builder().setup_max_wr(count).setup_max_sge(1).build()?;
+        let posted = RefCell::new((0..count).map(|_| None).collect());
+        Ok(Self { queue: RefCell::new(queue), posted, pool, count: Cell::new(0) })
+    }
+
+    pub(super) fn queue(&self) -> Ref<'_, SharedReceiveQueue> {
+        self.queue.borrow()
+    }
+
+    /// Takes the buffer of a completed receive.
+    #[inline]
+    pub(super) fn take(&self, slot: u32) -> Option<Buf> {
+        let buf = self.posted.borrow_mut().get_mut(slot as usize)?.take();
+        self.count.set(self.count.get() - usize::from(buf.is_some()));
+        buf
+    }
+
+    /// Whether the device has fewer than half of the receives, and more could be posted.
+    #[inline]
+    pub(super) fn is_low(&self) -> bool {
+        let free = self.pool.free();
+        free > 0 && self.count.get() <= free
+    }
+}
+
+impl Inner {
+    /// Posts the buffers that the program has dropped, if there are at least `least` of them.
+    pub(crate) fn replenish(&self, least: usize) -> Result<(), Error> {
+        let receives = &self.receives;
+        if receives.pool.free() < least {
+            return Ok(());
+        }
+        let mut queue = receives.queue.borrow_mut();
+        let mut posted = receives.posted.borrow_mut();
+        let mut guard = queue.start_post_recv();
+        while let Some(buf) = receives.pool.try_get() {
+            let slot = buf.slot();
+            let (key, address) = buf.own();
+            let request = guard.construct_wr(Number::Receive(slot).wr_id());
+            // SAFETY: the buffer stays in `posted` until its completion or, if posting fails, until the queue has been
+            // destroyed; it keeps its memory registered, and no code accesses the bytes meanwhile.
+            unsafe { request.setup_sge(key, address, buf.length()) };
+            posted[slot as usize] = Some(buf);
+            receives.count.set(receives.count.get() + 1);
+        }
+        guard.post()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Timers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::core::Core;
+
+/// The future of [`Core::sleep`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Sleep {
+    core: Core,
+    /// `None`: the time is beyond what the clock can express.
+    at: Option<Instant>,
+    key: Option<(Instant, u64)>,
+}
+
+impl Sleep {
+    pub(super) fn new(core: &Core, time: Duration) -> Self {
+        Self { core: core.clone(), at: Instant::now().checked_add(time), key: None }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at else { return Poll::Pending };
+        let tasks = &self.core.inner.tasks;
+        let key = match self.key {
+            Some(key) => key,
+            None if at <= Instant::now() => return Poll::Ready(()),
+            None => tasks.add_timer(at),
+        };
+        let is_set = tasks.set_timer(key, context.waker());
+        self.key = Some(key);
+        if is_set { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.inner.tasks.remove_timer(key);
+        }
+    }
+}

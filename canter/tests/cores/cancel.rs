@@ -1,0 +1,152 @@
+//! Futures that are dropped at random, at every await.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use canter::{Batch, Connection, Error, Pool, Remote, Rights};
+
+use crate::cores::{builder, pair};
+
+/// xorshift64*; the seed is not zero.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
+    }
+}
+
+/// The output of a future, or `None` if it was not ready after this number of polls and was dropped.
+async fn polled<T>(times: u64, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), times);
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Sends numbers, and now and then gives up. Returns the numbers whose sends completed.
+async fn send(connection: Connection, pool: Pool, remote: Remote, seed: u64) -> Result<Vec<u64>, Error> {
+    let (mut random, mut completed, mut batch) = (Random(seed), Vec::new(), Batch::new());
+    for number in 0..200_u64 {
+        let patience = random.below(4);
+        let Some(mut buf) = polled(1 + random.below(6), pool.get()).await else { continue };
+        buf.fill(&number.to_le_bytes())?;
+        match random.below(6) {
+            0 => drop(polled(patience, connection.write(buf, remote)).await.transpose()?),
+            1 => drop(polled(patience, connection.read(buf, remote)).await.transpose()?),
+            2 => drop(polled(patience, connection.fetch_add(remote, 1)).await.transpose()?),
+            3 => {
+                batch.write(buf, remote);
+                if let Some(other) = pool.try_get() {
+                    batch.read(other, remote.slice(0, 8)?);
+                }
+                if batch.len() > 2 || random.below(2) == 0 {
+                    polled(patience, connection.submit(&mut batch)).await.transpose()?;
+                    drop(batch.drain());
+                }
+            }
+            _ => {
+                if polled(patience, connection.send(buf)).await.transpose()?.is_some() {
+                    completed.push(number);
+                }
+            }
+        }
+    }
+    Ok(completed)
+}
+
+/// Receives until the end, and now and then gives up and asks again.
+async fn receive(connection: Connection, seed: u64) -> Result<Vec<u64>, Error> {
+    let (mut random, mut numbers) = (Random(seed), Vec::new());
+    loop {
+        match polled(random.below(3), connection.recv()).await.transpose()? {
+            Some(Some(message)) => numbers.push(u64::from_le_bytes(*message.first_chunk().expect("8 bytes"))),
+            Some(None) => return Ok(numbers),
+            None if random.below(2) == 0 => {
+                // The next call waits as long as it takes.
+                match connection.recv().await? {
+                    Some(message) => numbers.push(u64::from_le_bytes(*message.first_chunk().expect("8 bytes"))),
+                    None => return Ok(numbers),
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// No message is lost that a send completed, none arrives twice or out of order, and all buffers return.
+#[test]
+fn dropped_futures_lose_no_message_and_no_buffer() {
+    for seed in 1..=100 {
+        let core = builder().depth(4).receives(64).unread(64).build().expect("the device has room");
+        let test = async {
+            let (client, server) = pair(&core).await?;
+            let exposed = core.expose(64, Rights::ReadWrite)?;
+            let (pool, remote) = (core.pool(8, 6)?, exposed.remote().slice(8, 8)?);
+            let receiving = core.spawn(receive(server, seed));
+            let completed = send(client.clone(), pool.clone(), remote, seed).await?;
+            // The requests that were left to the device still occupy the send queue.
+            client.write(pool.get().await, remote).await?;
+            client.close();
+            drop(client);
+            let received = receiving.await?;
+            assert!(received.is_sorted_by(|a, b| a < b), "seed {seed}: {received:?}");
+            for number in completed {
+                assert!(received.binary_search(&number).is_ok(), "seed {seed}: {number} is lost");
+            }
+            assert_eq!(pool.free(), 6, "seed {seed}");
+            Ok::<_, Error>(())
+        };
+        let ended = core.run(core.timeout(Duration::from_secs(60), test));
+        let ended = ended.unwrap_or_else(|_| panic!("seed {seed}: the test hangs"));
+        ended.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+/// A connection that is dropped amid its requests leaves the others and the pool whole.
+#[test]
+fn dropped_connections_return_their_buffers() {
+    for seed in 1..=100 {
+        let core = builder().depth(8).receives(16).connections(4).build().expect("the device has room");
+        let test = async {
+            let mut random = Random(seed);
+            let exposed = core.expose(64, Rights::ReadWrite)?;
+            let (pool, remote) = (core.pool(8, 8)?, exposed.remote());
+            for _ in 0..5 {
+                let (client, server) = pair(&core).await?;
+                for _ in 0..random.below(8) {
+                    let Some(buf) = pool.try_get() else { break };
+                    match random.below(2) {
+                        0 => drop(polled(1, client.write(buf, remote)).await),
+                        _ => drop(polled(1, client.send(buf)).await),
+                    }
+                }
+                if random.below(2) == 0 {
+                    drop(client);
+                    drop(polled(random.below(3), server.recv()).await);
+                } else {
+                    drop(server);
+                }
+            }
+            assert_eq!(pool.free(), 8, "seed {seed}");
+            Ok::<_, Error>(())
+        };
+        let ended = core.run(core.timeout(Duration::from_secs(60), test));
+        let ended = ended.unwrap_or_else(|_| panic!("seed {seed}: the test hangs"));
+        ended.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}

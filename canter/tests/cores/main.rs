@@ -1,0 +1,8 @@
+//! Cores that talk to each other.
+
+mod cancel;
+mod connections;
+#[path = "common.rs"]
+mod cores;
+mod executor;
+mod hosts;
