@@ -9,18 +9,29 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result, escape};
+use crate::proto::Folder;
 use crate::standard::Standard;
 use crate::tree::{Directory, base_name, own_stream};
 
 /// The destination of a copy.
 #[derive(Debug)]
 pub enum Target {
-    /// Creates entries in this directory. If a name is given, the single entry gets this name. If the last field is given,
-    /// the directory itself becomes the copy of a source.
-    Inside(Arc<Directory>, Option<Name>, Option<Top>),
+    /// Creates entries in a directory.
+    Inside(Inside),
     /// Writes a single file directly to the device or pipe of this path, which is opened when the file comes: a special
     /// file takes the place of another one, which may block if it is opened.
     Device(OnceLock<File>, PathBuf),
+}
+
+/// A directory in which entries are created.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// The directory.
+    pub root: Arc<Directory>,
+    /// The name that the single entry gets.
+    pub name: Option<Name>,
+    /// Given if the directory itself becomes the copy of a source, instead of containing it.
+    pub top: Option<Top>,
 }
 
 /// The name for the copy of a single source.
@@ -47,27 +58,26 @@ pub struct Top {
     pub is_new: bool,
 }
 
-/// A directory below the destination.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Folder {
-    /// Its path, relative to the destination.
-    pub(super) path: Arc<[u8]>,
-    /// Whether this copy has made it, over this connection.
-    pub(super) is_new: bool,
-}
-
 impl Folder {
     /// Opens the directory.
     ///
     /// # Errors
     ///
     /// See [`Directory::of_tree`].
-    pub(super) fn open(&self, root: &Directory) -> std::result::Result<Directory, Errno> {
-        root.of_tree(&self.path).map(|directory| directory.new_if(self.is_new))
+    pub(super) fn open(&self, root: &Arc<Directory>) -> std::result::Result<Arc<Directory>, Errno> {
+        match self.path.as_slice() {
+            _ if self.is_lost => Err(Errno::NOENT),
+            b"" => Ok(Arc::clone(root)),
+            path => root.of_tree(path).map(|directory| Arc::new(directory.new_if(self.is_new))),
+        }
     }
 }
 
 impl Target {
+    fn inside(root: Directory, name: Option<Name>, top: Option<Top>) -> Target {
+        Target::Inside(Inside { root: Arc::new(root), name, top })
+    }
+
     /// Opens the destination that the operator named. If it is a directory, the sources are copied into it; any other
     /// path is the name for the copy of a single source. If `contents` is set, the contents of the sources are copied,
     /// and the directory is created if it is missing. A dry run creates nothing.
@@ -83,7 +93,7 @@ impl Target {
             if let Err(Errno::NOENT) = rustix::fs::stat(path) {
                 path.parent().map(Directory::open).transpose().map_err(cannot)?;
                 let directory = Directory::without_path()?;
-                return Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })));
+                return Ok(Target::inside(directory, None, Some(Top { is_new })));
             }
         } else if contents {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
@@ -98,7 +108,7 @@ impl Target {
         match rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => {
                 let directory = Directory::open(path).map_err(cannot)?;
-                Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new })))
+                Ok(Target::inside(directory, None, contents.then_some(Top { is_new })))
             }
             _ if contents || sources > 1 || base_name(path).is_none() => {
                 let text = format!("cannot write to {}: not a directory; create it first", escape(path));
@@ -146,11 +156,11 @@ impl Target {
             (Err(Errno::NOENT), Some(_)) if contents && dry_run => {
                 parent()?;
                 let directory = Directory::without_path()?;
-                Ok(Target::Inside(Arc::new(directory), None, Some(Top { is_new })))
+                Ok(Target::inside(directory, None, Some(Top { is_new })))
             }
-            (Ok(directory), _) => Ok(Target::Inside(Arc::new(directory), None, contents.then_some(Top { is_new }))),
+            (Ok(directory), _) => Ok(Target::inside(directory, None, contents.then_some(Top { is_new }))),
             (Err(Errno::NOENT | Errno::NOTDIR), Some(_)) if sources == 1 && !contents => {
-                Ok(Target::Inside(Arc::new(parent()?), Name::of(path), None))
+                Ok(Target::inside(parent()?, Name::of(path), None))
             }
             (Err(error), _) => Err(cannot(error)),
         }
@@ -199,7 +209,7 @@ impl Target {
         let directory = Directory::open(parent).map_err(|error| Error::file("write to", parent, &error.into()))?;
         let is_directory = name.is_some_and(|name| name.is_directory);
         let name = base_name(&path).ok_or_else(|| Error::file("write to", &path, &Errno::INVAL.into()))?;
-        Ok(Target::Inside(Arc::new(directory), Some(Name { name, is_directory }), None))
+        Ok(Target::inside(directory, Some(Name { name, is_directory }), None))
     }
 }
 

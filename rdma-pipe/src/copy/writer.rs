@@ -16,11 +16,10 @@ use rustix::io::Errno;
 use super::chain::{Next, Side};
 use super::options::CopyOptions;
 use super::progress::Progress;
-use super::target::Folder;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
-use crate::proto::{Entry, EntryKind, Failure, Frame, Have, Id, Sum};
+use crate::proto::{Entry, EntryKind, Failure, Folder, Frame, Have, Id, Listed, Packed, Sum};
 use crate::tree::{
     Directory, Keep, LEAST, Partial, Written, is_stored_as, keep_facts, leftover, partial_name, set_facts,
 };
@@ -50,14 +49,9 @@ pub(super) enum Task {
     Block(Block, Payload),
     /// Completes a file, or abandons it.
     Close(Id, std::result::Result<(), Failure>),
-    /// Writes the files of a pack.
+    /// Writes the files of a pack. It may have files of many directories, so these are not kept open.
     Pack(Block, Payload, Vec<Packed>),
 }
-
-/// A file of a pack: its number, its length, and its directory with its entry. These
-/// are `None` if the file is not written, because it is complete or its directory has failed. A pack may have files of
-/// many directories, so these are not kept open.
-pub(super) type Packed = (Id, u32, Option<(Folder, Box<Entry>)>);
 
 /// State that the threads share.
 pub(super) struct Writers<'w> {
@@ -72,7 +66,7 @@ pub(super) struct Writers<'w> {
     /// The files that may get hard links and are complete.
     pub(super) linkable: Mutex<HashSet<Id>>,
     /// Files with other names (hard links) whose metadata differs from the source's, each with its directory.
-    pub(super) shared: Mutex<Vec<(Id, Id, Box<Entry>)>>,
+    pub(super) shared: Mutex<Vec<(Id, Listed)>>,
     /// Whether forwarding to the next host has failed.
     pub(super) forward_failed: AtomicBool,
     /// The reason why the copy stopped.
@@ -109,7 +103,7 @@ impl Writers<'_> {
         // run.
         for (_, file) in files.drain() {
             if let Some(partial) = file.partial {
-                partial.abandon(&file.directory, size_of(&file.entry));
+                partial.abandon(&file.directory, file.entry.size());
             }
         }
     }
@@ -149,7 +143,7 @@ impl Writers<'_> {
                         Some(partial) if matches!(written, Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                             partial.discard(&file.directory);
                         }
-                        Some(partial) => partial.abandon(&file.directory, size_of(&file.entry)),
+                        Some(partial) => partial.abandon(&file.directory, file.entry.size()),
                         None => {}
                     }
                     self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?;
@@ -170,7 +164,7 @@ impl Writers<'_> {
                         let keep = self.options.keep;
                         let permissions = existing(&directory, &entry, keep);
                         // A hole may follow the last block.
-                        let sized = partial.resize(size_of(&entry));
+                        let sized = partial.resize(entry.size());
                         let facts = set_file_facts((&directory, &partial.fd), &entry, keep, permissions);
                         let finished = match sized {
                             Ok(()) => partial.finish(&directory, &entry.name),
@@ -197,7 +191,7 @@ impl Writers<'_> {
                 verify(&block, &payload)?;
                 self.pack(&list, &payload, root)?;
                 if let Some(next) = self.next() {
-                    let list = list.iter().map(|(id, length, ..)| (*id, *length)).collect();
+                    let list = list.iter().map(|file| (file.id, file.length)).collect();
                     self.forwarded(next.forward(Some(&Frame::Pack(list)), &block, payload))?;
                 }
             }
@@ -207,16 +201,15 @@ impl Writers<'_> {
 
     /// Writes the files of a pack. Those of one directory mostly follow each other.
     fn pack(&self, list: &[Packed], mut bytes: &[u8], root: &Arc<Directory>) -> Result<()> {
-        type Opened<'p> = (&'p Folder, std::result::Result<Arc<Directory>, Errno>);
-        let mut last: Option<Opened<'_>> = None;
-        for (id, length, place) in list {
+        let mut last: Option<(&Arc<Folder>, _)> = None;
+        for Packed { id, length, place } in list {
             let Some((file, rest)) = bytes.split_at_checked(*length as usize) else { break };
             bytes = rest;
-            let Some((place, entry)) = place else { continue };
+            // A directory that has failed was reported already.
+            let Some((place, entry)) = place.as_ref().filter(|(folder, _)| !folder.is_lost) else { continue };
             let (_, directory) = match last.take() {
-                Some(same) if Arc::ptr_eq(&same.0.path, &place.path) => last.insert(same),
-                _ if place.path.is_empty() => last.insert((place, Ok(Arc::clone(root)))),
-                _ => last.insert((place, place.open(root).map(Arc::new))),
+                Some(same) if Arc::ptr_eq(same.0, place) => last.insert(same),
+                _ => last.insert((place, place.open(root))),
             };
             let written = match directory {
                 Ok(directory) => write_small(directory, entry, file, self.options).map(|(fd, facts)| {
@@ -420,13 +413,9 @@ fn set_file_facts(
 }
 
 /// Determines how much of a file this side already has.
-pub(super) fn have(
-    writers: &Writers<'_>,
-    (id, dir): (Id, Id),
-    (directory, entry): (&Directory, &Entry),
-    (size, sum): (u64, Option<u128>),
-) -> Result<Have> {
+pub(super) fn have(writers: &Writers<'_>, id: Id, dir: Id, directory: &Directory, entry: &Entry) -> Result<Have> {
     let options = writers.options;
+    let EntryKind::File { size, sum, .. } = entry.kind else { return Ok(Have::Until(0)) };
     if (options.sync || options.again)
         && !directory.is_new()
         && let Ok(found) = directory.stat(&entry.name)
@@ -467,7 +456,7 @@ pub(super) fn have(
                     Ok((fd, found)) if differs || options.keep.attributes_differ(&fd, entry) => {
                         if found.st_nlink > 1 {
                             let mut shared = writers.shared.lock().unwrap_or_else(PoisonError::into_inner);
-                            shared.push((id, dir, Box::new(entry.clone())));
+                            shared.push((id, Listed { dir, entry: Box::new(entry.clone()) }));
                             Ok(())
                         } else {
                             set_facts(directory, fd, entry, options.keep)
@@ -489,9 +478,4 @@ pub(super) fn have(
         0 => Have::Until(0),
         until => Have::Check(until),
     })
-}
-
-/// The length of a file at the source, in bytes.
-fn size_of(entry: &Entry) -> u64 {
-    if let EntryKind::File { size, .. } = entry.kind { size } else { 0 }
 }

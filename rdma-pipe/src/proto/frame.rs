@@ -166,6 +166,13 @@ pub struct Entry {
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+impl Entry {
+    /// The length of a file at the source, in bytes; 0 for other entries.
+    pub fn size(&self) -> u64 {
+        if let EntryKind::File { size, .. } = self.kind { size } else { 0 }
+    }
+}
+
 /// The type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {

@@ -3,6 +3,7 @@
 
 mod batch;
 mod frame;
+mod names;
 #[cfg(test)]
 mod sim;
 mod sink;
@@ -11,6 +12,7 @@ mod stream;
 
 pub use batch::{Batch, Frames};
 pub use frame::{Entry, EntryKind, Failure, Frame, Have, Id, Peer, Purpose, ROOT, Special, Sum, Totals};
-pub use sink::Sink;
+pub use names::Names;
+pub use sink::{Folder, Listed, Packed, Sink};
 pub use source::{Job, SMALL, Source};
 pub use stream::{Kept, Step, StreamSink, StreamSource};

@@ -140,16 +140,16 @@ fn run(seed: u64, fault: bool) -> bool {
             Sent::Pack(files) => {
                 let length: u64 = files.iter().map(|(_, length)| u64::from(*length)).sum();
                 sink.pack(files, length as usize)
-                    .map(|()| files.iter().for_each(|(id, length)| _ = held.insert(*id, u64::from(*length))))
+                    .map(|_| files.iter().for_each(|(id, length)| _ = held.insert(*id, u64::from(*length))))
             }
-            Sent::Sums(id, sums) => sink.sums(*id, sums).map(|()| sink.answer(*id, Have::Until(held[id]))),
-            Sent::Block(id, offset, length) => sink.block(*id, *offset, *length).map(|()| {
+            Sent::Sums(id, sums) => sink.sums(*id, sums).map(drop).map(|()| sink.answer(*id, Have::Until(held[id]))),
+            Sent::Block(id, offset, length) => sink.block(*id, *offset, *length).map(|_| {
                 let had = held.get(id).copied().unwrap_or_default();
                 if had == *offset {
                     held.insert(*id, offset + *length as u64);
                 }
             }),
-            Sent::Close(id) => sink.close(*id),
+            Sent::Close(id) => sink.close(*id).map(drop),
         };
         if accepted.is_err() {
             return false;

@@ -1,9 +1,10 @@
 //! The side that receives files. Accepts only frames and blocks that match the listed entries.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::frame::{Entry, EntryKind, Have, Id, ROOT, Sum, Totals};
+use super::names::Names;
 use super::source::is_asked;
 use crate::channel::BLOCK;
 use crate::error::{Error, Result};
@@ -17,28 +18,76 @@ pub struct Sink {
     asks: bool,
     /// The entries, indexed by number; the first one is the destination itself.
     nodes: Vec<Node>,
-    /// Hashes of the names that were listed so far in each directory whose list is not complete. 64 bits with a random
-    /// key: among a million names, two different ones have the same hash once in 37 million transfers.
-    names: HashMap<Id, HashSet<u64>>,
-    hasher: RandomState,
+    /// The names of directories whose lists are incomplete, or that have names that are alike.
+    names: HashMap<Id, Names>,
     open: u64,
     totals: Totals,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An entry.
+#[derive(Debug)]
 enum Node {
-    /// A directory whose list is not complete, so that it may still get entries.
-    Directory,
-    /// A directory of which all entries are listed, or another entry that is complete.
-    Done,
+    /// A directory, once it was made or found, and whether all its entries are listed.
+    Directory { folder: Option<Arc<Folder>>, is_whole: bool },
+    /// A link, or another name of a file.
+    Name,
     /// A regular file that is complete, or has failed, or a special file. It may have other names.
     File,
     /// A file for which the sink has not answered yet.
     Asked(u64),
+    /// A file of which no block has arrived.
+    Held(Listed),
     /// A file that is being received. Its blocks may arrive, beginning at the offset `at`.
     Open { at: u64, size: u64 },
     /// A file that was complete already. Its blocks arrive nevertheless if an earlier host of a chain does not have it.
     Kept { at: u64, size: u64 },
+}
+
+/// A directory of the destination.
+#[derive(Debug, Default)]
+pub struct Folder {
+    /// Its path, relative to the destination.
+    pub path: Vec<u8>,
+    /// Whether it has failed, so that nothing is written into it.
+    pub is_lost: bool,
+    /// Whether this copy has made it, over this connection.
+    pub is_new: bool,
+    /// The metadata that it gets at the end.
+    pub entry: Option<Entry>,
+    /// Its permissions, if they are other than those that it has meanwhile.
+    pub permissions: Option<u16>,
+}
+
+/// A listed file.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The directory.
+    pub dir: Id,
+    /// The entry.
+    pub entry: Box<Entry>,
+}
+
+/// A file of a pack.
+#[derive(Debug)]
+pub struct Packed {
+    /// The file.
+    pub id: Id,
+    /// Its length, in bytes.
+    pub length: u32,
+    /// Its directory and its entry; `None` if the file is complete already.
+    pub place: Option<(Arc<Folder>, Box<Entry>)>,
+}
+
+impl Node {
+    /// Takes the entry of a file of which the first block arrives.
+    fn begin(&mut self) -> Option<Listed> {
+        let Node::Held(held) = self else { return None };
+        let size = held.entry.size();
+        match std::mem::replace(self, Node::Open { at: 0, size }) {
+            Node::Held(held) => Some(held),
+            _ => None,
+        }
+    }
 }
 
 impl Sink {
@@ -46,9 +95,8 @@ impl Sink {
     pub fn new(asks: bool) -> Sink {
         Sink {
             asks,
-            nodes: vec![Node::Directory],
+            nodes: vec![Node::Directory { folder: Some(Arc::default()), is_whole: false }],
             names: HashMap::new(),
-            hasher: RandomState::new(),
             open: 0,
             totals: Totals::default(),
         }
@@ -60,8 +108,10 @@ impl Sink {
     ///
     /// The directory was not listed or is complete, or an entry is malformed.
     pub fn list(&mut self, dir: Id, entries: &[Entry], whole: bool) -> Result<Id> {
-        if self.nodes.get(dir as usize) != Some(&Node::Directory) {
-            return Err(Error::protocol("the sender listed entries of something that is not a directory"));
+        // The list of the destination itself never counts as complete, because other sources may follow.
+        match self.nodes.get_mut(dir as usize) {
+            Some(Node::Directory { is_whole, .. }) if !*is_whole || dir == ROOT => *is_whole |= whole,
+            _ => return Err(Error::protocol("the sender listed entries of something that is not a directory")),
         }
         if self.nodes.len() + entries.len() > MOST {
             return Err(Error::protocol("the sender listed too many entries"));
@@ -70,12 +120,12 @@ impl Sink {
         let names = self.names.entry(dir).or_default();
         for entry in entries {
             check_name(&entry.name)?;
-            if !names.insert(self.hasher.hash_one(&entry.name)) {
+            if !names.add(&entry.name) {
                 let name = crate::error::escape(String::from_utf8_lossy(&entry.name).as_ref().as_ref());
                 return Err(Error::protocol(format!("the sender listed {name} twice in one directory")));
             }
             let node = match &entry.kind {
-                EntryKind::Directory => Node::Directory,
+                EntryKind::Directory => Node::Directory { folder: None, is_whole: false },
                 EntryKind::File { size, .. } if *size > i64::MAX as u64 => {
                     return Err(Error::protocol("the sender listed a file that is longer than any system supports"));
                 }
@@ -88,23 +138,65 @@ impl Sink {
                 EntryKind::Link(target) if target.is_empty() || target.contains(&0) || target.len() > 4095 => {
                     return Err(Error::protocol("the sender listed a malformed link"));
                 }
-                EntryKind::Link(_) => Node::Done,
+                EntryKind::Link(_) => Node::Name,
                 EntryKind::Special { .. } => Node::File,
                 EntryKind::Same(id) => match self.nodes.get(*id as usize) {
-                    Some(Node::File | Node::Asked(_) | Node::Open { .. } | Node::Kept { .. }) => Node::Done,
-                    _ => return Err(Error::protocol("the sender listed another name of something that is not a file")),
+                    None | Some(Node::Directory { .. } | Node::Name) => {
+                        let text = "the sender listed another name of something that is not a file";
+                        return Err(Error::protocol(text));
+                    }
+                    Some(_) => Node::Name,
                 },
             };
             self.totals.entries += 1;
             self.nodes.push(node);
         }
-        // The list of the destination itself never counts as complete, because its other entries belong to the user and
-        // must be kept.
-        if whole && dir != ROOT {
-            self.nodes[dir as usize] = Node::Done;
-            self.names.remove(&dir);
-        }
         Ok(first)
+    }
+
+    /// The names of a directory that were listed, until [`Sink::complete`].
+    pub fn names(&self, dir: Id) -> Option<&Names> {
+        self.names.get(&dir)
+    }
+
+    /// Forgets the names of a directory of which all entries are listed, except those that are alike.
+    pub fn complete(&mut self, dir: Id) {
+        if let Some(names) = self.names.get_mut(&dir) {
+            names.complete();
+            if names.alike().is_empty() {
+                self.names.remove(&dir);
+            }
+        }
+    }
+
+    /// The directories, each with its names that are alike.
+    pub fn alike(&self) -> impl Iterator<Item = (Id, &BTreeSet<Vec<u8>>)> {
+        self.names.iter().map(|(dir, names)| (*dir, names.alike()))
+    }
+
+    /// Whether all entries of a directory are listed.
+    pub fn is_whole(&self, dir: Id) -> bool {
+        matches!(self.nodes.get(dir as usize), Some(Node::Directory { is_whole: true, .. }))
+    }
+
+    /// Records that a directory was made or found, or that it has failed.
+    pub fn enter(&mut self, id: Id, entered: Folder) {
+        if let Some(Node::Directory { folder, .. }) = self.nodes.get_mut(id as usize) {
+            *folder = Some(Arc::new(entered));
+        }
+    }
+
+    /// The directory with this number, if [`Sink::enter`] has recorded it.
+    pub fn folder(&self, id: Id) -> Option<&Arc<Folder>> {
+        match self.nodes.get(id as usize) {
+            Some(Node::Directory { folder, .. }) => folder.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The directories that were recorded, each after that in which it is.
+    pub fn folders(&self) -> impl DoubleEndedIterator<Item = (Id, &Folder)> {
+        (0..self.nodes.len() as Id).filter_map(|id| Some((id, &**self.folder(id)?)))
     }
 
     /// Whether an entry is a file that still needs [`Sink::answer`].
@@ -129,14 +221,22 @@ impl Sink {
         }
     }
 
-    /// Checks hashes of the first blocks of a file.
+    /// Keeps the entry of a file until its first block arrives.
+    pub fn hold(&mut self, id: Id, listed: Listed) {
+        if let Some(node @ Node::Open { at: 0, .. }) = self.nodes.get_mut(id as usize) {
+            *node = Node::Held(listed);
+        }
+    }
+
+    /// Checks hashes of the first blocks of a file. Returns its entry, unless the file is complete already.
     ///
     /// # Errors
     ///
     /// Blocks of the file have arrived already, or the hashes are not in order, or outside of the file.
-    pub fn sums(&self, id: Id, sums: &[Sum]) -> Result<()> {
-        let size = match self.nodes.get(id as usize) {
-            Some(Node::Open { at: 0, size } | Node::Kept { at: 0, size }) => *size,
+    pub fn sums(&self, id: Id, sums: &[Sum]) -> Result<Option<&Listed>> {
+        let (size, held) = match self.nodes.get(id as usize) {
+            Some(Node::Held(held)) => (held.entry.size(), Some(held)),
+            Some(Node::Open { at: 0, size } | Node::Kept { at: 0, size }) => (*size, None),
             _ => return Err(Error::protocol("the sender sent hashes of a file that needs none")),
         };
         let mut at = 0;
@@ -147,70 +247,77 @@ impl Sink {
             }
             at = end;
         }
-        Ok(())
+        Ok(held)
     }
 
-    /// Records a received block of a file.
+    /// Records a received block of a file. Returns the entry of the file if the block is the first.
     ///
     /// # Errors
     ///
     /// The file accepts no blocks, or does not expect this block.
-    pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<()> {
+    pub fn block(&mut self, id: Id, offset: u64, length: usize) -> Result<Option<Listed>> {
         let end = offset.checked_add(length as u64);
-        match (self.nodes.get_mut(id as usize), end) {
+        let mut node = self.nodes.get_mut(id as usize);
+        let held = node.as_mut().and_then(|node| node.begin());
+        match (node, end) {
             (Some(Node::Open { at, size } | Node::Kept { at, size }), Some(end))
                 if offset >= *at && end <= *size && length <= BLOCK =>
             {
                 *at = end;
                 self.totals.bytes += length as u64;
-                Ok(())
+                Ok(held)
             }
             _ => Err(Error::protocol("the sender sent a block at an unexpected offset")),
         }
     }
 
-    /// Records a received pack of files, which completes each of them.
+    /// Records a received pack of files, which completes each of them. Returns where they are written.
     ///
     /// # Errors
     ///
     /// The files do not match the pack, or their lengths differ from the list.
-    pub fn pack(&mut self, files: &[(Id, u32)], length: usize) -> Result<()> {
+    pub fn pack(&mut self, files: &[(Id, u32)], length: usize) -> Result<Vec<Packed>> {
         let mut left = length as u64;
-        for &(id, bytes) in files {
-            let bytes = u64::from(bytes);
-            match self.nodes.get_mut(id as usize) {
-                Some(node @ Node::Open { .. }) if *node == (Node::Open { at: 0, size: bytes }) && bytes <= left => {
-                    *node = Node::File;
-                    left -= bytes;
-                    self.open -= 1;
-                    self.totals.bytes += bytes;
-                }
-                Some(node) if *node == (Node::Kept { at: 0, size: bytes }) && bytes <= left => {
+        let mut packed = Vec::with_capacity(files.len());
+        for &(id, length) in files {
+            let bytes = u64::from(length);
+            let mut node = self.nodes.get_mut(id as usize);
+            let held = node.as_mut().and_then(|node| node.begin());
+            match node {
+                Some(node)
+                    if matches!(*node, Node::Open { at: 0, size } | Node::Kept { at: 0, size } if size == bytes)
+                        && bytes <= left =>
+                {
+                    self.open -= u64::from(matches!(node, Node::Open { .. }));
                     *node = Node::File;
                     left -= bytes;
                     self.totals.bytes += bytes;
                 }
                 _ => return Err(Error::protocol("the sender sent a pack that does not fit its files")),
             }
+            let place = held.and_then(|Listed { dir, entry }| Some((Arc::clone(self.folder(dir)?), entry)));
+            packed.push(Packed { id, length, place });
         }
-        if left == 0 { Ok(()) } else { Err(Error::protocol("the sender sent a pack that is longer than its files")) }
+        match left {
+            0 => Ok(packed),
+            _ => Err(Error::protocol("the sender sent a pack that is longer than its files")),
+        }
     }
 
-    /// Ends a file: no further blocks will arrive, whether it is complete or has failed.
+    /// Ends a file: no further blocks will arrive, whether it is complete or has failed. Returns its entry if no block has
+    /// arrived.
     ///
     /// # Errors
     ///
     /// The file accepts no blocks.
-    pub fn close(&mut self, id: Id) -> Result<()> {
-        match self.nodes.get_mut(id as usize) {
-            Some(node @ (Node::Open { .. } | Node::Asked(_))) => {
+    pub fn close(&mut self, id: Id) -> Result<Option<Listed>> {
+        let mut node = self.nodes.get_mut(id as usize);
+        let held = node.as_mut().and_then(|node| node.begin());
+        match node {
+            Some(node @ (Node::Open { .. } | Node::Asked(_) | Node::Kept { .. })) => {
+                self.open -= u64::from(!matches!(node, Node::Kept { .. }));
                 *node = Node::File;
-                self.open -= 1;
-                Ok(())
-            }
-            Some(node @ Node::Kept { .. }) => {
-                *node = Node::File;
-                Ok(())
+                Ok(held)
             }
             _ => Err(Error::protocol("the sender closed a file twice")),
         }
@@ -373,5 +480,19 @@ mod tests {
             assert!(sink.list(ROOT, &[entry(name.as_bytes(), EntryKind::Same(id))], false).is_err(), "{id}");
         }
         sink.list(ROOT, &[entry(b"h", EntryKind::Same(2))], false).unwrap();
+    }
+
+    #[test]
+    fn names_of_several_sources_are_compared() {
+        let mut sink = Sink::new(false);
+        sink.list(ROOT, &[file(b"a", 0), entry(b"d", EntryKind::Directory)], true).unwrap();
+        sink.list(ROOT, &[file(b"A", 0)], true).unwrap();
+        assert!(sink.list(ROOT, &[file(b"a", 0)], true).is_err(), "of the first source");
+        sink.list(2, &[file(b"x", 0), file(b"y", 0)], true).unwrap();
+        assert!(sink.names(2).is_some_and(|names| names.has(b"x")) && sink.is_whole(2));
+        sink.complete(2);
+        assert!(sink.names(2).is_none());
+        let alike: Vec<_> = sink.alike().map(|(dir, names)| (dir, names.len())).collect();
+        assert_eq!(alike, [(ROOT, 2)]);
     }
 }

@@ -4,8 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use super::rest::Rest;
-use crate::copy::target::Target;
+use crate::copy::target::{Inside, Target};
 use crate::copy::writer::{FACTS, Writers};
 use crate::error::{Error, Result};
 use crate::link::{Link, Received, verify};
@@ -17,7 +16,7 @@ pub(super) fn to_device(
     link: &mut Link,
     (file, path): (&OnceLock<File>, &Path),
     writers: &Writers<'_>,
-) -> Result<(Totals, Option<Rest>)> {
+) -> Result<Totals> {
     use std::io::Write;
     let (options, progress) = (writers.options, writers.progress);
     // Such a name leads to a file of the starter, which must not be replaced.
@@ -40,7 +39,7 @@ pub(super) fn to_device(
                         let list: Vec<(Id, u32)> = list;
                         sink.pack(&list, payload.len())?;
                     }
-                    None => sink.block(block.file, block.offset, payload.len())?,
+                    None => _ = sink.block(block.file, block.offset, payload.len())?,
                 }
                 verify(&block, &payload)?;
                 fill(block.offset.saturating_sub(position))?;
@@ -82,7 +81,7 @@ pub(super) fn to_device(
             }
             Received::Frame(Frame::End(totals)) => {
                 sink.end(&totals)?;
-                return Ok((Totals { failed: totals.failed, ..sink.totals() }, None));
+                return Ok(Totals { failed: totals.failed, ..sink.totals() });
             }
             Received::Frame(_) => return Err(Error::protocol("the sender sent an unexpected frame")),
         }
@@ -92,7 +91,7 @@ pub(super) fn to_device(
 /// Puts a special file or a link in the place of the special file of this path.
 fn replace(path: &Path, id: Id, entry: &Entry, writers: &Writers<'_>) -> Result<()> {
     let keep = writers.options.keep;
-    let Target::Inside(folder, Some(name), _) = Target::named(path)? else { return Ok(()) };
+    let Target::Inside(Inside { root: folder, name: Some(name), .. }) = Target::named(path)? else { return Ok(()) };
     if writers.options.dry_run {
         return Ok(());
     }

@@ -1,6 +1,5 @@
 //! The side that receives files. One thread receives and creates directories; other threads write.
 
-mod alike;
 mod device;
 mod opened;
 mod receiving;
@@ -21,7 +20,7 @@ use super::Outcome;
 use super::chain;
 use super::options::CopyOptions;
 use super::progress::Progress;
-use super::target::Target;
+use super::target::{Inside, Target};
 use super::writer::{Writers, count};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Options};
@@ -134,31 +133,24 @@ fn session(
         let downstream = next.map(|next| start(scope, || next.take_answers(&sender))).transpose()?;
         let received = match target {
             Target::Device(_, path) if next.is_some() => Err(only_last(path)),
-            Target::Device(file, path) => to_device(&mut link, (file, path), &writers),
-            Target::Inside(root, rename, top) => thread::scope(|scope| {
-                let root = root
-                    .with(options.gives_way())
-                    .map_err(|error| Error::file("open", Path::new("the destination"), &error.into()))?;
-                let root = Arc::new(root);
+            Target::Device(file, path) => to_device(&mut link, (file, path), &writers).map(|totals| (totals, None)),
+            Target::Inside(inside) => thread::scope(|scope| {
+                let root = inside.root.with(options.gives_way());
+                let root = root.map_err(|error| Error::file("open", Path::new("the destination"), &error.into()))?;
+                let into = Inside { root: Arc::new(root), ..inside.clone() };
                 let tasks = (0..count())
                     .map(|_| {
                         let (tasks, taken) = mpsc::sync_channel(AHEAD);
-                        let (writers, root) = (&writers, Arc::clone(&root));
+                        let (writers, root) = (&writers, Arc::clone(&into.root));
                         start(scope, move || writers.run(taken, &root))?;
                         Ok(tasks)
                     })
                     .collect::<Result<_>>()?;
-                let mut receiving = Receiving::new(
-                    (root, rename.as_ref(), *top),
-                    expected,
-                    (&options, progress, &kept.opened),
-                    (&writers, tasks),
-                    next,
-                );
+                let mut receiving = Receiving::new(into, expected, &kept.opened, &writers, tasks);
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
-                // The steps in `Rest` run later, because all writing threads must have ended before.
-                ended.map(|totals| (totals, receiving.rest()))
+                // The last steps run later, because all writing threads must have ended before.
+                ended.map(|totals| (totals, Some(receiving)))
             }),
         };
         let finished = received.and_then(|(totals, rest)| {
@@ -169,7 +161,7 @@ fn session(
                 writers.forwarded(next.sender.frame(&Frame::End(totals)))?;
             }
             if let Some(rest) = rest {
-                rest.finish(&writers, totals.failed == 0)?;
+                rest.finish(totals.failed == 0)?;
             }
             Ok(totals)
         });

@@ -21,13 +21,13 @@ struct List {
     /// The destination, if it is a directory.
     root: Option<Arc<Directory>>,
     /// The permissions that the directories had, by their paths.
-    permissions: Mutex<HashMap<Arc<[u8]>, u16>>,
+    permissions: Mutex<HashMap<Vec<u8>, u16>>,
 }
 
 impl Opened {
     pub(super) fn new(target: &Target) -> Self {
         let root = match target {
-            Target::Inside(root, ..) => Some(Arc::clone(root)),
+            Target::Inside(inside) => Some(Arc::clone(&inside.root)),
             Target::Device(..) => None,
         };
         let list = Arc::new(List { root, permissions: Mutex::default() });
@@ -37,10 +37,10 @@ impl Opened {
 
     /// Records the permissions that a directory had, if they were others. Returns them, also if an earlier connection has
     /// recorded them.
-    pub(super) fn note(&self, path: &Arc<[u8]>, permissions: Option<u16>) -> Option<u16> {
+    pub(super) fn note(&self, path: &[u8], permissions: Option<u16>) -> Option<u16> {
         let mut all = lock(&self.0.permissions);
         let permissions = permissions.or_else(|| all.get(path).copied());
-        all.extend(permissions.map(|permissions| (Arc::clone(path), permissions)));
+        all.extend(permissions.map(|permissions| (path.to_vec(), permissions)));
         permissions
     }
 

@@ -10,31 +10,26 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use super::alike::{Alike, is_other, key};
-use crate::copy::target::Folder;
-use crate::copy::writer::{FACTS, Writers, error_of};
+use super::receiving::Receiving;
+use crate::copy::writer::{FACTS, error_of};
 use crate::error::{Error, Kind, Result, escape};
-use crate::proto::{Entry, Id};
+use crate::proto::{Entry, Id, Listed};
 use crate::tree::{
-    Directory, Keep, Partial, has_access_list, join, keep_facts, set_directory_facts, set_facts, with_own_facts,
+    Directory, Keep, Partial, has_access_list, keep_facts, set_directory_facts, set_facts, with_own_facts,
 };
-
-/// The steps that follow after all files have been written.
-pub(super) struct Rest {
-    pub(super) root: Arc<Directory>,
-    pub(super) folders: HashMap<Id, Folder>,
-    pub(super) lost: HashMap<Id, Arc<[u8]>>,
-    pub(super) made: Vec<(Id, Box<Entry>, Option<u16>)>,
-    pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
-    pub(super) same: Vec<(Id, Id, Entry, Id)>,
-    pub(super) surplus: Vec<Surplus>,
-    pub(super) alike: Alike,
-    pub(super) dry_run: bool,
-}
 
 /// The device of a directory. Another file system may be mounted below the destination.
 fn device(directory: &Directory) -> Option<u64> {
     rustix::fs::fstat(directory).map(|found| found.st_dev).ok()
+}
+
+/// Another name (hard link) of a file.
+pub(super) struct Same {
+    pub(super) id: Id,
+    pub(super) dir: Id,
+    pub(super) entry: Entry,
+    /// The file.
+    pub(super) other: Id,
 }
 
 /// An entry that exists here but not at the source.
@@ -47,80 +42,62 @@ pub(super) struct Surplus {
     pub(super) path: Vec<u8>,
 }
 
-impl Surplus {
-    /// Finds those names of a directory, which has a number and a path, that are not listed.
-    pub(super) fn find(
-        (dir, within): (Id, &[u8]),
-        names: Vec<Vec<u8>>,
-        listed: HashSet<Vec<u8>>,
-    ) -> impl Iterator<Item = Surplus> {
-        let surplus: Vec<Vec<u8>> = names.into_iter().filter(|name| !listed.contains(name)).collect();
-        let keys = |listed: HashSet<Vec<u8>>| listed.into_iter().map(|name| (key(&name), name)).collect();
-        let mut keys: HashMap<Vec<u8>, Vec<u8>> = if surplus.is_empty() { HashMap::new() } else { keys(listed) };
-        surplus.into_iter().map(move |name| {
-            let path = join(within, &name);
-            Surplus { dir, alike: keys.remove(&key(&name)), name, path }
-        })
-    }
+/// Whether a name leads to an entry that has another name.
+fn is_other(directory: &Directory, name: &[u8]) -> bool {
+    directory.stat(name).is_ok() && directory.names().is_ok_and(|names| names.iter().all(|other| other != name))
 }
 
-impl Rest {
-    pub(super) fn directory(&self, id: Id) -> std::result::Result<Arc<Directory>, Errno> {
-        match self.folders.get(&id) {
-            Some(folder) if folder.path.is_empty() => Ok(Arc::clone(&self.root)),
-            Some(folder) => folder.open(&self.root).map(Arc::new),
-            None => Err(Errno::NOENT),
-        }
-    }
-
-    /// The path of a directory, for messages.
-    fn path(&self, id: Id) -> PathBuf {
-        let path = self.folders.get(&id).map(|folder| &folder.path).or_else(|| self.lost.get(&id));
-        self.root.path().join(OsStr::from_bytes(path.map_or(b"", |path| &path[..])))
-    }
-
+/// The steps that follow after all files have been written.
+impl Receiving<'_> {
     /// The path of an entry, for messages.
-    pub(super) fn path_of(&self, dir: Id, name: &[u8]) -> PathBuf {
+    fn path_of(&self, dir: Id, name: &[u8]) -> PathBuf {
         self.path(dir).join(OsStr::from_bytes(name))
     }
 
-    pub(super) fn finish(self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
-        if self.dry_run {
-            return self.remove_surplus(writers, all_sent);
+    pub(super) fn finish(mut self, all_sent: bool) -> Result<()> {
+        let (root, writers) = (&self.into.root, self.writers);
+        // A real run continues or replaces what an earlier one has left of a file that is sent.
+        self.surplus.retain(|Surplus { dir, name, .. }| !self.temporary.contains(&(*dir, name.clone())));
+        if writers.options.dry_run {
+            return self.remove_surplus(all_sent);
         }
-        self.set_shared(writers)?;
+        self.set_shared()?;
         let linkable = std::mem::take(&mut *writers.linkable.lock().unwrap_or_else(PoisonError::into_inner));
-        // A directory that has failed was reported already.
-        for (id, dir, entry, other) in self.same.iter().filter(|(_, dir, ..)| !self.lost.contains_key(dir)) {
+        for Same { id, dir, entry, other } in &self.same {
+            // A directory that has failed was reported already.
+            if self.sink.folder(*dir).is_some_and(|folder| folder.is_lost) {
+                continue;
+            }
             let linked = match self.named.get(other) {
                 // The destination may have an older file, or another, of that name.
                 Some((other_dir, name)) if !linkable.contains(other) => {
-                    let (path, other) = (self.path(*dir), self.path(*other_dir).join(OsStr::from_bytes(name)));
-                    let path = escape(&path.join(OsStr::from_bytes(&entry.name)));
-                    let text = format!("cannot link {path}: {} was not copied", escape(&other));
+                    let (path, other) = (self.path_of(*dir, &entry.name), self.path_of(*other_dir, name));
+                    let text = format!("cannot link {}: {} was not copied", escape(&path), escape(&other));
                     writers.fail(*id, Error::new(Kind::File, text))?;
                     continue;
                 }
                 Some((other_dir, name)) => {
-                    self.directory(*dir).and_then(|to| to.same(&entry.name, &*self.directory(*other_dir)?, name))
+                    self.open_again(*dir).and_then(|to| to.same(&entry.name, &*self.open_again(*other_dir)?, name))
                 }
                 None => Err(Errno::NOENT),
             };
             writers.or_fail(*id, (&self.path(*dir), entry), "link", linked)?;
         }
-        self.alike.check(&self, writers)?;
-        for path in self.root.take_cleared() {
+        self.check_alike()?;
+        for path in root.take_cleared() {
             writers.removed(&path)?;
         }
-        self.remove_surplus(writers, all_sent)?;
+        self.remove_surplus(all_sent)?;
         let mut devices = HashMap::new();
         if writers.options.fsync {
-            devices.insert(device(&self.root), Arc::clone(&self.root));
+            devices.insert(device(root), Arc::clone(root));
         }
         // Processes the deepest directories first, because writing to a directory changes its time.
-        for (id, entry, permissions) in self.made.iter().rev() {
+        let made =
+            self.sink.folders().rev().filter_map(|(id, folder)| Some((id, folder.permissions, folder.entry.as_ref()?)));
+        for (id, permissions, entry) in made {
             let keep = writers.options.keep;
-            let set = self.directory(*id).and_then(|directory| {
+            let set = self.open_again(id).and_then(|directory| {
                 if writers.options.fsync {
                     devices.entry(device(&directory)).or_insert_with(|| Arc::clone(&directory));
                 }
@@ -132,7 +109,7 @@ impl Rest {
                 facts.and(permissions.map_or(Ok(()), |permissions| directory.give_back(permissions)))
             });
             if let Err(error) = set {
-                writers.fail(*id, error_of(FACTS, &self.path(*id), error))?;
+                writers.fail(id, error_of(FACTS, &self.path(id), error))?;
             }
         }
         for directory in devices.values() {
@@ -141,24 +118,41 @@ impl Rest {
         Ok(())
     }
 
+    /// Reports the names of entries that were replaced by, or became one with, an entry of another name.
+    fn check_alike(&self) -> Result<()> {
+        for (dir, names) in self.sink.alike().filter(|(_, names)| !names.is_empty()) {
+            // A directory that has failed was reported already.
+            let Ok(directory) = self.open_again(dir) else { continue };
+            let Ok(present) = directory.names() else { continue };
+            let present: HashSet<Vec<u8>> = present.into_iter().collect();
+            for name in names.iter().filter(|name| !present.contains(*name) && directory.stat(name).is_ok()) {
+                let path = escape(&self.path_of(dir, name));
+                let text = format!("cannot keep {path}: the file system takes its name for that of another entry");
+                self.writers.fail(dir, Error::new(Kind::File, text))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets the metadata of the files with other names. If one of these is not a name of this copy, it must not get the
     /// metadata of the source too: a new file takes the place of the shared one.
-    fn set_shared(&self, writers: &Writers<'_>) -> Result<()> {
+    fn set_shared(&self) -> Result<()> {
+        let writers = self.writers;
         let shared = std::mem::take(&mut *writers.shared.lock().unwrap_or_else(PoisonError::into_inner));
         let mut names: HashMap<Id, HashSet<(Id, &[u8])>> = HashMap::new();
-        for (id, dir, entry) in &shared {
+        for (id, Listed { dir, entry }) in &shared {
             names.insert(*id, HashSet::from([(*dir, entry.name.as_slice())]));
         }
-        for (_, dir, entry, other) in &self.same {
+        for Same { dir, entry, other, .. } in &self.same {
             if let Some(names) = names.get_mut(other) {
                 names.insert((*dir, &entry.name));
             }
         }
-        for (id, dir, entry) in &shared {
-            let set = self.directory(*dir).and_then(|directory| {
+        for (id, Listed { dir, entry }) in &shared {
+            let set = self.open_again(*dir).and_then(|directory| {
                 let (fd, found) = directory.open_file(&entry.name, false)?;
                 let is_same = |(dir, name): &&(Id, &[u8])| {
-                    let other = self.directory(*dir).and_then(|directory| directory.stat(name));
+                    let other = self.open_again(*dir).and_then(|directory| directory.stat(name));
                     other.is_ok_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino))
                 };
                 let count = names.get(id).into_iter().flatten().filter(is_same).count();
@@ -175,7 +169,8 @@ impl Rest {
 
     /// Removes what the source does not have, unless an entry has failed, and reports what was removed; for a trial run,
     /// what would be.
-    fn remove_surplus(&self, writers: &Writers<'_>, all_sent: bool) -> Result<()> {
+    fn remove_surplus(&self, all_sent: bool) -> Result<()> {
+        let writers = self.writers;
         let failed = writers.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
         if !self.surplus.is_empty() && (!all_sent || failed != 0) {
             log::warn!("nothing was deleted, because some entries failed; repair them and copy again");
@@ -183,7 +178,7 @@ impl Rest {
         }
         let protects = |path: &[u8], is_directory| !writers.options.filter.allows(path, is_directory);
         for Surplus { dir, name, alike, path } in &self.surplus {
-            let directory = self.directory(*dir);
+            let directory = self.open_again(*dir);
             if let (Some(listed), Ok(directory)) = (alike, &directory) {
                 // The entry of the source has taken the place of this one.
                 if is_other(directory, name) {
@@ -194,7 +189,7 @@ impl Rest {
                     let (from, to) = (OsStr::from_bytes(name), OsStr::from_bytes(listed));
                     let rename = || rustix::fs::renameat(directory, from, directory, to);
                     let cannot = |error: Errno| Error::file("rename to", &self.path_of(*dir, listed), &error.into());
-                    let renamed = if self.dry_run { Ok(()) } else { rename() };
+                    let renamed = if writers.options.dry_run { Ok(()) } else { rename() };
                     renamed.or_else(|error| writers.fail(*dir, cannot(error)))?;
                     continue;
                 }
@@ -209,7 +204,8 @@ impl Rest {
                     };
                 }
             };
-            let removed = directory.and_then(|dir| dir.remove(name, path, &protects, self.dry_run, &mut tell));
+            let removed =
+                directory.and_then(|dir| dir.remove(name, path, &protects, writers.options.dry_run, &mut tell));
             if let Err(error) = removed {
                 tell(b"", Err(error));
             }

@@ -1,4 +1,4 @@
-//! Finds out, for a trial run, what a real run would remove or could not replace.
+//! What a trial run does instead of writing: it finds out what a real run would remove or could not replace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,14 +6,48 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::receiving::Receiving;
 use crate::copy::writer::Writers;
 use crate::error::Result;
-use crate::proto::{Entry, EntryKind, Id, Special};
-use crate::tree::{Directory, GivesWay};
+use crate::proto::{Entry, EntryKind, Failure, Folder, Frame, Have, Id, Listed, Special};
+use crate::tree::{Directory, GivesWay, join, partial_name};
+
+impl Receiving<'_> {
+    /// Takes an entry of a list.
+    pub(super) fn pretend(&mut self, id: Id, dir: Id, entry: Entry, answers: &mut Vec<(Id, Have)>) -> Result<()> {
+        let directory = self.find_directory(dir);
+        let could = directory.as_ref().map_or(Ok(true), |directory| could(self.writers, id, directory, &entry))?;
+        match (&entry.kind, self.sink.folder(dir)) {
+            (EntryKind::Directory, Some(above)) if could => {
+                let path = join(&above.path, &entry.name);
+                self.sink.enter(id, Folder { path, ..Folder::default() });
+            }
+            (EntryKind::File { .. }, _) => self.file(id, dir, entry, directory.as_deref(), answers)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the end of a file.
+    pub(super) fn pretend_close(
+        &mut self,
+        id: Id,
+        listed: Option<Listed>,
+        result: std::result::Result<(), Failure>,
+    ) -> Result<()> {
+        if let Some(Listed { dir, entry }) = listed.filter(|_| self.writers.options.delete) {
+            self.temporary.insert((dir, partial_name(&entry.name)));
+        }
+        match self.writers.next {
+            Some(next) => self.writers.forwarded(next.sender.frame(&Frame::Close(id, result))),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Reports what is below a directory that would give way to this entry, or that the entry could not take the place of
 /// another. Returns whether it could.
-pub(super) fn pretend(writers: &Writers<'_>, id: Id, directory: &Directory, entry: &Entry) -> Result<bool> {
+fn could(writers: &Writers<'_>, id: Id, directory: &Directory, entry: &Entry) -> Result<bool> {
     let what = match &entry.kind {
         EntryKind::Special { .. } if !writers.options.keep.specials => return Ok(true),
         EntryKind::Special { kind: Special::Character(_) | Special::Block(_), .. } => "make the device node",
