@@ -303,13 +303,13 @@ pub(crate) unsafe fn by_memory<D: Drive, C: Poll>(
             gap.pass(qp, queue, samples, signal)?;
         }
         turn = turn.wrapping_add(1);
-        if !begins && !wait_for_byte((back, turn), queue, qp, Wait::new(turns, count), signal)? {
+        if !begins && !wait_for_byte(back, turn, queue, qp, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         out.store(turn, Ordering::Release);
         qp.post(1, true)?;
         wait_for_completion(qp, queue, signal)?;
-        if begins && !wait_for_byte((back, turn), queue, qp, Wait::new(turns, count), signal)? {
+        if begins && !wait_for_byte(back, turn, queue, qp, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         count += 1;
@@ -323,7 +323,8 @@ pub(crate) unsafe fn by_memory<D: Drive, C: Poll>(
 /// Waits until the byte has the expected value. Returns `false` if the loop is stopped before.
 #[inline]
 fn wait_for_byte<D: Drive, C: Poll>(
-    (byte, turn): (&AtomicU8, u8),
+    byte: &AtomicU8,
+    turn: u8,
     queue: &mut C,
     qp: &mut D,
     mut wait: Wait,

@@ -25,7 +25,8 @@ pub(super) enum Verb {
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
-    (test, given): (&Test, &Given),
+    test: &Test,
+    given: &Given,
     client: SideConfig,
     server: SideConfig,
 ) -> Result<(Plan, Option<String>), Contradiction> {
@@ -36,7 +37,7 @@ pub(super) fn plan(
     let tx_depth = load.tx_depth.unwrap_or(if is_latency { 1 } else { 128 });
     let watches =
         operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
-    let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, mtu)?;
+    let (sizes, is_sweep) = sizes(operation, transport, watches, is_latency, messages, mtu)?;
     // By default, a bandwidth test has one thread per port, and a latency test has one thread in total.
     let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
     let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
@@ -150,7 +151,8 @@ fn measure(
 /// order, each message is limited to one packet.
 fn sizes(
     operation: Operation,
-    (transport, watches): (Transport, bool),
+    transport: Transport,
+    watches: bool,
     is_latency: bool,
     messages: &Messages,
     mtu: Option<u32>,

@@ -190,7 +190,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.connect.loopback {
         let client = SideConfig::default().spread(own.count());
-        let (plan, _) = build::plan(verb, is_latency, (&test, &given), client, own.clone())?;
+        let (plan, _) = build::plan(verb, is_latency, &test, &given, client, own.clone())?;
         let options = client_only();
         let options: Vec<_> = options.iter().map(String::as_str).collect();
         let without_effect = without_effect(&given, &options, "a server; name a server to run a client");
@@ -215,7 +215,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         // With `--loopback`, the options of this side apply to the server as well.
         server = server.or(&SideConfig { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
-    let (plan, note) = build::plan(verb, is_latency, (&test, &given), own, server)?;
+    let (plan, note) = build::plan(verb, is_latency, &test, &given, own, server)?;
     warnings.extend(without_effect_in(&plan, &given));
     Ok(Job::Measure(Box::new(Measurement {
         plan,

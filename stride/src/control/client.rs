@@ -231,7 +231,7 @@ impl Client<'_> {
                 other => return self.connection.unexpected(&other, "figures"),
             }
         }
-        let client = self.settle(side, (size, client), was_cut)?;
+        let client = self.settle(side, size, client, was_cut)?;
         let counters = self.count(side)?;
         // After a step that was cut short, some slots of the buffers contain no message, so their data cannot be
         // checked.
@@ -249,7 +249,8 @@ impl Client<'_> {
     fn settle(
         &mut self,
         side: &mut dyn Endpoint,
-        (size, figures): (u64, Option<Figures>),
+        size: u64,
+        figures: Option<Figures>,
         was_cut: bool,
     ) -> Result<Option<Figures>, Failure> {
         let (mut keepalive, mut trouble) = (Keepalive::new(), None);

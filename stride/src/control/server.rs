@@ -210,7 +210,8 @@ impl Server<'_> {
         &mut self,
         side: &mut dyn Endpoint,
         plan: &Plan,
-        (size, figures): (u64, Option<Figures>),
+        size: u64,
+        figures: Option<Figures>,
         done: &mut Option<Done>,
     ) -> Result<Option<Figures>, Failure> {
         let (connection, mut keepalive, mut trouble) = (&mut *self.connection, Keepalive::new(), None);
@@ -277,7 +278,7 @@ impl Server<'_> {
         if let Some(failure) = trouble {
             return Err(failure);
         }
-        let figures = self.settle(side, plan, (size, run.map_err(Failure::rdma)?), &mut done)?;
+        let figures = self.settle(side, plan, size, run.map_err(Failure::rdma)?, &mut done)?;
         self.connection.send(&Message::Figures(figures))?;
         while done.is_none() {
             match self.connection.receive()? {

@@ -79,7 +79,7 @@ impl VerbsEndpoint {
         };
         let (mut ports, mut all) = (Vec::new(), Vec::new());
         for ((context, port), config) in found.iter().zip(&configs) {
-            let (port_context, facts) = PortContext::new(context, *port, (plan, config), role)?;
+            let (port_context, facts) = PortContext::new(context, *port, plan, config, role)?;
             ports.push(port_context);
             all.push(facts);
         }
@@ -210,7 +210,7 @@ impl Endpoint for VerbsEndpoint {
                 pairs.extend(worker.pairs.unconnected());
             }
             match &mut self.manager {
-                Some(manager) => manager.connect(&shared, &port_context.pd, pairs, (own, theirs), &by_hand)?,
+                Some(manager) => manager.connect(&shared, &port_context.pd, pairs, own, theirs, &by_hand)?,
                 None => {
                     let mut pairs = pairs.into_iter().zip(Addresses::all(own, theirs));
                     pairs.try_for_each(|(pair, addresses)| {

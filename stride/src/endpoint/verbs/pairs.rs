@@ -66,7 +66,7 @@ impl Pairs {
         let domain = (plan.attributes.transport == Transport::Xrc).then(|| domain(pd)).transpose()?;
         let mut last = None;
         for inline in asked {
-            match Self::with_inline(pd, plan, queues, (count, inline), domain.as_ref()) {
+            match Self::with_inline(pd, plan, queues, count, inline, domain.as_ref()) {
                 Ok(pairs) => return Ok((pairs, inline)),
                 Err(error) => last = Some(error),
             }
@@ -88,12 +88,13 @@ impl Pairs {
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
         queues: Queues<'_>,
-        (count, inline): (u32, u32),
+        count: u32,
+        inline: u32,
         domain: Option<&Arc<XrcDomain>>,
     ) -> Result<Self> {
         match plan.attributes.transport {
-            Transport::Rc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::ReliableConnection),
-            Transport::Uc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::UnreliableConnection),
+            Transport::Rc => Self::connected(pd, plan, queues, count, inline, QueuePairType::ReliableConnection),
+            Transport::Uc => Self::connected(pd, plan, queues, count, inline, QueuePairType::UnreliableConnection),
             Transport::Ud => {
                 let make = |_| {
                     let mut builder = pd.create_ud_qp_builder();
@@ -121,7 +122,8 @@ impl Pairs {
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
         queues: Queues<'_>,
-        (count, inline): (u32, u32),
+        count: u32,
+        inline: u32,
         kind: QueuePairType,
     ) -> Result<Self> {
         let make = |_| {

@@ -28,7 +28,8 @@ impl PortContext {
     pub(super) fn new(
         context: &Arc<DeviceContext>,
         port: u8,
-        (plan, config): (&Plan, &SideConfig),
+        plan: &Plan,
+        config: &SideConfig,
         role: Role,
     ) -> Result<(Self, PortInfo)> {
         device::can(context, plan)?;

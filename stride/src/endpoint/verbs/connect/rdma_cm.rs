@@ -105,7 +105,8 @@ impl Manager {
         shared: &Shared<'_>,
         pd: &Arc<ProtectionDomain>,
         pairs: Vec<Unconnected<'_>>,
-        (own, theirs): (&PeerInfo, &PeerInfo),
+        own: &PeerInfo,
+        theirs: &PeerInfo,
         by_hand: &Manual,
     ) -> Result<()> {
         let due = pairs.into_iter().zip(Addresses::all(own, theirs));
@@ -121,7 +122,7 @@ impl Manager {
                 };
                 let connector = connector(shared.plan);
                 for (index, (pair, addresses)) in due.enumerate() {
-                    let asked = setup.request(&connector, (self.address, port), (token, index), pair, addresses);
+                    let asked = setup.request(&connector, (self.address, port), token, index, pair, addresses);
                     let connection = asked.with_context(|| format!("--rdma-cm: queue pair {index}"))?;
                     self.connections.extend(connection);
                 }
@@ -174,7 +175,8 @@ impl Setup<'_> {
         &self,
         connector: &Connector,
         to: (IpAddr, u16),
-        (token, index): (u64, usize),
+        token: u64,
+        index: usize,
         pair: Unconnected<'_>,
         addresses: Addresses<'_>,
     ) -> Result<Option<Connection>> {

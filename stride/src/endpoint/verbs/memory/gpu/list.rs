@@ -83,12 +83,13 @@ pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>,
         .iter()
         .map(|gpu| (gpu.index, Path::new(BUS).join(&gpu.pci_address).canonicalize().ok(), gpu.numa_node))
         .collect();
-    nearest((device.as_deref(), node), &places)
+    nearest(device.as_deref(), node, &places)
 }
 
 /// Returns the GPUs that are nearest to a device with this PCI path and NUMA node.
 pub(super) fn nearest(
-    (device, node): (Option<&Path>, Option<u32>),
+    device: Option<&Path>,
+    node: Option<u32>,
     gpus: &[(u32, Option<PathBuf>, Option<u32>)],
 ) -> Option<NearGpus> {
     let nearness = |path: &Option<PathBuf>, other: Option<u32>| {

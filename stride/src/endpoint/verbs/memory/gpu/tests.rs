@@ -201,7 +201,7 @@ fn nearest_gpus_share_most_of_the_pci_path() {
     let find = |node, gpus: &[(&PathBuf, Option<u32>)]| {
         let gpus: Vec<_> =
             gpus.iter().zip(0..).map(|(&(path, node), index)| (index, Some(path.clone()), node)).collect();
-        nearest((Some(&nic), node), &gpus).map(|near| (near.nearness, near.gpus))
+        nearest(Some(&nic), node, &gpus).map(|near| (near.nearness, near.gpus))
     };
     let all = [(&other_root, Some(0)), (&same_root, Some(0)), (&same_switch, Some(0)), (&same_switch, Some(0))];
     assert_eq!(find(Some(0), &all), Some((Nearness::Bridges(2), vec![2, 3])));
@@ -210,5 +210,5 @@ fn nearest_gpus_share_most_of_the_pci_path() {
     assert_eq!(find(Some(1), &all[..1]), None);
     assert_eq!(find(None, &[(&other_root, None)]), None);
     // A software device has no PCI path.
-    assert_eq!(nearest((None, None), &[(0, Some(same_root.clone()), Some(0))]), None);
+    assert_eq!(nearest(None, None, &[(0, Some(same_root.clone()), Some(0))]), None);
 }
