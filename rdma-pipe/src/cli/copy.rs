@@ -138,7 +138,7 @@ impl CopyCommand {
         options.check()?;
         let copy = Copy {
             command: &self,
-            shell: Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), ("rdcp", &self.rdcp_path))?,
+            shell: Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), "rdcp", &self.rdcp_path)?,
             options,
             links: self.link.options(),
             progress: Arc::new(Progress::new(self.link.verbose > 0 || self.dry_run)),
@@ -267,7 +267,7 @@ impl Copy<'_> {
             Some(peer) => self.connect(peer, Purpose::Send, &mut transport),
             None => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
         };
-        let mut outcome = copy::send(connect, chain, (&Origin::default(), &paths), &options, &self.progress)?;
+        let mut outcome = copy::send(connect, chain, &Origin::default(), &paths, &options, &self.progress)?;
         outcome.failures.extend(lost);
         drop(fars);
         Ok((outcome, transport))
@@ -285,7 +285,7 @@ impl Copy<'_> {
         let target = Target::open(Path::new(&path), sources.len(), contents, self.options.dry_run)?;
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: Vec::new(), into };
         let key = random_key()?;
-        let mut far = Far::start(&self.shell, (sources[0].host.as_deref(), None), &self.request(key.clone(), role))?;
+        let mut far = Far::start(&self.shell, sources[0].host.as_deref(), None, &self.request(key.clone(), role))?;
         // Meanwhile the far side starts. The connection reports an error.
         _ = self.links.prepare();
         let peer = far.peer(key)?;
@@ -302,7 +302,7 @@ impl Copy<'_> {
         let (fars, chain, lost) = self.start_sinks(sources, destinations)?;
         let into = fars.iter().filter_map(|far| far.destination().cloned()).collect();
         let role = Role::Source { paths: paths(sources), options: self.options.clone(), to: chain, into };
-        let mut from = Far::start(&self.shell, (sources[0].host.as_deref(), None), &self.request(random_key()?, role))?;
+        let mut from = Far::start(&self.shell, sources[0].host.as_deref(), None, &self.request(random_key()?, role))?;
         let mut outcome = finish(&mut from, &self.progress)?;
         outcome.failures.extend(lost);
         let names: Vec<&str> = fars.iter().map(Far::name).collect();
@@ -316,7 +316,7 @@ impl Copy<'_> {
             let sources = (sources.len(), contents);
             let role = Role::Sink { path: destination.path.clone(), sources, options: self.options.clone() };
             let key = random_key()?;
-            Ok((Far::start(&self.shell, (destination.host.as_deref(), None), &self.request(key.clone(), role))?, key))
+            Ok((Far::start(&self.shell, destination.host.as_deref(), None, &self.request(key.clone(), role))?, key))
         };
         let started: Vec<Result<(Far, Vec<u8>)>> = destinations.iter().map(start).collect();
         if sources.iter().all(|source| source.host.is_none()) {

@@ -78,7 +78,7 @@ impl PipeCommand {
             return Ok(0);
         }
         let options = self.link.options();
-        let shell = Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), ("rdpipe", &self.rdpipe_path))?;
+        let shell = Shell::new((self.rsh != "ssh").then_some(self.rsh.as_str()), "rdpipe", &self.rdpipe_path)?;
         let takes_input = !io::stdin().is_terminal();
         let null = || File::open("/dev/null").map_err(|error| Error::file("open", Path::new("/dev/null"), &error));
         let input = OwnedFd::from(if takes_input { Standard::Input.open()? } else { null()? });
@@ -99,7 +99,7 @@ impl PipeCommand {
             let segment = Segment { action: operand.action.clone(), previous, has_input, next };
             let request =
                 Request { key: key.clone(), role: Role::Segment(segment), link: LinkRequest::new(&options, self.port) };
-            let mut far = Far::start(&shell, (operand.host.as_deref(), Some(label(index))), &request)?;
+            let mut far = Far::start(&shell, operand.host.as_deref(), Some(label(index)), &request)?;
             let peer = far.peer(key)?;
             last.get_or_insert_with(|| peer.clone());
             next = Next::Connect(peer);

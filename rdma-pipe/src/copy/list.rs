@@ -40,7 +40,7 @@ pub(super) fn list(shared: &Shared<'_>, paths: &[PathBuf]) -> Result<()> {
             continue;
         };
         let id = shared.next_id();
-        let entry = walk.operand(path, name.clone(), (id, Some(&name)), options.follows());
+        let entry = walk.operand(path, name.clone(), id, Some(&name), options.follows());
         match entry.and_then(|entry| check_named(shared, path, entry)) {
             Ok(None) => {}
             Ok(Some(entry)) => {
@@ -78,7 +78,7 @@ fn check_named(shared: &Shared<'_>, path: &Path, entry: Option<Entry>) -> Result
 
 /// Sends the metadata of a directory whose entries are copied. Also returns it.
 fn send_top(shared: &Shared<'_>, walk: &mut Walk<'_>, path: &Path) -> Result<Option<Entry>> {
-    match walk.operand(path, b".".to_vec(), (ROOT, None), true) {
+    match walk.operand(path, b".".to_vec(), ROOT, None, true) {
         Ok(Some(entry)) if entry.kind == EntryKind::Directory => {
             shared.sender.frame(&Frame::Top(entry.clone())).map(|()| Some(entry))
         }
@@ -191,7 +191,7 @@ fn list_selected(shared: &Shared<'_>, walk: &mut Walk<'_>, paths: &[PathBuf], se
             // As in rsync, the directories above a listed path are copied in any case.
             let filtered = if count == parts.len() { Some(below.as_slice()) } else { None };
             let full = place.path(&name);
-            let entry = walk.entry(&place, name, (next, filtered));
+            let entry = walk.entry(&place, name, next, filtered);
             match entry.and_then(|entry| if filtered.is_some() { check_named(shared, &full, entry) } else { Ok(entry) })
             {
                 Ok(None) => break,

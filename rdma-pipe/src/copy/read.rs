@@ -1,6 +1,7 @@
 //! Reads files and sends their blocks.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn run(shared: &Shared<'_>, job: &Job, files: &[(Place, Entry)]) -> R
     match job {
         Job::Pack(ids) => pack(shared, ids, files),
         Job::File { id, size, from } => match files.first() {
-            Some((place, entry)) => file(shared, *id, (*size, *from), place, entry),
+            Some((place, entry)) => file(shared, *id, *from..*size, place, entry),
             None => Err(Error::protocol("a file was sent twice")),
         },
         Job::Check { id, until } => match files.first() {
@@ -39,7 +40,7 @@ fn check(shared: &Shared<'_>, id: Id, until: u64, place: &Place, entry: &Entry) 
     let path = &place.path(&entry.name);
     let mut sums = Vec::new();
     if let Ok((fd, before)) = open(shared, place, &entry.name) {
-        let read = blocks(shared, (until, 0), path, &fd, |part| {
+        let read = blocks(shared, 0..until, path, &fd, |part| {
             let Part::Block(offset, buffer, length) = part else { return Ok(true) };
             let hash = Block::of(BlockKind::Data, id, offset, &buffer[..length]).hash;
             sums.push(Sum { offset, length: length as u32, hash });
@@ -84,7 +85,7 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
             None => open(shared, place, &entry.name),
         };
         let into = &mut buffer[length..length + size as usize];
-        match opened.and_then(|opened| small(&path, opened, (entry, shared.options.keep), into)) {
+        match opened.and_then(|(fd, before)| small(&path, &fd, &before, entry, shared.options.keep, into)) {
             Ok(()) => {
                 list.push((id, size));
                 length += size as usize;
@@ -103,11 +104,11 @@ fn pack(shared: &Shared<'_>, ids: &[(Id, u32)], files: &[(Place, Entry)]) -> Res
 }
 
 /// Reads a small file completely.
-fn small(path: &Path, (fd, before): (OwnedFd, Stat), (entry, keep): (&Entry, Keep), into: &mut [u8]) -> Result<()> {
+fn small(path: &Path, fd: &OwnedFd, before: &Stat, entry: &Entry, keep: Keep, into: &mut [u8]) -> Result<()> {
     let mut length = 0;
     // The check of size and time below detects a file that has grown.
     while length < into.len() {
-        match rustix::io::read(&fd, &mut into[length..]) {
+        match rustix::io::read(fd, &mut into[length..]) {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::INTR) => {}
@@ -115,13 +116,13 @@ fn small(path: &Path, (fd, before): (OwnedFd, Stat), (entry, keep): (&Entry, Kee
         }
     }
     // Files of /proc have the length 0, although they have contents.
-    if into.is_empty() && before.st_size == 0 && rustix::io::read(&fd, &mut [0; 1]).is_ok_and(|count| count > 0) {
+    if into.is_empty() && before.st_size == 0 && rustix::io::read(fd, &mut [0; 1]).is_ok_and(|count| count > 0) {
         return Err(wrong_length(path));
     }
-    unchanged(path, (entry, keep), &fd, &before, length == into.len())
+    unchanged(path, entry, keep, fd, before, length == into.len())
 }
 
-fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, entry: &Entry) -> Result<()> {
+fn file(shared: &Shared<'_>, id: Id, range: Range<u64>, place: &Place, entry: &Entry) -> Result<()> {
     let path = &place.path(&entry.name);
     if shared.options.dry_run {
         done(shared, path);
@@ -129,13 +130,13 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
     }
     let opened = match shared.take_open(id) {
         Some(checked) => Ok(checked),
-        None if from > 0 => Err(changed(path)),
+        None if range.start > 0 => Err(changed(path)),
         None => open(shared, place, &entry.name),
     };
     let result = match opened {
         Ok((fd, before)) => {
-            _ = rustix::fs::fadvise(&fd, from, None, rustix::fs::Advice::Sequential);
-            let sent = blocks(shared, (size, from), path, &fd, |part| {
+            _ = rustix::fs::fadvise(&fd, range.start, None, rustix::fs::Advice::Sequential);
+            let sent = blocks(shared, range, path, &fd, |part| {
                 match part {
                     Part::Hole(length) => shared.progress.bytes(length),
                     Part::Block(offset, buffer, length) => {
@@ -148,7 +149,7 @@ fn file(shared: &Shared<'_>, id: Id, (size, from): (u64, u64), place: &Place, en
                 Ok(true)
             });
             match sent? {
-                Ok(whole) => unchanged(path, (entry, shared.options.keep), &fd, &before, whole),
+                Ok(whole) => unchanged(path, entry, shared.options.keep, &fd, &before, whole),
                 Err(error) => Err(error),
             }
         }
@@ -170,12 +171,11 @@ enum Part {
 /// the file. Returns false if the file is shorter than listed.
 fn blocks(
     shared: &Shared<'_>,
-    (size, from): (u64, u64),
+    Range { start: mut at, end: size }: Range<u64>,
     path: &Path,
     fd: &OwnedFd,
     mut take: impl FnMut(Part) -> Result<bool>,
 ) -> Result<Result<bool>> {
-    let mut at = from;
     while at < size {
         // On a file system that does not report holes, `seek` returns `at` itself.
         let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
@@ -241,7 +241,7 @@ fn checked(path: &Path, opened: std::result::Result<OwnedFd, Errno>) -> Result<(
 
 /// Checks that the file did not change while it was read; otherwise the copy may mix old and new contents. A file that
 /// has replaced the listed one has other metadata.
-fn unchanged(path: &Path, (entry, keep): (&Entry, Keep), fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
+fn unchanged(path: &Path, entry: &Entry, keep: Keep, fd: &OwnedFd, before: &Stat, whole: bool) -> Result<()> {
     let is_listed = keep.has(fd, before, entry);
     let after = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &io::Error::from(error)))?;
     let listed = match entry.kind {

@@ -71,7 +71,8 @@ struct State {
 pub fn send(
     mut connect: impl FnMut(Option<&Peer>) -> Result<Link>,
     mut chain: Vec<Peer>,
-    (origin, paths): (&Origin, &[PathBuf]),
+    origin: &Origin,
+    paths: &[PathBuf],
     options: &CopyOptions,
     progress: &Progress,
 ) -> Result<Outcome> {
@@ -87,7 +88,7 @@ pub fn send(
                 let begin = Frame::Begin { again: options.again, chain: chain.iter().skip(1).cloned().collect() };
                 // The sink names the hosts after itself, but not its own.
                 let host = chain.first().map_or("", |peer| &peer.name);
-                let (sent, kept, result) = session((link, host), &begin, (origin, paths), &options, progress);
+                let (sent, kept, result) = session(link, host, &begin, origin, paths, &options, progress);
                 carried += sent;
                 // Sent blocks alone are not progress, because a short file is sent again.
                 idle = if kept > most { 0 } else { idle + 1 };
@@ -142,9 +143,11 @@ struct Stopped {
 /// Sends over one connection. Also returns the number of block bytes, and the number of bytes that the sink had
 /// already.
 fn session(
-    (link, host): (Link, &str),
+    link: Link,
+    host: &str,
     begin: &Frame,
-    (origin, paths): (&Origin, &[PathBuf]),
+    origin: &Origin,
+    paths: &[PathBuf],
     options: &CopyOptions,
     progress: &Progress,
 ) -> (u64, u64, std::result::Result<Outcome, Stopped>) {

@@ -114,7 +114,7 @@ impl Writers<'_> {
                 if let Some(next) = self.next {
                     next.expect(id);
                 }
-                self.check(id, (&sums, last), (place, otherwise), files)?;
+                self.check(id, &sums, last, place, otherwise, files)?;
                 if let Some(next) = self.next() {
                     self.forwarded(next.frame(&Frame::Sums { id, sums, last }))?;
                 }
@@ -128,7 +128,7 @@ impl Writers<'_> {
                         Partial::create(&directory, &entry.name, first_mode(permissions, &entry, self.options.keep))
                     }
                 };
-                let partial = self.or_fail(id, (directory.path(), &entry), "create", opened)?;
+                let partial = self.or_fail(id, directory.path(), &entry, "create", opened)?;
                 files.insert(id, OpenFile { directory, entry, partial, proved: 0, is_checked: true });
             }
             Task::Block(block, payload) => {
@@ -146,7 +146,7 @@ impl Writers<'_> {
                         Some(partial) => partial.abandon(&file.directory, file.entry.size()),
                         None => {}
                     }
-                    self.or_fail(block.file, (file.directory.path(), &file.entry), "write", written)?;
+                    self.or_fail(block.file, file.directory.path(), &file.entry, "write", written)?;
                 }
                 if let Some(next) = self.next() {
                     self.forwarded(next.forward(None, &block, payload))?;
@@ -165,7 +165,7 @@ impl Writers<'_> {
                         let permissions = existing(&directory, &entry, keep);
                         // A hole may follow the last block.
                         let sized = partial.resize(entry.size());
-                        let facts = set_file_facts((&directory, &partial.fd), &entry, keep, permissions);
+                        let facts = set_file_facts(&directory, &partial.fd, &entry, keep, permissions);
                         let finished = match sized {
                             Ok(()) => partial.finish(&directory, &entry.name),
                             Err(error) => {
@@ -173,12 +173,11 @@ impl Writers<'_> {
                                 Err(error)
                             }
                         };
-                        let at = (directory.path(), &*entry);
-                        if let Some(fd) = self.or_fail(id, at, "complete", finished)? {
+                        if let Some(fd) = self.or_fail(id, directory.path(), &entry, "complete", finished)? {
                             let facts = facts.and_then(|()| keep_facts(&directory, &fd, &entry, keep));
                             self.written.note(&fd);
                             self.is_whole(id, &entry);
-                            self.or_fail(id, at, FACTS, facts)?;
+                            self.or_fail(id, directory.path(), &entry, FACTS, facts)?;
                         }
                     }
                     // The sender reports the failure, and the received bytes are not a valid version of the file.
@@ -219,9 +218,8 @@ impl Writers<'_> {
                 Err(error) => Err(*error),
             };
             let folder = root.path().join(OsStr::from_bytes(&place.path));
-            if let Some(facts) = self.or_fail(*id, (&folder, entry), "write", written)? {
+            if self.made_or_fail(*id, &folder, entry, "write", written)? {
                 self.is_whole(*id, entry);
-                self.or_fail(*id, (&folder, entry), FACTS, facts)?;
             }
         }
         Ok(())
@@ -243,8 +241,10 @@ impl Writers<'_> {
     fn check(
         &self,
         id: Id,
-        (sums, last): (&[Sum], bool),
-        (place, otherwise): (Option<Place>, Have),
+        sums: &[Sum],
+        last: bool,
+        place: Option<Place>,
+        otherwise: Have,
         files: &mut HashMap<Id, OpenFile>,
     ) -> Result<()> {
         if !files.contains_key(&id)
@@ -298,7 +298,8 @@ impl Writers<'_> {
     pub(super) fn or_fail<T>(
         &self,
         id: Id,
-        (folder, entry): (&Path, &Entry),
+        folder: &Path,
+        entry: &Entry,
         what: &str,
         result: std::result::Result<T, Errno>,
     ) -> Result<Option<T>> {
@@ -313,6 +314,19 @@ impl Writers<'_> {
                 self.fail(id, error).map(|()| None)
             }
         }
+    }
+
+    /// As [`Self::or_fail`], for an entry and its metadata. Returns whether the entry was made.
+    pub(super) fn made_or_fail(
+        &self,
+        id: Id,
+        folder: &Path,
+        entry: &Entry,
+        what: &str,
+        made: std::result::Result<std::result::Result<(), Errno>, Errno>,
+    ) -> Result<bool> {
+        let Some(facts) = self.or_fail(id, folder, entry, what, made)? else { return Ok(false) };
+        self.or_fail(id, folder, entry, FACTS, facts).map(|_| true)
     }
 
     /// Reports that an entry was removed.
@@ -365,7 +379,7 @@ fn write_small(
                 Err(error) => return Err(error),
             }
         }
-        let facts = set_file_facts((directory, &fd), entry, options.keep, permissions);
+        let facts = set_file_facts(directory, &fd, entry, options.keep, permissions);
         directory.settle(&fd).map(|()| facts)
     };
     match write() {
@@ -393,7 +407,8 @@ fn first_mode(permissions: Option<u16>, entry: &Entry, keep: Keep) -> u16 {
 
 /// Sets the metadata of a file that is complete. `permissions` are those of the file that it replaces, if they are kept.
 fn set_file_facts(
-    (directory, fd): (&Directory, &OwnedFd),
+    directory: &Directory,
+    fd: &OwnedFd,
     entry: &Entry,
     keep: Keep,
     permissions: Option<u16>,
@@ -466,7 +481,7 @@ pub(super) fn have(writers: &Writers<'_>, id: Id, dir: Id, directory: &Directory
                     Err(Errno::ACCESS) if !differs => Ok(()),
                     opened => opened.map(drop),
                 };
-                writers.or_fail(id, (directory.path(), entry), FACTS, set)?;
+                writers.or_fail(id, directory.path(), entry, FACTS, set)?;
             }
             return Ok(Have::All);
         }

@@ -85,7 +85,7 @@ impl Shell {
     /// # Errors
     ///
     /// `-e` is empty, or a quotation in it has no end.
-    pub fn new(program: Option<&str>, (far, path): (&'static str, &str)) -> Result<Shell> {
+    pub fn new(program: Option<&str>, far: &'static str, path: &str) -> Result<Shell> {
         let program: Vec<String> = match program {
             Some(text) => shlex::split(text)
                 .ok_or_else(|| Error::new(Kind::Usage, format!("-e {text}: a quotation or an escape has no end")))?,
@@ -108,7 +108,7 @@ impl Far {
     ///
     /// The host's name begins with `-`, which the remote shell would interpret as an option, the remote shell cannot be
     /// run, or it does not read the request.
-    pub fn start(shell: &Shell, (host, label): (Option<&str>, Option<String>), request: &Request) -> Result<Far> {
+    pub fn start(shell: &Shell, host: Option<&str>, label: Option<String>, request: &Request) -> Result<Far> {
         let mut command = match host {
             Some(host) => {
                 if host.starts_with('-') || host.is_empty() {

@@ -106,19 +106,14 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             let copy = CopyOptions { into, ..copy };
             copy::check_ancestry(&origin, &paths, &copy)?;
             copy::check_names(&origin, &paths, &copy)?;
-            let mut accept = match to.is_empty() {
-                true => {
-                    let due = (Purpose::Receive, CONNECT);
-                    Some(listen(&request.key, &options, request.link.port, (line, None), due)?)
-                }
-                false => None,
-            };
+            let listen = || listen(&request.key, &options, request.link.port, line, None, Purpose::Receive, CONNECT);
+            let mut accept = to.is_empty().then(listen).transpose()?;
             let connect = |peer: Option<&Peer>| match (peer, &mut accept) {
                 (Some(peer), _) => connect(peer, Purpose::Send, copy.patience(options.timeout), &options),
                 (None, Some(accept)) => accept(),
                 (None, None) => Err(Error::new(Kind::Unreachable, "all hosts are lost")),
             };
-            with_progress(line, |progress| copy::send(connect, to, (&origin, &paths), &copy, progress))?
+            with_progress(line, |progress| copy::send(connect, to, &origin, &paths, &copy, progress))?
         }
         Role::Sink { path, sources: (sources, contents), options: copy } => {
             let copy = CopyOptions { alone: root.is_some(), ..copy };
@@ -134,8 +129,7 @@ fn run(request: Request, root: Option<&Path>, line: &Line) -> Result<u8> {
             };
             target.refuse_own_streams()?;
             let limit = CONNECT + if copy.chained { options.timeout * CHAINED } else { Duration::ZERO };
-            let due = (Purpose::Send, limit);
-            let accept = listen(&request.key, &options, request.link.port, (line, into), due)?;
+            let accept = listen(&request.key, &options, request.link.port, line, into, Purpose::Send, limit)?;
             with_progress(line, |progress| copy::receive(accept, &target, None, &copy, &options, progress))?
         }
         Role::Segment(_) if root.is_some() => {
@@ -160,8 +154,10 @@ fn listen<'l>(
     key: &'l [u8],
     options: &'l Options,
     port: u16,
-    (line, into): (&Line, Option<Ancestry>),
-    (due, limit): (Purpose, Duration),
+    line: &Line,
+    into: Option<Ancestry>,
+    due: Purpose,
+    limit: Duration,
 ) -> Result<impl FnMut() -> Result<Link> + use<'l>> {
     let listener = Listener::bind(None, port, options)?;
     line.write(&Reply::Listening { port: listener.port(), addresses: addresses(), into });

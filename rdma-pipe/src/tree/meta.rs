@@ -291,7 +291,7 @@ pub(super) fn times((seconds, nanos): (i64, u32)) -> Timestamps {
 ///
 /// See fchownat(2), utimensat(2) and lsetxattr(2).
 pub(super) fn set_link_facts(directory: &Directory, name: &[u8], entry: &Entry, keep: Keep) -> Result<(), Errno> {
-    set_own_facts((directory, name), FileType::Symlink, entry, keep)?.1
+    set_own_facts(directory, name, FileType::Symlink, entry, keep)?.1
 }
 
 /// Sets the owner, the time and the attributes of an entry that is not opened. Returns a descriptor that stands for it,
@@ -301,7 +301,8 @@ pub(super) fn set_link_facts(directory: &Directory, name: &[u8], entry: &Entry, 
 ///
 /// See [`set_link_facts`]; `EWOULDBLOCK` if another process has replaced the entry by one of another type.
 fn set_own_facts(
-    (directory, name): (&Directory, &[u8]),
+    directory: &Directory,
+    name: &[u8],
     file_type: FileType,
     entry: &Entry,
     keep: Keep,
@@ -387,10 +388,11 @@ pub(super) fn set_special_facts(
     directory: &Directory,
     name: &[u8],
     file_type: FileType,
-    (entry, keep): (&Entry, Keep),
+    entry: &Entry,
+    keep: Keep,
 ) -> Result<(), Errno> {
     // The owner comes first, because chown(2) removes bits of the mode.
-    let (fd, done) = set_own_facts((directory, name), file_type, entry, keep)?;
+    let (fd, done) = set_own_facts(directory, name, file_type, entry, keep)?;
     let found = rustix::fs::fstat(&fd)?;
     let mode = mode_for(&found, entry);
     let set = if keep.mode && found.st_mode & 0o7777 != mode { allow(&fd, mode) } else { Ok(()) };

@@ -29,7 +29,7 @@ impl Directory {
         self.remove_stale(&temporary);
         rustix::fs::symlinkat(OsStr::from_bytes(target), self, OsStr::from_bytes(&temporary))?;
         let set = |entry: &Entry, keep| set_link_facts(self, &temporary, entry, keep);
-        self.replace_shared(&temporary, (old, entry), keep, set)
+        self.replace_shared(&temporary, old, entry, keep, set)
     }
 
     /// Creates a special file under a temporary name, and renames it. One of the same kind is kept. Returns whether its
@@ -49,7 +49,7 @@ impl Directory {
         let is_same = self.stat(&entry.name).is_ok_and(is_same);
         let old = if is_same { shared(self, entry, keep)? } else { None };
         if is_same && old.is_none() {
-            return Ok(set_special_facts(self, &entry.name, file_type, (entry, keep)));
+            return Ok(set_special_facts(self, &entry.name, file_type, entry, keep));
         }
         let temporary = temporary_name(&entry.name, b"special");
         self.remove_stale(&temporary);
@@ -57,8 +57,8 @@ impl Directory {
         let is_private = keep.mode || old.is_some();
         let mode = Mode::from_raw_mode(if is_private { 0o600 } else { u32::from(entry.mode) & 0o777 });
         rustix::fs::mknodat(self, OsStr::from_bytes(&temporary), file_type, mode, device)?;
-        let set = |entry: &Entry, keep| set_special_facts(self, &temporary, file_type, (entry, keep));
-        self.replace_shared(&temporary, (old, entry), keep, set)
+        let set = |entry: &Entry, keep| set_special_facts(self, &temporary, file_type, entry, keep);
+        self.replace_shared(&temporary, old, entry, keep, set)
     }
 
     /// Gives a new entry its metadata, and its name. If it takes the place of one with other names (hard links), `old`,
@@ -66,7 +66,8 @@ impl Directory {
     fn replace_shared(
         &self,
         temporary: &[u8],
-        (old, entry): (Option<Entry>, &Entry),
+        old: Option<Entry>,
+        entry: &Entry,
         keep: Keep,
         set: impl Fn(&Entry, Keep) -> Result<(), Errno>,
     ) -> Result<Result<(), Errno>, Errno> {

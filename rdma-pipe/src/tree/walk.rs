@@ -111,10 +111,11 @@ impl Walk<'_> {
         &mut self,
         path: &Path,
         name: Vec<u8>,
-        (id, below): (Id, Option<&[u8]>),
+        id: Id,
+        below: Option<&[u8]>,
         follows: bool,
     ) -> Result<Option<Entry>, Error> {
-        self.filtered(At::Operand(path, follows), path, name, (id, below))
+        self.filtered(At::Operand(path, follows), path, name, id, below)
     }
 
     /// Reads an entry of a directory, as [`operand`](Self::operand) does.
@@ -122,12 +123,18 @@ impl Walk<'_> {
     /// # Errors
     ///
     /// See [`operand`](Self::operand).
-    pub fn entry(&mut self, place: &Place, name: Vec<u8>, ids: (Id, Option<&[u8]>)) -> Result<Option<Entry>, Error> {
+    pub fn entry(
+        &mut self,
+        place: &Place,
+        name: Vec<u8>,
+        id: Id,
+        below: Option<&[u8]>,
+    ) -> Result<Option<Entry>, Error> {
         let path = place.path(&name);
         let folder = self.origin.folder(&place.directory, LOOK);
         let folder = folder.map_err(|error| Error::file("read", &path, &error.into()))?;
         let at = name.clone();
-        self.filtered(At::Name(folder.as_fd(), &at), &path, name, ids)
+        self.filtered(At::Name(folder.as_fd(), &at), &path, name, id, below)
     }
 
     fn filtered(
@@ -135,7 +142,8 @@ impl Walk<'_> {
         at: At<'_>,
         path: &Path,
         name: Vec<u8>,
-        (id, below): (Id, Option<&[u8]>),
+        id: Id,
+        below: Option<&[u8]>,
     ) -> Result<Option<Entry>, Error> {
         let found = self.origin.stat_at(at).map_err(|error| Error::file("read", path, &error.into()))?;
         let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();

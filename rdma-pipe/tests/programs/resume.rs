@@ -162,7 +162,8 @@ fn connections_that_complete_nothing_end_the_copy() {
                 let result = send(
                     |_| connecting(),
                     Vec::new(),
-                    (&Origin::default(), &paths),
+                    &Origin::default(),
+                    &paths,
                     &CopyOptions::default(),
                     &Progress::default(),
                 );

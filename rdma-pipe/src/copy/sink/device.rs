@@ -5,18 +5,14 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::copy::target::{Inside, Target};
-use crate::copy::writer::{FACTS, Writers};
+use crate::copy::writer::Writers;
 use crate::error::{Error, Result};
 use crate::link::{Link, Received, verify};
 use crate::proto::{Entry, EntryKind, Frame, Have, Id, Sink, Totals};
 use crate::tree::open_special;
 
 /// Receives one file, and writes it to a device or pipe. A special file or a link takes its place.
-pub(super) fn to_device(
-    link: &mut Link,
-    (file, path): (&OnceLock<File>, &Path),
-    writers: &Writers<'_>,
-) -> Result<Totals> {
+pub(super) fn to_device(link: &mut Link, file: &OnceLock<File>, path: &Path, writers: &Writers<'_>) -> Result<Totals> {
     use std::io::Write;
     let (options, progress) = (writers.options, writers.progress);
     // Such a name leads to a file of the starter, which must not be replaced.
@@ -96,17 +92,14 @@ fn replace(path: &Path, id: Id, entry: &Entry, writers: &Writers<'_>) -> Result<
         return Ok(());
     }
     let entry = Entry { name: name.name, ..entry.clone() };
-    let at = (folder.path(), &entry);
     let (what, made) = match &entry.kind {
         EntryKind::Special { kind, .. } if keep.specials => ("make", folder.special(&entry, *kind, keep)),
         EntryKind::Link(target) => ("link", folder.link(&entry, target, keep)),
         _ => return Ok(()),
     };
-    if let Some(facts) = writers.or_fail(id, at, what, made)? {
-        writers.or_fail(id, at, FACTS, facts)?;
-    }
+    writers.made_or_fail(id, folder.path(), &entry, what, made)?;
     if writers.options.fsync {
-        writers.or_fail(id, at, "sync", folder.sync())?;
+        writers.or_fail(id, folder.path(), &entry, "sync", folder.sync())?;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ pub fn receive(
         error
     };
     loop {
-        let cause = match session(link, (target, expected), options, (links, progress), &mut kept) {
+        let cause = match session(link, target, expected, options, links, progress, &mut kept) {
             Err(error) if may_continue(&error, options) && !target.has_begun() => error,
             Err(error) => return kept.done.take().ok_or_else(|| failed(&kept, error)),
             Ok(outcome) => return Ok(outcome),
@@ -92,9 +92,11 @@ struct Kept {
 /// Receives over one connection. Sets the result as soon as the copy is complete.
 fn session(
     mut link: Link,
-    (target, expected): (&Target, Option<&[Vec<u8>]>),
+    target: &Target,
+    expected: Option<&[Vec<u8>]>,
     options: &CopyOptions,
-    (links, progress): (&Options, &Progress),
+    links: &Options,
+    progress: &Progress,
     kept: &mut Kept,
 ) -> Result<Outcome> {
     let (options, next, named) = match link.frame()? {
@@ -133,7 +135,7 @@ fn session(
         let downstream = next.map(|next| start(scope, || next.take_answers(&sender))).transpose()?;
         let received = match target {
             Target::Device(_, path) if next.is_some() => Err(only_last(path)),
-            Target::Device(file, path) => to_device(&mut link, (file, path), &writers).map(|totals| (totals, None)),
+            Target::Device(file, path) => to_device(&mut link, file, path, &writers).map(|totals| (totals, None)),
             Target::Inside(inside) => thread::scope(|scope| {
                 let root = inside.root.with(options.gives_way());
                 let root = root.map_err(|error| Error::file("open", Path::new("the destination"), &error.into()))?;

@@ -257,7 +257,7 @@ impl<'r> Receiving<'r> {
                 let made = match self.directory(dir, id, &entry)? {
                     Some(above) => {
                         let made = above.enter(&entry.name, entry.mode);
-                        self.writers.or_fail(id, (above.path(), &entry), "make", made)?
+                        self.writers.or_fail(id, above.path(), &entry, "make", made)?
                     }
                     None => None,
                 };
@@ -282,10 +282,7 @@ impl<'r> Receiving<'r> {
             EntryKind::Link(target) => {
                 let Some(directory) = self.directory(dir, id, &entry)? else { return Ok(()) };
                 let linked = directory.link(&entry, target, keep);
-                let at = (directory.path(), &entry);
-                if let Some(facts) = self.writers.or_fail(id, at, "link", linked)? {
-                    self.writers.or_fail(id, at, FACTS, facts)?;
-                }
+                self.writers.made_or_fail(id, directory.path(), &entry, "link", linked)?;
             }
             EntryKind::Special { .. } if !keep.specials => {}
             EntryKind::Special { kind, has_links } => {
@@ -293,7 +290,6 @@ impl<'r> Receiving<'r> {
                 if *has_links {
                     self.named.insert(id, (dir, entry.name.clone()));
                 }
-                let at = (directory.path(), &entry);
                 // Users of the host could reach its devices through such a node.
                 let is_device = matches!(kind, Special::Character(_) | Special::Block(_));
                 if is_device && self.writers.options.alone {
@@ -303,8 +299,7 @@ impl<'r> Receiving<'r> {
                 }
                 let what = if is_device { "make the device node" } else { "make" };
                 let made = directory.special(&entry, *kind, keep);
-                if let Some(facts) = self.writers.or_fail(id, at, what, made)? {
-                    self.writers.or_fail(id, at, FACTS, facts)?;
+                if self.writers.made_or_fail(id, directory.path(), &entry, what, made)? {
                     self.writers.is_whole(id, &entry);
                 }
             }
@@ -375,7 +370,7 @@ impl<'r> Receiving<'r> {
         // A directory that has failed was reported already.
         let Some(folder) = self.sink.folder(dir).filter(|folder| !folder.is_lost) else { return Ok(None) };
         let opened = folder.open(&self.into.root);
-        let opened = self.writers.or_fail(id, (&self.path(dir), entry), "write", opened)?;
+        let opened = self.writers.or_fail(id, &self.path(dir), entry, "write", opened)?;
         if let Some(directory) = &opened {
             self.hold(dir, Arc::clone(directory));
         }

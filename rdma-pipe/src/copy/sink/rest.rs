@@ -81,7 +81,7 @@ impl Receiving<'_> {
                 }
                 None => Err(Errno::NOENT),
             };
-            writers.or_fail(*id, (&self.path(*dir), entry), "link", linked)?;
+            writers.or_fail(*id, &self.path(*dir), entry, "link", linked)?;
         }
         self.check_alike()?;
         for path in root.take_cleared() {
@@ -157,12 +157,12 @@ impl Receiving<'_> {
                 };
                 let count = names.get(id).into_iter().flatten().filter(is_same).count();
                 if found.st_nlink > count as u64 {
-                    replace(&directory, (fd, &found), entry, writers.options.keep)
+                    replace(&directory, fd, &found, entry, writers.options.keep)
                 } else {
                     set_facts(&directory, fd, entry, writers.options.keep)
                 }
             });
-            writers.or_fail(*id, (&self.path(*dir), entry), FACTS, set)?;
+            writers.or_fail(*id, &self.path(*dir), entry, FACTS, set)?;
         }
         Ok(())
     }
@@ -219,7 +219,8 @@ impl Receiving<'_> {
 /// not keep stays as it was.
 fn replace(
     directory: &Directory,
-    (fd, found): (OwnedFd, &Stat),
+    fd: OwnedFd,
+    found: &Stat,
     entry: &Entry,
     keep: Keep,
 ) -> std::result::Result<(), Errno> {

@@ -78,5 +78,5 @@ fn could(writers: &Writers<'_>, id: Id, directory: &Directory, entry: &Entry) ->
         GivesWay::Entry | GivesWay::Tree => None,
     };
     let could = refused.map_or(Ok(()), Err);
-    writers.or_fail(id, (directory.path(), entry), what, could).map(|could| could.is_some())
+    writers.or_fail(id, directory.path(), entry, what, could).map(|could| could.is_some())
 }
