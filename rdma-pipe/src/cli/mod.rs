@@ -24,7 +24,7 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use trespass::Transport;
 
 use crate::error::{Error, Kind, Result, reason};
-use crate::link::{Fault, LONGEST_TIMEOUT, Options};
+use crate::link::{LONGEST_TIMEOUT, Options};
 use crate::show::{has_lost_messages, print, print_error, print_record};
 use crate::standard::refuse_closed;
 
@@ -53,8 +53,9 @@ pub struct LinkArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
     pub timeout: u64,
     /// Inject a fault into block N, for tests: flip:N, drop:N or swap:N
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "FAULT", hide = true)]
-    pub fault: Option<Fault>,
+    pub fault: Option<crate::link::Fault>,
     /// Print the bandwidth at the end; -vv also prints connection details
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
@@ -74,7 +75,15 @@ impl LinkArguments {
             _ => None,
         };
         let timeout = Duration::from_secs(self.timeout);
-        Options { transport, device: self.device.clone(), encrypt, timeout, fault: self.fault, ..Options::default() }
+        Options {
+            transport,
+            device: self.device.clone(),
+            encrypt,
+            timeout,
+            #[cfg(debug_assertions)]
+            fault: self.fault,
+            ..Options::default()
+        }
     }
 }
 

@@ -177,6 +177,7 @@ fn files_get_names_where_proc_is_missing_and_at_any_length() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
 fn corruption_on_the_wire_exits_with_12_on_both_sides() {
     for place in [Place::new(), Place::with_tcp()] {
         for fault in ["flip:0", "drop:1", "swap:1"] {
