@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{FileType, Mode};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::chain::{Next, Side};
@@ -19,10 +19,8 @@ use super::progress::Progress;
 use crate::channel::Block;
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Payload, Sender, verify};
-use crate::proto::{Entry, EntryKind, Failure, Folder, Frame, Have, Id, Listed, Packed, Sum};
-use crate::tree::{
-    Directory, Keep, LEAST, Partial, Written, is_stored_as, keep_facts, leftover, partial_name, set_facts,
-};
+use crate::proto::{Entry, EntryKind, Failure, Folder, Frame, Have, Id, Packed, Sum};
+use crate::tree::{Directory, Keep, Partial, Written, keep_facts, leftover, partial_name, set_facts};
 
 /// What failed if the metadata of an entry could not be set.
 pub(super) const FACTS: &str = "set the metadata of";
@@ -65,8 +63,6 @@ pub(super) struct Writers<'w> {
     pub(super) written: &'w Written,
     /// The files that may get hard links and are complete.
     pub(super) linkable: Mutex<HashSet<Id>>,
-    /// Files with other names (hard links) whose metadata differs from the source's, each with its directory.
-    pub(super) shared: Mutex<Vec<(Id, Listed)>>,
     /// Whether forwarding to the next host has failed.
     pub(super) forward_failed: AtomicBool,
     /// The reason why the copy stopped.
@@ -115,9 +111,7 @@ impl Writers<'_> {
                     next.expect(id);
                 }
                 self.check(id, &sums, last, place, otherwise, files)?;
-                if let Some(next) = self.next() {
-                    self.forwarded(next.frame(&Frame::Sums { id, sums, last }))?;
-                }
+                self.forward(|| Frame::Sums { id, sums, last })?;
             }
             Task::Open(id, directory, entry) => {
                 let opened = match files.remove(&id) {
@@ -153,9 +147,7 @@ impl Writers<'_> {
                 }
             }
             Task::Close(id, result) => {
-                if let Some(next) = self.next() {
-                    self.forwarded(next.frame(&Frame::Close(id, result.clone())))?;
-                }
+                self.forward(|| Frame::Close(id, result.clone()))?;
                 let Some(OpenFile { directory, entry, partial: Some(partial), .. }) = files.remove(&id) else {
                     return Ok(());
                 };
@@ -283,6 +275,11 @@ impl Writers<'_> {
             None => vec![(id, have)],
         };
         if answers.is_empty() { Ok(()) } else { self.sender.frame(&Frame::Have(answers)) }
+    }
+
+    /// Passes a frame to the next host.
+    pub(super) fn forward(&self, frame: impl FnOnce() -> Frame) -> Result<()> {
+        self.next().map_or(Ok(()), |next| self.forwarded(next.frame(&frame())))
     }
 
     /// Records that forwarding to the next host failed. The thread that receives from that host determines the reason.
@@ -425,72 +422,4 @@ fn set_file_facts(
     // The rest is set even if this fails.
     let facts = set_facts(directory, fd, entry, keep);
     set.and(facts)
-}
-
-/// Determines how much of a file this side already has.
-pub(super) fn have(writers: &Writers<'_>, id: Id, dir: Id, directory: &Directory, entry: &Entry) -> Result<Have> {
-    let options = writers.options;
-    let EntryKind::File { size, sum, .. } = entry.kind else { return Ok(Have::Until(0)) };
-    if (options.sync || options.again)
-        && !directory.is_new()
-        && let Ok(found) = directory.stat(&entry.name)
-        && FileType::from_raw_mode(found.st_mode).is_file()
-    {
-        let (length, modified) = crate::tree::facts(&found);
-        // Without --sync, an existing file is kept only if this copy has written it.
-        let same = length == size
-            && (options.sync || writers.written.has(&found))
-            && match sum {
-                Some(sum) => directory.open_file(&entry.name, false).is_ok_and(|(fd, _)| {
-                    crate::tree::sum_of(&mut std::fs::File::from(fd)).is_ok_and(|ours| ours == sum)
-                }),
-                None => modified == entry.modified || is_stored_as(directory, entry, modified, options.dry_run),
-            };
-        if same {
-            // With --delete, a trial run finds it among what the source does not have.
-            let is_left = size > LEAST
-                && match options.dry_run {
-                    true => !options.delete && Partial::length(directory, &entry.name) > 0,
-                    false => Partial::remove_earlier(directory, &entry.name),
-                };
-            if is_left {
-                writers.removed(&directory.path().join(OsStr::from_bytes(&partial_name(&entry.name))))?;
-            }
-            // A time that is stored in a larger unit is not set again.
-            let cut;
-            let entry = if sum.is_none() && modified != entry.modified && modified.0.abs_diff(entry.modified.0) < 2 {
-                cut = Entry { modified, ..entry.clone() };
-                &cut
-            } else {
-                entry
-            };
-            // A file with the same contents may have different metadata.
-            let differs = options.keep.differs(&found, entry);
-            if (differs || options.keep.attributes) && !options.dry_run {
-                let set = match directory.open_file(&entry.name, false) {
-                    Ok((fd, found)) if differs || options.keep.attributes_differ(&fd, entry) => {
-                        if found.st_nlink > 1 {
-                            let mut shared = writers.shared.lock().unwrap_or_else(PoisonError::into_inner);
-                            shared.push((id, Listed { dir, entry: Box::new(entry.clone()) }));
-                            Ok(())
-                        } else {
-                            set_facts(directory, fd, entry, options.keep)
-                        }
-                    }
-                    // A user that may not read the file cannot compare its attributes.
-                    Err(Errno::ACCESS) if !differs => Ok(()),
-                    opened => opened.map(drop),
-                };
-                writers.or_fail(id, directory.path(), entry, FACTS, set)?;
-            }
-            return Ok(Have::All);
-        }
-    }
-    if options.dry_run || directory.is_new() || size <= LEAST {
-        return Ok(Have::Until(0));
-    }
-    Ok(match Partial::length(directory, &entry.name).min(size) {
-        0 => Have::Until(0),
-        until => Have::Check(until),
-    })
 }

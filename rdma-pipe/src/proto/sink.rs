@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 /// Maximum number of entries of a transfer. Each entry needs 24 bytes of memory.
 const MOST: usize = 1 << 30;
+const _: () = assert!(size_of::<Node>() == 24);
 
 /// The listed entries, and how much of them has arrived.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The side that receives files. One thread receives and creates directories; other threads write.
 
 mod device;
+mod have;
 mod opened;
 mod receiving;
 mod rest;
@@ -127,7 +128,6 @@ fn session(
         failures: Mutex::default(),
         written: &kept.written,
         linkable: Mutex::default(),
-        shared: Mutex::default(),
         forward_failed: AtomicBool::new(false),
         broken: Mutex::default(),
     };
@@ -159,9 +159,7 @@ fn session(
             if let Some(error) = writers.broken.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(error);
             }
-            if let Some(next) = next {
-                writers.forwarded(next.sender.frame(&Frame::End(totals)))?;
-            }
+            writers.forward(|| Frame::End(totals))?;
             if let Some(rest) = rest {
                 rest.finish(totals.failed == 0)?;
             }

@@ -15,7 +15,7 @@ use super::opened::Opened;
 use super::rest::{Same, Surplus};
 use crate::channel::BlockKind;
 use crate::copy::target::{Inside, Name, Top};
-use crate::copy::writer::{FACTS, Task, Writers, have};
+use crate::copy::writer::{FACTS, Task, Writers};
 use crate::error::{Error, Kind, Result, escape};
 use crate::link::{Link, Received, Sender};
 use crate::proto::{Entry, EntryKind, Folder, Frame, Have, Id, Listed, ROOT, Sink, Special, Totals};
@@ -40,6 +40,8 @@ pub(super) struct Receiving<'r> {
     /// Files that may still get hard links, each with its directory and name.
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<Same>,
+    /// Files with other names (hard links) whose metadata differs from the source's.
+    pub(super) shared: Vec<(Id, Listed)>,
     pub(super) surplus: Vec<Surplus>,
     /// For a trial run with `--delete`: the names under which a real run would first write the files that are sent.
     pub(super) temporary: HashSet<(Id, Vec<u8>)>,
@@ -65,6 +67,7 @@ impl<'r> Receiving<'r> {
             open: HashMap::new(),
             named: HashMap::new(),
             same: Vec::new(),
+            shared: Vec::new(),
             surplus: Vec::new(),
             temporary: HashSet::new(),
             pack: None,
@@ -148,9 +151,7 @@ impl<'r> Receiving<'r> {
         if entry.kind != EntryKind::Directory || self.sink.totals().entries != 0 || is_known {
             return Err(Error::protocol("the sender sent the metadata of the destination at a wrong time"));
         }
-        if let Some(next) = self.writers.next {
-            self.writers.forwarded(next.sender.frame(&Frame::Top(entry.clone())))?;
-        }
+        self.writers.forward(|| Frame::Top(entry.clone()))?;
         if self.writers.options.dry_run {
             return Ok(());
         }
@@ -324,7 +325,7 @@ impl<'r> Receiving<'r> {
         progress.listed(entry.size());
         if self.sink.is_asked(id) {
             let answer = match directory {
-                Some(directory) => have(self.writers, id, dir, directory, &entry)?,
+                Some(directory) => self.have(id, dir, directory, &entry)?,
                 None => Have::Until(0),
             };
             answers.push((id, answer));

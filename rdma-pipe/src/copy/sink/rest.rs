@@ -138,9 +138,8 @@ impl Receiving<'_> {
     /// metadata of the source too: a new file takes the place of the shared one.
     fn set_shared(&self) -> Result<()> {
         let writers = self.writers;
-        let shared = std::mem::take(&mut *writers.shared.lock().unwrap_or_else(PoisonError::into_inner));
         let mut names: HashMap<Id, HashSet<(Id, &[u8])>> = HashMap::new();
-        for (id, Listed { dir, entry }) in &shared {
+        for (id, Listed { dir, entry }) in &self.shared {
             names.insert(*id, HashSet::from([(*dir, entry.name.as_slice())]));
         }
         for Same { dir, entry, other, .. } in &self.same {
@@ -148,7 +147,7 @@ impl Receiving<'_> {
                 names.insert((*dir, &entry.name));
             }
         }
-        for (id, Listed { dir, entry }) in &shared {
+        for (id, Listed { dir, entry }) in &self.shared {
             let set = self.open_again(*dir).and_then(|directory| {
                 let (fd, found) = directory.open_file(&entry.name, false)?;
                 let is_same = |(dir, name): &&(Id, &[u8])| {

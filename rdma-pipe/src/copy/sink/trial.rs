@@ -38,10 +38,7 @@ impl Receiving<'_> {
         if let Some(Listed { dir, entry }) = listed.filter(|_| self.writers.options.delete) {
             self.temporary.insert((dir, partial_name(&entry.name)));
         }
-        match self.writers.next {
-            Some(next) => self.writers.forwarded(next.sender.frame(&Frame::Close(id, result))),
-            None => Ok(()),
-        }
+        self.writers.forward(|| Frame::Close(id, result))
     }
 }
 
