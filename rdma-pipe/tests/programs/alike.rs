@@ -53,3 +53,14 @@ fn entry_whose_name_changes_its_case_is_not_deleted() {
     assert!(text.starts_with(".\n./readme\n./sub\n./sub/f\nnew"), "{text}");
     assert!(text.contains("deleting") && !text.contains("README"), "{text}");
 }
+
+#[test]
+fn entries_of_several_sources_that_become_one_are_named() {
+    let place = Place::with_tcp();
+    place.write("s/A", "one");
+    place.write("t/a", "two");
+    let script = "mkdir m/d && rdcp -r s/. t/. h:$PWD/m/d";
+    let Some((status, text)) = on_exfat(&place, script) else { return may_not_run("no exFAT here") };
+    assert_eq!(status, 23, "{text}");
+    assert!(text.contains("the file system takes its name for that of another entry"), "{text}");
+}
